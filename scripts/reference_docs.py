@@ -9,9 +9,7 @@ nothing is written, and the exit status is 1 if a page is out of date.
 
 from __future__ import annotations
 
-import json
 import re
-import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,21 +66,6 @@ def _findings() -> str:
     )
 
 
-def faults(part: str) -> list[tuple[str, str, str, str]]:
-    """The rows of one table of faults: fault, promise, what holds, tests."""
-    table = runpy.run_path(str(_ROOT / "tests" / "faults" / f"table_{part}.py"))["ROWS"]
-    return [(str(fault), promise, holds, test) for fault, promise, holds, test in table]
-
-
-def _faults(part: str) -> str:
-    measured = json.loads((_ROOT / "tests" / "faults" / "recovery.json").read_text(encoding="utf-8"))
-    rows = [
-        tuple(cell.replace("\\", "\\\\") for cell in (fault, promise, holds, measured.get(test, "-"), f"`{test}`"))
-        for fault, promise, holds, test in faults(part)
-    ]
-    return _table(("fault", "promise", "what holds", "time to recover", "test"), rows)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "metrics of samples": lambda: _metrics(*SAMPLE_METRICS, *HISTOGRAMS),
     "metrics of findings": lambda: _metrics(*FINDING_METRICS),
@@ -101,7 +84,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
         ("parameter", "meaning", "from", "to"),
         ((f"`{name}`", each.about, f"{each.least:g}", f"{each.most:.9g}") for name, each in PARAMETERS.items()),
     ),
-    **{f"faults, {part}": lambda part=part: _faults(part) for part in ("harm", "wire", "edge", "inside")},  # type: ignore[misc]
 }
 
 
