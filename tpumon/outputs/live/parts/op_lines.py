@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import OpCategoryFigures, OpFigures, Sample
 from tpumon.outputs.live.drawing.cells import percent, step_cell
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, Glyphs
-from tpumon.outputs.live.parts.scene import Row
 
 BY_TIME, BY_CATEGORY = "time", "category"
 """Orders of the table of operations."""
@@ -27,7 +27,7 @@ _LABEL = 10
 _MOST_BAR = 40
 
 
-def why_no_ops(row: Row, level: int) -> str | None:
+def why_no_ops(row: WorkerStatus, level: int) -> str | None:
     """Why there is no operation of a worker to show; None if there is one."""
     sample = row.sample
     if level < 2:

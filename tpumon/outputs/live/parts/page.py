@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure_table import FIGURES, STEP, STEP_PARTS
@@ -44,7 +45,6 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.peers import peers_of
 from tpumon.outputs.live.parts.rows import absent_words
-from tpumon.outputs.live.parts.scene import Row
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
@@ -95,14 +95,14 @@ class Page:
         notices: messages about it with their times, the newest last.
     """
 
-    def __init__(self, frame: Frame, row: Row, notices: Sequence[tuple[float, str]] = ()) -> None:
+    def __init__(self, frame: Frame, row: WorkerStatus, notices: Sequence[tuple[float, str]] = ()) -> None:
         self._frame = frame
         self._scene = frame.scene
         self._row = row
         self._width = frame.width
         self._level = frame.level
         self._seen = frame.seen
-        self._sources = frame.sources
+        self._sources = frame.settings.sources
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
@@ -197,7 +197,11 @@ class Page:
     def _span(self) -> Span | None:
         """The time that its graphs show; None: there are none."""
         series, frame = self._row.history.series, self._frame
-        return None if series is None else span_of(series, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+        return (
+            None
+            if series is None
+            else span_of(series, frame.controls.span_s, frame.controls.end_unix_s, frame.now_unix_s)
+        )
 
     def _charts_height(self, height: int) -> int:
         """How many lines `_charts` returns."""
@@ -206,7 +210,7 @@ class Page:
 
     def _charts(self, height: int) -> Lines:
         history, frame, span = self._row.history, self._frame, self._span()
-        series, moved = history.series, frame.end_unix_s is not None
+        series, moved = history.series, frame.controls.end_unix_s is not None
         if series is None or span is None:
             return []
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
@@ -272,7 +276,7 @@ class Page:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
-        causes = ", ".join(cause.words for cause in self._row.marking)
+        causes = ", ".join(cause.words for cause in self._row.verdict.marking)
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
