@@ -246,7 +246,7 @@ class OneSampler:
         while not lost:
             await exporter.poll(take)
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
-        _log.info("%s; this process samples the jobs from now on", lost[0])
+        _log.info("this process samples the jobs from now on: %s", lost[0])
         self.takes_samples, self.shown_name = True, None
         send(Workers())  # so that nothing is judged by samples that another process has judged
         await self._sampling.send_to(send, own_run)

@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
     _prepare_streams()
     console.set_up()
     try:
-        command = _command(arguments)
+        command = command_of(arguments)
         status = command()
         sys.stdout.flush()
     except BrokenPipeError:
@@ -94,7 +94,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _command(arguments: list[str]) -> Callable[[], int]:
+def command_of(arguments: list[str]) -> Callable[[], int]:
     """Returns what the command line asks for, to be called outside of Typer, which handles broken pipes its own way.
 
     Raises:
