@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from functools import partial
@@ -14,6 +15,7 @@ from support.growth import cost
 from support.traces import PROGRAM, Op, Traced
 from tpumon.cli.commands import analyze
 from tpumon.cli.commands import report as report_command
+from tpumon.model.documents import encoded
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.section_table import SECTIONS, needs, report
@@ -35,7 +37,7 @@ def whole_report(xspace):
     """All sections of a report."""
     read = read_profile(xspace, needs(SECTIONS))
     capture = Capture(hosts=(Host(name="host", profile=read),), figures=figures([read.trace]))
-    return report(capture, tuple(SECTIONS), Choice()).to_json()
+    return json.loads(encoded(report(capture, tuple(SECTIONS), Choice()).document))
 
 
 class Hlo:

@@ -20,6 +20,7 @@ from tpumon.discovery.finder import Fixed
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Sample, Target
+from tpumon.model.documents import encoded
 
 
 class BoardMemory(Companion):
@@ -178,7 +179,7 @@ def test_one_that_answers_alone_is_named_and_the_profilers_failure_stays():
     assert (sample.source, sample.companions_only, sample.figures.hbm_used_bytes) == ("board", True, 3 << 30)
     assert sample.failure is not None
     assert sample.failure.source == "monitor"
-    assert Sample.from_json(sample.to_json()).failure == sample.failure
+    assert Sample.from_json(encoded(sample.document())).failure == sample.failure
 
 
 def test_doctor_shows_it(node, capsys, monkeypatch, tmp_path):

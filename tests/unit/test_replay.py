@@ -8,7 +8,6 @@ import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.analysis import Analysis
 from tpumon.cli.commands import events, monitor, once
 from tpumon.cli.process import command_of
 from tpumon.cli.session import Needs
@@ -16,7 +15,6 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
-from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.replay import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
@@ -66,8 +64,8 @@ class Watching:
 
     def __init__(self, tape):
         self.now = 5000.0
-        display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)), Analysis())
-        self.player = Player(display, Recording(str(tape)), lambda: self.now)
+        self.player = Player(DisplaySettings(ascii=True, more_keys=(KEYS,)), lambda: self.now)
+        self.player.show(Recording(str(tape)))
 
     def press(self, *keys):
         for key in keys:

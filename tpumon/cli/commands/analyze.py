@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from tpumon.analysis import Analysis, FleetStatus
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
+from tpumon.model.documents import encoded
 from tpumon.outputs.text import render_block
 from tpumon.system.console import show
 from tpumon.xspace import figures, read_trace
@@ -170,9 +170,10 @@ def _print_text(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) ->
 
 def _print_json(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
-    together: Mapping[str, Any] | None = None
+    together: Sample | None = None
     if combined is not None:
-        together = _combined_sample(hosts, combined).to_json()
+        together = _combined_sample(hosts, combined)
     elif len(readable := [host for host in hosts if host.trace is not None]) == 1:
-        together = readable[0].sample.to_json()
-    show(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))
+        together = readable[0].sample
+    documents = [host.sample.document() for host in hosts]
+    show(encoded({"hosts": documents, "combined": None if together is None else together.document()}))

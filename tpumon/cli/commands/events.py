@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import asdict
+
 from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import SCHEMA_VERSION
-from tpumon.model.codec import to_plain
+from tpumon.model.documents import encoded
+from tpumon.model.state import Event
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import show
 
@@ -59,7 +60,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             if ends and not origin.is_over:
                 break
         if ends and not has_printed:
-            _log.warning("%s", _no_change(changing))
+            _log.info("%s", _no_change(changing))
     return 0
 
 
@@ -106,4 +107,4 @@ def _date(time_unix_s: float) -> str:
 
 
 def _as_json(change: Change) -> str:
-    return json.dumps({"schema": SCHEMA_VERSION, **to_plain(change)}, allow_nan=False)
+    return encoded(Event(**asdict(change)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis import Analysis
 from tpumon.cli.session import with_one_sampler
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
@@ -121,20 +120,21 @@ def _show_live(settings: MonitorSettings) -> int:
         for end in (read_end, write_end):
             os.set_blocking(end, False)
             stack.callback(os.close, end)
-        feed: AbstractContextManager[object]
+        shown: Display
         if origin.is_over:
-            shown = Display(replace(display, more_keys=(KEYS,)), Analysis())
-            view = cast("Display", Player(shown, Recording(origin.shown_name or "")))
-            feed, fetch = nullcontext(), _fetch_nothing
+            shown = player = Player(replace(display, more_keys=(KEYS,)))
+            stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
+            player.show(Recording(origin.shown_name or ""))
+            fetch = _fetch_nothing
         else:
-            feed = source_feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
-            shown = view = Display(display, source_feed.context.fleet)
-            fetch = source_feed.fetch
-        if source is not settings.feed:  # the line on stderr is behind the view by now
-            shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
-        stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-        stack.enter_context(feed)
-        live.run(view, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+            feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
+            shown = Display(display, feed.context.fleet)
+            stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
+            if source is not settings.feed:  # the line on stderr is behind the view by now
+                shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
+            stack.enter_context(feed)
+            fetch = feed.fetch
+        live.run(shown, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.answer import Answer, FailOn, answer_of
+from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
-from tpumon.model import SCHEMA_VERSION, Mark, Sample
-from tpumon.model.codec import to_plain
+from tpumon.model import Cause, Mark, Sample, Severity, State
+from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure_table import COMPARED
+from tpumon.model.sample import SampleDocument
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.live.drawing.style import LOOKS
 from tpumon.pipeline import FeedSettings
@@ -46,7 +50,7 @@ def run(
         for worker in status.worst_first()
     ]
     if output == "json":
-        show(json.dumps(_object(rows, answer, bool(unsure)), allow_nan=False))
+        show(encoded(_document(rows, answer, bool(unsure))))
     else:
         if answer.verdict != "ok":
             show(f"{answer.title}: {answer.sentence}\n")
@@ -67,7 +71,7 @@ class _TableRow(NamedTuple):
     worker: WorkerStatus
     kind: Mark
 
-    def to_json(self, now_unix_s: float) -> dict[str, Any]:
+    def document(self, now_unix_s: float) -> Struct:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
         verdict, target, sample = self.worker.verdict, self.worker.target, self.worker.sample
         without = Sample(
@@ -80,33 +84,61 @@ class _TableRow(NamedTuple):
             window_s=None,
             took_s=0,
         )
-        figures = (sample or without).to_json()
+        figures = asdict((sample or without).document())
         if sample is None:
             figures["time_unix_s"] = None
-        return {
-            "worker": self.worker.name,
-            "state": verdict.state,
-            "severity": self.kind if self.kind == "unknown" else verdict.severity,
-            "since_unix_s": verdict.since_unix_s,
-            "causes": [cause.words for cause in verdict.causes],
-            **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
-            "findings": [to_plain(cause) for cause in verdict.causes if cause.finding is not None],
-        }
+        return OnceWorker(
+            **{name: value for name, value in figures.items() if name not in _OTHERWISE},
+            worker=self.worker.name,
+            state=verdict.state,
+            severity=self.kind if self.kind == "unknown" else verdict.severity,
+            since_unix_s=verdict.since_unix_s,
+            causes=tuple(cause.words for cause in verdict.causes),
+            findings=tuple(cause for cause in verdict.causes if cause.finding is not None),
+        )
 
 
-def _object(rows: Sequence[_TableRow], answer: Answer, too_few: bool) -> Mapping[str, Any]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.kind] = counts.get(row.kind, 0) + 1
-    return {
-        "schema": SCHEMA_VERSION,
-        "time_unix_s": answer.time_unix_s,
-        "verdict": answer.verdict,
-        "sentence": answer.sentence,
-        "workers": [row.to_json(answer.time_unix_s) for row in rows],
-        "fleet": counts,
-        "too_few_samples": too_few,
-    }
+_OTHERWISE = {"schema", "worker", "findings"}
+OnceWorker = defstruct(
+    "Worker",
+    [
+        ("worker", str),
+        ("state", State),
+        ("severity", Severity),
+        ("since_unix_s", UnixTime | None),
+        ("causes", tuple[str, ...]),
+        *fields_of(SampleDocument, {*_OTHERWISE, "time_unix_s"}),
+        ("time_unix_s", UnixTime | None, None),
+        ("findings", tuple[Cause, ...], ()),
+    ],
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""A worker: what is known of it, and the fields of its sample."""
+
+
+class OnceDocument(Struct, frozen=True, kw_only=True):
+    """What `tpumon once --output json` prints."""
+
+    schema: Literal[1] = 1
+    time_unix_s: UnixTime
+    verdict: VerdictId
+    sentence: str
+    workers: tuple[OnceWorker, ...]  # type: ignore[valid-type]
+    fleet: Mapping[Mark, int]
+    too_few_samples: bool
+
+
+def _document(rows: Sequence[_TableRow], answer: Answer, too_few: bool) -> OnceDocument:
+    return OnceDocument(
+        time_unix_s=answer.time_unix_s,
+        verdict=answer.verdict,
+        sentence=answer.sentence,
+        workers=tuple(row.document(answer.time_unix_s) for row in rows),
+        fleet=Counter(row.kind for row in rows),
+        too_few_samples=too_few,
+    )
 
 
 def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:

@@ -81,7 +81,7 @@ def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
     if answer.not_judged and not brief:
         yield ""
         yield "Not judged, so its absence says nothing:"
-        yield from (f"  {', '.join(names)}: {reason}" for reason, names, _ in by_reason(answer.not_judged))
+        yield from (f"  {', '.join(each.findings)}: {each.reason}" for each in by_reason(answer.not_judged))
 
 
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
