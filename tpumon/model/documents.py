@@ -52,7 +52,7 @@ def encoded_part(value: Any) -> Raw:
     try:
         return Raw(encode(value))
     except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8
-        bound = _bounding_of(type(value))
+        bound = _bounding_of(cast("Hashable", type(value)))
         return Raw(encode(value if bound is None else bound(value)))
 
 
