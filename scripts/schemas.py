@@ -1,4 +1,4 @@
-"""Writes docs/schemas/ from the types of what tpumon prints and of its options: `.venv/bin/python scripts/schemas.py`."""
+"""Writes docs/schemas/ from the types of what tpumon prints, and of options: `.venv/bin/python scripts/schemas.py`."""
 
 from __future__ import annotations
 
