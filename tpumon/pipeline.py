@@ -245,7 +245,7 @@ class OneSampler:
         while not lost:
             await exporter.poll(take)
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
-        say(f"{lost[0]}; this process samples the jobs from now on")
+        say(f"this process samples the jobs from now on: {lost[0]}")
         self.takes_samples, self.shown_name = True, None
         send(Workers())  # so that nothing is judged by samples that another process has judged
         await self._sampling.send_to(send, own_run)

@@ -17,7 +17,7 @@ from support.captures import megacore, nested, training, with_input, with_memory
 from support.samples import failed_sample, sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
 from tpumon.cli.commands import analyze
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.sources import SourceOptions
@@ -345,7 +345,7 @@ def _options(data: bytes) -> None:
     words = [word for word in data.decode(errors="replace").split("\0") if word]
     words = [word for word in words if word not in _ACTING]
     try:
-        _command(words)
+        command_of(words)
     except UsageError as error:
         check_text(one_line(str(error)), "a message")
     except TpumonError:

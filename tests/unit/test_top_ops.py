@@ -18,7 +18,7 @@ from support.traces import CONV, Op, Traced, run_step
 from tpumon.analysis import Update
 from tpumon.analysis.history import WorkerHistory
 from tpumon.cli.commands import monitor
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.traces.source import TraceSource
@@ -182,7 +182,7 @@ def test_outputs_get_as_many_as_they_are_to_write():
 @pytest.mark.parametrize("command", ["monitor", "serve"])
 def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
     """The view asks for ten at least; what outputs get is the option's."""
-    (settings,) = _command([*(() if command == "monitor" else (command,)), *words]).args
+    (settings,) = command_of([*(() if command == "monitor" else (command,)), *words]).args
     feed = settings.feed if command == "monitor" else settings
     assert (feed.origin.query.ops, feed.output_options.ops) == (asked, asked)
     live = feed.origin.with_ops(monitor._LIVE_OPS)

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
 
 
-class AnalyzeSettings(Struct, frozen=True, kw_only=True):
-    """What to read, and how to print it.
-
-    Attributes:
-        paths: files, session directories, or log directories, of which the newest session is read.
-        output: the blocks that levels 1 and 2 print, or one JSON object.
-    """
-
-    paths: Sequence[str]
-    output: Literal["text", "json"] = "text"
-
-
 class Host(Struct, frozen=True, kw_only=True):
     """One file.
 
@@ -45,8 +33,12 @@ class Host(Struct, frozen=True, kw_only=True):
     sample: Sample
 
 
-def run(settings: AnalyzeSettings) -> int:
+def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> int:
     """Prints the figures of every host, and of several hosts combined.
+
+    Args:
+        paths: files, session directories, or log directories, of which the newest session is read.
+        output: the blocks that levels 1 and 2 print, or one JSON object.
 
     Returns:
         0; 1 if any file could not be read (the figures of the others are printed).
@@ -54,10 +46,10 @@ def run(settings: AnalyzeSettings) -> int:
     Raises:
         UsageError: a path leads to no profile.
     """
-    hosts = [read_host(file) for file in trace_files(settings.paths)]
+    hosts = [read_host(file) for file in trace_files(paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
     combined = _combined(traces)
-    if settings.output == "json":
+    if output == "json":
         _print_json(hosts, combined)
     else:
         _print_text(hosts, combined)

@@ -134,6 +134,8 @@ def _show_live(settings: MonitorSettings) -> int:
             remembers=True,
         )
         shown = Display(display, feed.context.fleet)
+        if source is not settings.feed:  # the line on stderr is behind the view by now
+            shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
         stack.enter_context(feed)
         live.run(shown, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0

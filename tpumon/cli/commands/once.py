@@ -24,24 +24,16 @@ from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 
 
-class OnceSettings(Struct, frozen=True, kw_only=True):
-    """Settings of `tpumon once`.
+def run(
+    *, feed: FeedSettings, needs: Needs, output: Literal["text", "json"] = "text", fail_on: FailOn = "critical"
+) -> int:
+    """Takes the samples that a judgement needs and prints one table or object.
 
-    Attributes:
+    Args:
         feed: where samples come from.
         needs: samples of each worker to wait for, and how long.
         output: what stdout gets.
         fail_on: the severity from which on the exit status is 1.
-    """
-
-    feed: FeedSettings
-    needs: Needs
-    output: Literal["text", "json"] = "text"
-    fail_on: FailOn = "critical"
-
-
-def run(settings: OnceSettings) -> int:
-    """Takes the samples that a judgement needs and prints one table or object.
 
     Returns:
         0; 1 if a worker is as bad as `fail_on`; 3 if none answered.
@@ -49,12 +41,12 @@ def run(settings: OnceSettings) -> int:
     Raises:
         NoTargetError: there is no worker.
     """
-    status = collect(settings.feed, settings.needs)
+    status = collect(feed, needs)
     answer = answer_of(status)
-    needed = settings.feed.output_options.thresholds.sustained
+    needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
     rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
-    if settings.output == "json":
+    if output == "json":
         show(encoded(_document(rows, answer, bool(unsure))))
     else:
         if answer.verdict != "ok":
@@ -62,7 +54,7 @@ def run(settings: OnceSettings) -> int:
         show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
-    return answer.exit_status(settings.fail_on)
+    return answer.exit_status(fail_on)
 
 
 class _Row(Struct, frozen=True, kw_only=True):
