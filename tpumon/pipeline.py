@@ -320,7 +320,7 @@ class Feed:
         """
         raise_descriptor_limit()
         self._settings.origin.prepare()
-        kept = None if self._state is None else self._state.read()
+        kept = None if self._state is None else self._state.read(say)
         if kept is not None:
             self._fleet.resume(kept, time.time())
         with ExitStack() as stack:

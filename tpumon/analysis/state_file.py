@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,20 +109,26 @@ class StateFile:
         if not os.access(self._path.parent, os.W_OK | os.X_OK):
             raise UsageError(f"--state {directory}: permission denied; give a directory that you may write to")
 
-    def read(self) -> KeptState | None:
-        """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
-        with suppress(OSError, ValueError):
+    def read(self, log: Callable[[str], None]) -> KeptState | None:
+        """The kept state, without what is too old; None: there is none of this host, or it cannot be read.
+
+        Args:
+            log: takes a line that says why it cannot be read.
+        """
+        try:
             if not self._path.is_file():  # opening a FIFO would wait
                 return None
             with self._path.open("rb") as file:
                 state = decoded(KeptState, file.read(_MOST_BYTES))
-            age_s = time.time() - state.time_unix_s
-            if state.host != self._host or not 0 <= age_s < _OLDEST_S:
-                return None
-            if age_s < _BASELINES_S:
-                return state
-            return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
-        return None
+        except (OSError, ValueError) as error:
+            log(f"--state: {self._path} is left out, this version cannot read it: {error}")
+            return None
+        age_s = time.time() - state.time_unix_s
+        if state.host != self._host or not 0 <= age_s < _OLDEST_S:
+            return None
+        if age_s < _BASELINES_S:
+            return state
+        return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
 
     def write(self, state: KeptState) -> None:
         """Replaces the file at once.
