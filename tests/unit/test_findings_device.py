@@ -255,7 +255,7 @@ def test_compiling_amid_steps_counts_compiling_at_the_start_does_not():
 
 def test_what_is_remembered_of_programs_is_bounded():
     rule = Recompiling(Thresholds())
-    memory = rule.memory()
+    memory = rule.memory_type()
     for number in range(20_000):
         one = sample(**program(number, f"jit_{number % 40}"))
         rule.take(

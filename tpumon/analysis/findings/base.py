@@ -6,6 +6,7 @@ A rule is one class: a finding's limits, its words and its remedy. It is pure: s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
@@ -123,6 +124,7 @@ class Rule(Generic[MemoryT, AcrossT]):
 
     Attributes:
         finding: the finding.
+        memory_type: type of what it remembers of a worker; made anew when a job begins.
         remedy: what to do about it; a page and a runbook take it from here.
         severities: those that it can have.
         samples: how many in a row must agree; None: as many as the user wants.
@@ -136,6 +138,7 @@ class Rule(Generic[MemoryT, AcrossT]):
     """
 
     finding: ClassVar[FindingId]
+    memory_type: ClassVar[type[Any]] = NoneType
     remedy: ClassVar[str]
     severities: ClassVar[tuple[Grade, ...]] = ("warning",)
     samples: ClassVar[int | None] = None
@@ -152,10 +155,6 @@ class Rule(Generic[MemoryT, AcrossT]):
     def judges(self, state: State) -> bool:
         """Whether a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
-
-    def memory(self) -> MemoryT:
-        """What the rule remembers of a worker whose job begins."""
-        return None  # type: ignore[return-value]  # a rule without memory
 
     def take(self, memory: MemoryT, seen: Seen) -> None:
         """Remembers what a query showed."""

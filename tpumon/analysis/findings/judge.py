@@ -134,7 +134,7 @@ class Judge:
         for held in worker.held:
             if held.since is not None:
                 self._note(group, held.rule.finding, worker, None)
-        worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+        worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory_type()) for rule in self._rules]
         worker.step_name = None
 
     def _note(self, group: Group, finding: FindingId, worker: Watched, since: Moment | None) -> None:

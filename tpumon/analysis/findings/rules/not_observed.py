@@ -18,36 +18,33 @@ _WHY: dict[State, str] = {
 
 
 @dataclass(slots=True)
-class _Memory:
+class Unobserved:
     """Since when there are no figures."""
 
     since: Moment | None = None
 
 
-class NotObserved(Rule[_Memory, None]):
+class NotObserved(Rule[Unobserved, None]):
     """Another session or a pause has kept tpumon away for 10 minutes; a warning after an hour."""
 
     finding = "not-observed"
+    memory_type = Unobserved
     remedy = "end the other session, or run `tpumon pause 0`; until then no finding of this worker is known"
     severities = ("info", "warning")
     states = frozenset({"no-activity", "busy", "continuous", "paused"})
     samples = 1
     hidden_by = frozenset()
 
-    def memory(self) -> _Memory:
-        """It is observed."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: Unobserved, seen: Seen) -> None:
         """Remembers when figures ceased."""
         memory.since = (memory.since or seen.at) if seen.state in _WHY else None
 
-    def strength(self, member: Member[_Memory, None]) -> float | str:
+    def strength(self, member: Member[Unobserved, None]) -> float | str:
         """How long there are no figures, relative to 10 minutes."""
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
-    def account(self, member: Member[_Memory, None]) -> Account:
+    def account(self, member: Member[Unobserved, None]) -> Account:
         """Says who is in the way."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)

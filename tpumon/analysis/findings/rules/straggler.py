@@ -36,7 +36,7 @@ _OTHER_STEPS = (
 
 
 @dataclass(slots=True)
-class _Memory:
+class WorkAndWaiting:
     """What is known of a worker.
 
     Attributes:
@@ -110,10 +110,11 @@ _Slices = Mapping[str, _Slice]
 _NOBODY = _Slice([], [], [], 0.0, 0.0)
 
 
-class Straggler(Rule[_Memory, _Slices]):
+class Straggler(Rule[WorkAndWaiting, _Slices]):
     """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
 
     finding = "straggler"
+    memory_type = WorkAndWaiting
     remedy = (
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
         "(uneven batches, padding, checkpoints); if it stays slow, replace the host"
@@ -124,11 +125,7 @@ class Straggler(Rule[_Memory, _Slices]):
     samples = 1  # medians of three
     leaves_below = 0.7
 
-    def memory(self) -> _Memory:
-        """Nothing is known yet."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: WorkAndWaiting, seen: Seen) -> None:
         """Remembers waiting and own work of the sample."""
         work_s = seen.own_work_s if seen.state == "live" else None
         memory.waited = None if work_s is None else seen.waited_ratio
@@ -147,9 +144,9 @@ class Straggler(Rule[_Memory, _Slices]):
                 memory.core, memory.core_less = place, Recent()
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
-    def across(self, peers: Sequence[Peer[_Memory]]) -> _Slices:
+    def across(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
         """What the workers that are live waited and worked last, by slice."""
-        by_slice: dict[str, list[tuple[float, _Memory]]] = {}
+        by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
         for peer in peers:
             if peer.seen.state == "live" and peer.memory.waited is not None:
                 known = by_slice.setdefault(peer.seen.target.slice or "", [])
@@ -161,7 +158,7 @@ class Straggler(Rule[_Memory, _Slices]):
         beside = _all_beside(slices, varies)
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
-    def strength(self, member: Member[_Memory, _Slices]) -> float | str:
+    def strength(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         """More work and less waiting than the others, each relative to its limit: the lesser counts.
 
         Of a core, or of the whole slice, if that is more.
@@ -188,10 +185,10 @@ class Straggler(Rule[_Memory, _Slices]):
             return _too_few()
         return max(of_worker or 0.0, known or 0.0)
 
-    def _of_worker(self, member: Member[_Memory, _Slices]) -> float | None:
+    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
 
-    def _of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
+    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         """How much stands out not the worker, but all of its slice; None: not known, or there is no other one."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
@@ -200,7 +197,7 @@ class Straggler(Rule[_Memory, _Slices]):
         memory.slice_less.add(beside.others_waited - beside.waited)
         return self._strength_of_slice(member)
 
-    def _strength_of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
+    def _strength_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         beside, memory = _others(member).beside, member.memory
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.spread_ratio)
 
@@ -212,7 +209,7 @@ class Straggler(Rule[_Memory, _Slices]):
     def _limit_ratio(self, spread_ratio: float) -> float:
         return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
 
-    def account(self, member: Member[_Memory, _Slices]) -> Account:
+    def account(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
@@ -239,7 +236,7 @@ class Straggler(Rule[_Memory, _Slices]):
             figure=IDLE.key,
         )
 
-    def _account_of_slice(self, member: Member[_Memory, _Slices]) -> Account:
+    def _account_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
         beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
         name = member.seen.target.slice
         evidence = {
@@ -256,7 +253,7 @@ class Straggler(Rule[_Memory, _Slices]):
         )
         return self._graded(account, more, member)
 
-    def _account_of_worker(self, member: Member[_Memory, _Slices]) -> Account:
+    def _account_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
         memory, across = member.memory, _others(member)
         waited, more = memory.waited or 0.0, memory.more.median or 0.0
         others = median_of_ascending(across.waited)
@@ -276,7 +273,7 @@ class Straggler(Rule[_Memory, _Slices]):
     def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
         return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
 
-    def _graded(self, account: Account, more: float, member: Member[_Memory, _Slices]) -> Account:
+    def _graded(self, account: Account, more: float, member: Member[WorkAndWaiting, _Slices]) -> Account:
         return replace(
             account,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
@@ -288,7 +285,7 @@ class Straggler(Rule[_Memory, _Slices]):
 _ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _others(member: Member[_Memory, _Slices]) -> _Slice:
+def _others(member: Member[WorkAndWaiting, _Slices]) -> _Slice:
     return member.across.get(member.seen.target.slice or "", _NOBODY)
 
 
@@ -296,7 +293,7 @@ def _too_few() -> TooFew:
     return TooFew(f"it takes {SAMPLES} samples")
 
 
-def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
+def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _Slice:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
     among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
     return _Slice(
