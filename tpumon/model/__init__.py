@@ -22,7 +22,17 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
-from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
+from tpumon.model.finding import (
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    FindingDetail,
+    FindingId,
+    Grade,
+    NotJudged,
+    StateId,
+)
 from tpumon.model.job_signs import Framework, JobSigns
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
@@ -50,6 +60,7 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "FindingDetail",
     "FindingId",
     "Framework",
     "FunctionFigures",

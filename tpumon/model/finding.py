@@ -64,6 +64,28 @@ class Evidence(Struct, frozen=True, kw_only=True):
     reference: float | None = None
 
 
+class FindingDetail(Struct, frozen=True, kw_only=True):
+    """A finding as it concerns one worker.
+
+    Attributes:
+        words: the reason in a few words, for a row in a table.
+        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
+        evidence: the figures that it rests on, by name.
+        severity: how bad it is.
+        confidence: how sure it is.
+        figure: key of the figure to mark on the screen; None: none of them.
+        remedy: what to do, if it is not what the rule always says.
+    """
+
+    words: Annotated[str, limited(_LONGEST)] = ""
+    sentence: Annotated[str, limited(_LONGEST)] = ""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    severity: Grade = "warning"
+    confidence: Confidence = "high"
+    figure: str | None = None
+    remedy: str | None = None
+
+
 class Cause(Struct, frozen=True, kw_only=True):
     """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
 

@@ -3,7 +3,7 @@
 Pure: samples in, findings out. docs/findings.md explains each finding.
 """
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.base import Member, Rule, Seen
 from tpumon.analysis.findings.judge import GRADES, Judge, explained, group_of
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.straggler import Straggler
@@ -12,7 +12,6 @@ from tpumon.analysis.findings.thresholds import Thresholds
 __all__ = [
     "GRADES",
     "RULES",
-    "Account",
     "Judge",
     "Member",
     "Rule",

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
-from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, KeptWorker, Sample, State, Target
+from tpumon.model import Figures, FindingDetail, FindingId, Grade, KeptWorker, Sample, State, Target
 from tpumon.model.figure_table import STEP
 
 MemoryT = TypeVar("MemoryT")
@@ -95,30 +95,6 @@ class Member(Struct, Generic[MemoryT, AcrossT], frozen=True):
     across: AcrossT
 
 
-class Account(Struct, frozen=True, kw_only=True):
-    """A finding as it concerns one worker.
-
-    Attributes:
-        words: the reason in a few words, for a row in a table.
-        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
-        evidence: the figures that it rests on, by name.
-        severity: how bad it is.
-        confidence: how sure it is.
-        figure: key of the figure to mark on the screen; None: none of them.
-        remedy: what to do, if it is not what the rule always says.
-        began: when it began, if that was before the first sample above the limit.
-    """
-
-    words: str
-    sentence: str
-    evidence: Mapping[str, Evidence]
-    severity: Grade = "warning"
-    confidence: Confidence = "high"
-    figure: str | None = None
-    remedy: str | None = None
-    began: Moment | None = None
-
-
 class Rule(Generic[MemoryT, AcrossT]):
     """Judges one finding. The judge adds the hysteresis.
 
@@ -174,7 +150,11 @@ class Rule(Generic[MemoryT, AcrossT]):
         """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
         raise NotImplementedError
 
-    def account(self, member: Member[MemoryT, AcrossT]) -> Account:
+    def began(self, _member: Member[MemoryT, AcrossT]) -> Moment | None:
+        """When a finding that is present began, if that was before the first sample above the limit."""
+        return None
+
+    def account(self, member: Member[MemoryT, AcrossT]) -> FindingDetail:
         """Describes the finding, which is present."""
         raise NotImplementedError
 

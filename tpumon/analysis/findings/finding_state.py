@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
+from tpumon.analysis.findings.base import AnyRule, Member, Peer, Seen, TooFew
 from tpumon.analysis.history import Moment
-from tpumon.model import Cause, FindingId, KeptFinding, Target
+from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, Target
 
 GroupKey = tuple[str, str, str]
 """Job, slice, and the worker if it is compared with none; empty where that is not known."""
@@ -52,7 +52,7 @@ class Held:
     reason: str | None = None
     since: Moment | None = None
     was_there: bool = False
-    account: Account | None = None
+    account: FindingDetail | None = None
     strength: float = 0.0
     kept_until_unix_s: float | None = None
 
@@ -61,15 +61,7 @@ class Held:
         self.known = self.above = self.needed
         self.since, self.was_there = Moment(kept.since_unix_s), kept.since_or_earlier
         self.strength, self.kept_until_unix_s = 1.0, until_unix_s
-        self.account = Account(
-            words=kept.words,
-            sentence=kept.sentence,
-            evidence=kept.evidence,
-            severity=kept.severity,
-            confidence=kept.confidence,
-            figure=kept.figure,
-            remedy=kept.remedy,
-        )
+        self.account = kept.detail
 
     def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
         """What `resume` needs; None: the finding is not present.
@@ -84,13 +76,7 @@ class Held:
             finding=self.rule.finding,
             since_unix_s=unix_s(self.since),
             since_or_earlier=self.was_there,
-            words=account.words,
-            sentence=account.sentence,
-            severity=account.severity,
-            confidence=account.confidence,
-            figure=account.figure,
-            remedy=account.remedy,
-            evidence=account.evidence,
+            detail=account,
         )
 
     @property
@@ -133,7 +119,7 @@ class Held:
         # While it is about to leave, what supported it last stands.
         if self.since is not None and strength >= rule.leaves_below:
             self.account = rule.account(member)
-            self.since = (self.account.began or self.since).as_of(at)
+            self.since = (rule.began(member) or self.since).as_of(at)
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1

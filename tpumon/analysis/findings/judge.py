@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, AnyRule, Member, Seen
+from tpumon.analysis.findings.base import AnyRule, Member, Seen
 from tpumon.analysis.findings.finding_state import Group, GroupKey, Held, Job, Watched
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.thresholds import Thresholds
@@ -31,6 +31,7 @@ from tpumon.analysis.history import Moment
 from tpumon.model import (
     Cause,
     Finding,
+    FindingDetail,
     FindingId,
     Grade,
     KeptWorker,
@@ -51,7 +52,7 @@ class _Shown(NamedTuple):
 
     worker: Watched
     held: Held
-    account: Account
+    account: FindingDetail
 
 
 class Judge:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, TooFew
+from tpumon.analysis.findings.base import TooFew
 from tpumon.analysis.findings.finding_state import Group, Job, Watched
-from tpumon.model import FindingId
+from tpumon.model import FindingDetail, FindingId
 
 _ENOUGH_RATIO = 0.9
 _PART = 16
@@ -72,7 +72,7 @@ def lacks_some(job: Job) -> bool:
     return any(group.current < len(group.workers) for group in job.slices)
 
 
-def lowered(account: Account) -> Account:
+def lowered(account: FindingDetail) -> FindingDetail:
     """The account of a finding of `WAITING` while a worker has no figures."""
     return account if account.severity == "info" else replace(account, severity="info")
 

@@ -9,10 +9,10 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Peer, Rule, Seen, seconds_between
 from tpumon.analysis.findings.recent import Recent, alike_s
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, Grade, KeptActivity, KeptWorker
+from tpumon.model import Evidence, FindingDetail, Grade, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
@@ -129,7 +129,7 @@ class Hang(Rule[Activity, SliceActivity]):
         is_first = member.seen.target.worker in across.empty and across.alike(across.waiting, own_s)
         return strength + 1 if strength > 1 and is_first else strength
 
-    def account(self, member: Member[Activity, SliceActivity]) -> Account:
+    def account(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
         """Names who stopped first or does not answer, where that is known."""
         memory = member.memory
         usual_s = _PAUSES * memory.longest_s
@@ -156,7 +156,7 @@ class Hang(Rule[Activity, SliceActivity]):
                 words += ", stopped first"
         elif grade == "info":
             sentence += " A checkpoint or a compilation looks the same."
-        return Account(
+        return FindingDetail(
             words=words,
             sentence=sentence,
             evidence=evidence,

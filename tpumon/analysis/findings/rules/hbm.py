@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Rule, Seen, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
 
 _NOT_KNOWN = "no runtime metrics tell the HBM in use"
@@ -38,10 +38,10 @@ class HbmNearlyFull(Rule[None, None]):
         used = member.seen.values[HBM.key]
         return _NOT_KNOWN if used is None else used / self.limits.hbm_warn_ratio if self.limits.hbm_warn_ratio else 2.0
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Of the fullest device."""
         used = member.seen.values[HBM.key] or 0.0
-        return Account(
+        return FindingDetail(
             words=f"HBM {used:.0%} full",
             sentence=f"{{who}}, {used:.0%} of the fullest device's HBM is in use.",
             evidence={"hbm_used_ratio": Evidence(value=used, threshold=self.limits.hbm_warn_ratio)},
@@ -96,13 +96,17 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         left_s = _left_s(member.memory, used)
         return 0.0 if left_s is None else _LONGEST_S / max(left_s, 1.0)
 
-    def account(self, member: Member[HbmBlocks, None]) -> Account:
+    def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
+        """At the begin of the first block."""
+        return member.memory.blocks[0][0]
+
+    def account(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""
         used = member.seen.values[HBM.key] or 0.0
         left_s = _left_s(member.memory, used) or _LONGEST_S
-        began, before = member.memory.blocks[0]
+        _, before = member.memory.blocks[0]
         left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
-        return Account(
+        return FindingDetail(
             words=f"HBM grows, full in {left}",
             sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
             f"is full in {left}.",
@@ -113,7 +117,6 @@ class HbmGrowing(Rule[HbmBlocks, None]):
             severity="critical" if left_s < _SOON_S / 4 else "warning",
             confidence="medium",
             figure=HBM.key,
-            began=began,
         )
 
 

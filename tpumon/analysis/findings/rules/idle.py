@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.base import Member, Rule, Seen
 from tpumon.analysis.findings.rules.input_bound import input_share
-from tpumon.model import Evidence
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
 LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
-def _account(idle: float, words: str, sentence: str) -> Account:
-    return Account(
+def _account(idle: float, words: str, sentence: str) -> FindingDetail:
+    return FindingDetail(
         words=words,
         sentence=sentence,
         evidence={"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)},
@@ -51,7 +51,7 @@ class HostBound(Rule[None, None]):
         strength = share / LIMIT_RATIO
         return strength if strength >= self.leaves_below else "idle time is not known, and callbacks take little"
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Says what it is not, or that it is callbacks."""
         if member.seen.figures.idle_ratio is None:
             return _account_of_callbacks(member.seen.figures.callback_ratio or 0.0)
@@ -65,8 +65,8 @@ class HostBound(Rule[None, None]):
         )
 
 
-def _account_of_callbacks(share: float) -> Account:
-    return Account(
+def _account_of_callbacks(share: float) -> FindingDetail:
+    return FindingDetail(
         words=f"callbacks {share:.0%}",
         sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
         evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
@@ -94,7 +94,7 @@ class Idle(Rule[None, None]):
             return "idle time is not known"
         return 0.0 if input_share(member.seen) is not None else idle / LIMIT_RATIO
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Says that the reason is not known."""
         idle = member.seen.figures.idle_ratio or 0.0
         return _account(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
-from tpumon.model import Evidence
+from tpumon.analysis.findings.base import Member, Rule, Seen
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 
 
@@ -35,7 +35,7 @@ class InputBound(Rule[None, None]):
             return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
         return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Names the figure that shows it."""
         share, name = input_share(member.seen) or (0.0, "infeed_ratio")
         critical = share > self.limits.infeed_critical_ratio
@@ -43,7 +43,7 @@ class InputBound(Rule[None, None]):
             words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
         else:
             words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time."
-        return Account(
+        return FindingDetail(
             words=words,
             sentence=sentence,
             evidence={name: Evidence(value=share, threshold=self.limits.infeed_warn_ratio)},

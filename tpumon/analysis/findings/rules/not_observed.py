@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Rule, Seen, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, State
+from tpumon.model import Evidence, FindingDetail, State
 
 _LIMIT_S = 600.0
 _LONG_S = 3600.0
@@ -44,12 +44,12 @@ class NotObserved(Rule[Unobserved, None]):
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
-    def account(self, member: Member[Unobserved, None]) -> Account:
+    def account(self, member: Member[Unobserved, None]) -> FindingDetail:
         """Says who is in the way."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)
         why = _WHY.get(member.seen.state, "no figures came")
-        return Account(
+        return FindingDetail(
             words=f"not observed for {for_s / 60:.0f} min",
             sentence=f"{{who}}, there have been no figures for {for_s / 60:.0f} min: {why}.",
             evidence={"not_observed_s": Evidence(value=for_s, threshold=_LIMIT_S)},

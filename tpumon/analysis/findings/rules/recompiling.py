@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, TooFew
-from tpumon.model import Evidence
+from tpumon.analysis.findings.base import Member, Rule, Seen, TooFew
+from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10
 _SAMPLES, _OF_THEM = 3, 2
@@ -71,7 +71,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
             return TooFew(f"too few samples: it takes {_SAMPLES} to see new programs")
         return sum(compiled) / (_OF_THEM - 0.5)
 
-    def account(self, member: Member[CompiledPrograms, None]) -> Account:
+    def account(self, member: Member[CompiledPrograms, None]) -> FindingDetail:
         """Says which function, and how much of the time the host compiles, where that is known."""
         memory, figures = member.memory, member.seen.figures
         share = figures.compile_ratio
@@ -87,7 +87,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
             evidence["compile_ratio"] = Evidence(value=share, threshold=_COMPILE_RATIO)
             words = f"compiles {share:.0%}"
             sentence += f"; the host compiles {share:.0%} of the time"
-        return Account(words=words, sentence=f"{{who}}, {sentence}.", evidence=evidence)
+        return FindingDetail(words=words, sentence=f"{{who}}, {sentence}.", evidence=evidence)
 
 
 def _latest(known: dict[str, None], program: str, most: int) -> dict[str, None]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.base import Member, Rule, Seen
 from tpumon.analysis.findings.recent import median_of_ascending, spread
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, KeptProgram, KeptWorker
+from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
 
 _LIMIT_RATIO = 0.06
@@ -160,12 +160,12 @@ class SlowDown(Rule[StepBaselines, None]):
         of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
         return max(more / program.step.limit_ratio, of_work)
 
-    def account(self, member: Member[StepBaselines, None]) -> Account:
+    def account(self, member: Member[StepBaselines, None]) -> FindingDetail:
         """Compares with the best that is known."""
         program = member.memory.programs[-1]
         step_s, best_s = member.seen.step_s or 0.0, program.step.best_s or 0.0
         ratio = step_s / best_s if best_s else 1.0
-        return Account(
+        return FindingDetail(
             words=f"step {ratio:.2f}x its own before",
             sentence=f"{{who}}, steps take {1000 * step_s:.3g} ms; the same program took {1000 * best_s:.3g} ms "
             "before.",

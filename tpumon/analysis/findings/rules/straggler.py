@@ -14,7 +14,7 @@ from statistics import median, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, TooFew
+from tpumon.analysis.findings.base import Member, Peer, Rule, Seen, TooFew
 from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
@@ -24,7 +24,7 @@ from tpumon.analysis.findings.recent import (
     median_of_others,
     spread,
 )
-from tpumon.model import Evidence
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
 _FEWEST_FOR_SPREAD = 5
@@ -209,7 +209,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _limit_ratio(self, spread_ratio: float) -> float:
         return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
 
-    def account(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
+    def account(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
@@ -227,7 +227,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
                 return whole
             sentence = f"{whole.sentence} Its {of_core}."
             return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
-        return Account(
+        return FindingDetail(
             words=f"slow core {core} of chip {chip}: waits {100 * less:.0f} points less",
             sentence=f"{{who}}, {of_core}.",
             evidence=evidence,
@@ -236,44 +236,46 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             figure=IDLE.key,
         )
 
-    def _account_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
+    def _account_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
-        name = member.seen.target.slice
-        evidence = {
-            "slice_wait_ratio": Evidence(value=beside.waited, reference=beside.others_waited),
-            "slice_work_ratio": self._work_ratio(more, beside.spread_ratio),
-            "slice_work_s": Evidence(value=beside.work_s, reference=beside.others_work_s),
-        }
-        account = Account(
+        account = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
-            sentence=f"{{who}}, slice {name} is slow: own work per step is {more:.0%} longer than in the other slices "
-            f"of its job, which wait for it (it waits {beside.waited:.0%} they {beside.others_waited:.0%}).",
-            evidence=evidence,
+            sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
+            f"in the other slices of its job, which wait for it (it waits {beside.waited:.0%} they "
+            f"{beside.others_waited:.0%}).",
+            evidence=self._evidence(("slice_wait_ratio", "slice_work_ratio", "slice_work_s"), beside, more),
             remedy=_REMEDY_OF_SLICE,
         )
         return self._graded(account, more, member)
 
-    def _account_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> Account:
-        memory, across = member.memory, _others(member)
-        waited, more = memory.waited or 0.0, memory.more.median or 0.0
-        others = median_of_ascending(across.waited)
-        evidence = {
-            "wait_ratio": Evidence(value=waited, reference=others),
-            "own_work_ratio": self._work_ratio(more, across.spread_ratio),
-            "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(across.work_s)),
-        }
-        account = Account(
+    def _account_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+        memory, others = member.memory, _others(member)
+        more = memory.more.median or 0.0
+        beside = _Beside(
+            waited=memory.waited or 0.0,
+            work_s=memory.work_s,
+            others_waited=median_of_ascending(others.waited),
+            others_work_s=median_of_ascending(others.work_s),
+            spread_ratio=others.spread_ratio,
+        )
+        account = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
-            f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
-            evidence=evidence,
+            f"it (it waits {beside.waited:.0%} of the time, the median is {beside.others_waited:.0%}).",
+            evidence=self._evidence(("wait_ratio", "own_work_ratio", "own_work_s"), beside, more),
         )
         return self._graded(account, more, member)
 
-    def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
-        return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
+    def _evidence(self, names: tuple[str, str, str], beside: _Beside, more: float) -> Mapping[str, Evidence]:
+        limit = 1 + self._limit_ratio(beside.spread_ratio)
+        wait, work_ratio, work_s = names
+        return {
+            wait: Evidence(value=beside.waited, reference=beside.others_waited),
+            work_ratio: Evidence(value=1 + more, threshold=limit, reference=1.0),
+            work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
+        }
 
-    def _graded(self, account: Account, more: float, member: Member[WorkAndWaiting, _Slices]) -> Account:
+    def _graded(self, account: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         return replace(
             account,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",

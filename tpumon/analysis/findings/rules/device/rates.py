@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.base import Member, Rule, Seen
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
-from tpumon.model import Confidence, Evidence
+from tpumon.model import Confidence, Evidence, FindingDetail
 from tpumon.model.figure_table import HBM_BANDWIDTH, MXU, Figure
 
 LOW_RATIO, HIGH_RATIO = 0.50, 0.70
@@ -61,11 +61,11 @@ class UtilizationBound(Rule[None, None]):
         high, low = self._values(member)
         return high / HIGH_RATIO if low < LOW_RATIO else 0.0
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Names both rates."""
         high, low = self._values(member)
         shown = {"high": f"{high:.0%}", "low": f"{low:.0%}"}
-        return Account(
+        return FindingDetail(
             words=self.words.format(**shown),
             sentence=f"{{who}}, {self.sentence.format(**shown)}.",
             evidence=_evidence(member.seen, {self.high: HIGH_RATIO, self.low: LOW_RATIO}),
@@ -128,7 +128,7 @@ class LowMxu(Rule[None, None]):
             return 0.0
         return min(_LITTLE_MXU_RATIO / max(mxu, _LITTLE_MXU_RATIO / _MOST_STRENGTH), computing / _BUSY_RATIO)
 
-    def account(self, member: Member[None, None]) -> Account:
+    def account(self, member: Member[None, None]) -> FindingDetail:
         """Names the share of padding, if that explains it."""
         figures = member.seen.figures
         mxu, computing = MXU.value(figures) or 0.0, op_time_ratio(member.seen, "compute") or 0.0
@@ -140,7 +140,7 @@ class LowMxu(Rule[None, None]):
             evidence["matmul_padding_ratio"] = Evidence(value=padding, threshold=_PADDED_RATIO)
             if padding > _PADDED_RATIO:
                 why = f"{padding:.0%} of the work of matrix products is padding"
-        return Account(
+        return FindingDetail(
             words=f"MXU {mxu:.0%}" + (f", padding {padding:.0%}" if padding and padding > _PADDED_RATIO else ""),
             sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units; {why}.",
             evidence=evidence,

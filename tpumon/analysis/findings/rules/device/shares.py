@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen
-from tpumon.model import Evidence
+from tpumon.analysis.findings.base import Member, Peer, Rule, Seen
+from tpumon.model import Evidence, FindingDetail
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 WITHOUT_STEPS = "no steps in a trace, of which it would be a share"
@@ -55,11 +55,11 @@ class ShareRule(Rule[None, Mapping[str, float]]):
         share = self._counted(member)
         return self.unknown if share is None else share / self.limit_ratio
 
-    def account(self, member: Member[None, Mapping[str, float]]) -> Account:
+    def account(self, member: Member[None, Mapping[str, float]]) -> FindingDetail:
         """Names the share."""
         share = self._counted(member) or 0.0
         evidence = Evidence(value=share, threshold=self.limit_ratio, reference=self.usual(member.seen))
-        return Account(
+        return FindingDetail(
             words=f"{self.label} {share:.0%}",
             sentence=f"{{who}}, {self.sentence.format(share=f'{share:.0%}')}.",
             evidence={self.field: evidence},
