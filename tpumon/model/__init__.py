@@ -38,7 +38,7 @@ from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState,
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
-from tpumon.model.target import LONGEST_WINDOW_S, Pod, Process, Query, Target, Workers
+from tpumon.model.target import LONGEST_WINDOW_S, ListedTarget, Pod, Process, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
@@ -72,6 +72,7 @@ __all__ = [
     "KeptProgram",
     "KeptState",
     "KeptWorker",
+    "ListedTarget",
     "Mark",
     "MxuMethod",
     "NotJudged",
