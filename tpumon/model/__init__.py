@@ -29,7 +29,7 @@ from tpumon.model.finding import (
     Finding,
     FindingDetail,
     FindingId,
-    Grade,
+    FindingSeverity,
     NotJudged,
     StateId,
 )
@@ -37,7 +37,7 @@ from tpumon.model.job_signs import Framework, JobSigns
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
-from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
+from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
 from tpumon.model.target import LONGEST_WINDOW_S, ListedTarget, Pod, Process, Query, Target, Workers
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "Caution",
     "CautionCode",
     "Change",
+    "ChangeKind",
     "Confidence",
     "CoreFigures",
     "DeviceFigures",
@@ -62,9 +63,9 @@ __all__ = [
     "Finding",
     "FindingDetail",
     "FindingId",
+    "FindingSeverity",
     "Framework",
     "FunctionFigures",
-    "Grade",
     "Handover",
     "JobSigns",
     "KeptActivity",
@@ -73,7 +74,6 @@ __all__ = [
     "KeptState",
     "KeptWorker",
     "ListedTarget",
-    "Mark",
     "MxuMethod",
     "NotJudged",
     "OpCategoryFigures",
@@ -86,13 +86,13 @@ __all__ = [
     "Sample",
     "Severity",
     "Spread",
-    "Standing",
     "State",
     "StateId",
+    "Status",
+    "StatusSnapshot",
     "StepSource",
     "StepTimes",
     "Target",
-    "What",
     "Workers",
     "bounded",
 ]

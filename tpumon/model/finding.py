@@ -41,7 +41,7 @@ StateId = Literal["down", "restarted"]
 
 StatedId = Literal[FindingId, StateId]
 
-Grade = Literal["info", "warning", "critical"]
+FindingSeverity = Literal["info", "warning", "critical"]
 """How bad a finding is. info: worth knowing, nothing to act on at once."""
 
 Confidence = Literal["high", "medium", "low"]
@@ -80,7 +80,7 @@ class FindingDetail(Struct, frozen=True, kw_only=True):
     words: Annotated[str, at_most(_LONGEST)] = ""
     sentence: Annotated[str, at_most(_LONGEST)] = ""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    severity: Grade = "warning"
+    severity: FindingSeverity = "warning"
     confidence: Confidence = "high"
     figure: str | None = None
     remedy: str | None = None
@@ -100,7 +100,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     words: str
     finding: FindingId | None = None
-    severity: Grade = "warning"
+    severity: FindingSeverity = "warning"
     since_unix_s: UnixTime | None = None
     figure: str | None = None
     excess: Amount = 0.0
@@ -126,7 +126,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """
 
     finding: StatedId
-    severity: Grade
+    severity: FindingSeverity
     confidence: Confidence = "medium"
     workers: Annotated[tuple[str, ...], at_most(_MOST_WORKERS)] = ()
     more_workers: Count = 0

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
 from tpumon.model.finding import FindingDetail, FindingId
-from tpumon.model.state import Standing
+from tpumon.model.state import StatusSnapshot
 from tpumon.model.target import Process
 
 _MOST_WORKERS = 10_000
@@ -73,14 +73,14 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     Attributes:
         job, slice, worker: its key.
         process, uptime_s: of its job; another one is a restart.
-        standing: its state and severity, and since when.
+        snapshot: its state and severity, and since when.
         findings: those that were present.
         activity: when it last did something.
         programs: its step times.
     """
 
     worker: str
-    standing: Standing
+    snapshot: StatusSnapshot
     job: str | None = None
     slice: str | None = None
     process: Process | None = None

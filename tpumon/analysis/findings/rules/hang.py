@@ -9,10 +9,10 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Peer, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.findings.recent import Recent, alike_s
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail, Grade, KeptActivity, KeptWorker
+from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
@@ -77,7 +77,7 @@ class Hang(Rule[Activity, SliceActivity]):
     samples = 1
     hidden_by = frozenset()
 
-    def take(self, memory: Activity, seen: Seen) -> None:
+    def take(self, memory: Activity, seen: Observation) -> None:
         """Counts samples without activity in a row."""
         if seen.state == "no-activity":
             memory.active = memory.active or _last_activity(seen)
@@ -104,7 +104,7 @@ class Hang(Rule[Activity, SliceActivity]):
         activity = KeptActivity(active_unix_s=active, silent=memory.silent, longest_s=memory.longest_s)
         return replace(kept, activity=activity)
 
-    def across(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
+    def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
         sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
@@ -118,22 +118,22 @@ class Hang(Rule[Activity, SliceActivity]):
             varies_ratio=median_low(varies) if varies else 0.0,
         )
 
-    def strength(self, member: Member[Activity, SliceActivity]) -> float | str:
+    def severity_ratio(self, member: Member[Activity, SliceActivity]) -> float | str:
         """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
         if member.memory.active is None:
             return "it has run nothing yet, or is silent since before tpumon: older than tpumon"
         if not member.memory.silent:
             return 0.0
-        strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
-        own_s, across = member.memory.step_s.median, member.across
-        is_first = member.seen.target.worker in across.empty and across.alike(across.waiting, own_s)
-        return strength + 1 if strength > 1 and is_first else strength
+        severity_ratio = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
+        own_s, slice_stats = member.memory.step_s.median, member.slice_stats
+        is_first = member.seen.target.worker in slice_stats.empty and slice_stats.alike(slice_stats.waiting, own_s)
+        return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
-    def account(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
+    def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
         """Names who stopped first or does not answer, where that is known."""
         memory = member.memory
         usual_s = _PAUSES * memory.longest_s
-        grade: Grade = "info"
+        grade: FindingSeverity = "info"
         if memory.silent_s > max(_WARNING_S, usual_s):
             grade = "critical" if memory.silent_s > max(_CRITICAL_S, usual_s) else "warning"
         evidence = {
@@ -147,10 +147,10 @@ class Hang(Rule[Activity, SliceActivity]):
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
-        if missing := member.across.alike(member.across.away, step_s):
+        if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
             grade = "info"
             sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
-        elif first := member.across.stopped_first(step_s):
+        elif first := member.slice_stats.stopped_first(step_s):
             sentence += f" Stopped first: {_named(first)}, which has no work in its queue while others have."
             if member.seen.target.worker in first:
                 words += ", stopped first"
@@ -169,7 +169,7 @@ def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
     return {peer.seen.target.worker: peer.memory.step_s.median for peer in peers}
 
 
-def _last_activity(seen: Seen) -> Moment | None:
+def _last_activity(seen: Observation) -> Moment | None:
     """When its devices last ran something, as the runtime says; None: never since it started, or it does not say."""
     idle_s = [device.runtime_tensorcore_idle_s for device in seen.figures.devices]
     known = [each for each in idle_s if each is not None]
@@ -180,7 +180,7 @@ def _last_activity(seen: Seen) -> Moment | None:
     return Moment(at.time_unix_s - silent_s, None if at.monotonic_s is None else at.monotonic_s - silent_s)
 
 
-def _queue(seen: Seen) -> int | None:
+def _queue(seen: Observation) -> int | None:
     sizes = [device.runtime_hlo_queue_size for device in seen.figures.devices]
     known = [size for size in sizes if size is not None]
     return sum(known) if known else None

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.analysis.findings.base import Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
@@ -33,12 +33,12 @@ class HbmNearlyFull(Rule[None, None]):
     leaves_below = 0.985
     hidden_by = frozenset()
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the warning limit."""
         used = member.seen.values[HBM.key]
         return _NOT_KNOWN if used is None else used / self.limits.hbm_warn_ratio if self.limits.hbm_warn_ratio else 2.0
 
-    def account(self, member: Member[None, None]) -> FindingDetail:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Of the fullest device."""
         used = member.seen.values[HBM.key] or 0.0
         return FindingDetail(
@@ -74,7 +74,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
     leaves_below = 0.5
     hidden_by = frozenset()
 
-    def take(self, memory: HbmBlocks, seen: Seen) -> None:
+    def take(self, memory: HbmBlocks, seen: Observation) -> None:
         """Adds the sample to its block."""
         used = seen.values[HBM.key]
         if used is None:
@@ -86,7 +86,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         if len(memory.values) < 2 * _BLOCK_S:  # a sample a second at most
             memory.values.append(used)
 
-    def strength(self, member: Member[HbmBlocks, None]) -> float | str:
+    def severity_ratio(self, member: Member[HbmBlocks, None]) -> float | str:
         """How soon it is full, relative to 6 hours; 0 if it does not rise all the time."""
         used = member.seen.values[HBM.key]
         if used is None:
@@ -100,7 +100,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         """At the begin of the first block."""
         return member.memory.blocks[0][0]
 
-    def account(self, member: Member[HbmBlocks, None]) -> FindingDetail:
+    def detail(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""
         used = member.seen.values[HBM.key] or 0.0
         left_s = _left_s(member.memory, used) or _LONGEST_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.base import Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, State
 
@@ -35,16 +35,16 @@ class NotObserved(Rule[Unobserved, None]):
     samples = 1
     hidden_by = frozenset()
 
-    def take(self, memory: Unobserved, seen: Seen) -> None:
+    def take(self, memory: Unobserved, seen: Observation) -> None:
         """Remembers when figures ceased."""
         memory.since = (memory.since or seen.at) if seen.state in _WHY else None
 
-    def strength(self, member: Member[Unobserved, None]) -> float | str:
+    def severity_ratio(self, member: Member[Unobserved, None]) -> float | str:
         """How long there are no figures, relative to 10 minutes."""
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
-    def account(self, member: Member[Unobserved, None]) -> FindingDetail:
+    def detail(self, member: Member[Unobserved, None]) -> FindingDetail:
         """Says who is in the way."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)

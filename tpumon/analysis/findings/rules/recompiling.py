@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.base import Member, Rule, Seen, TooFew
+from tpumon.analysis.findings.base import Member, Observation, Rule, TooFew
 from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10
@@ -44,7 +44,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
     leaves_below = 0.5  # none of them
     hidden_by = frozenset({"hang"})
 
-    def take(self, memory: CompiledPrograms, seen: Seen) -> None:
+    def take(self, memory: CompiledPrograms, seen: Observation) -> None:
         """Looks for a program that is new, of a function that ran before."""
         figures = seen.figures
         if seen.state != "live" or (not figures.programs and figures.compile_ratio is None):
@@ -62,7 +62,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
         compiles = figures.step_time_s is not None and (figures.compile_ratio or 0.0) > _COMPILE_RATIO
         memory.compiled.append(is_new or compiles)
 
-    def strength(self, member: Member[CompiledPrograms, None]) -> float | str:
+    def severity_ratio(self, member: Member[CompiledPrograms, None]) -> float | str:
         """How many of the last samples showed it."""
         compiled = member.memory.compiled
         if not compiled:
@@ -71,7 +71,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
             return TooFew(f"too few samples: it takes {_SAMPLES} to see new programs")
         return sum(compiled) / (_OF_THEM - 0.5)
 
-    def account(self, member: Member[CompiledPrograms, None]) -> FindingDetail:
+    def detail(self, member: Member[CompiledPrograms, None]) -> FindingDetail:
         """Says which function, and how much of the time the host compiles, where that is known."""
         memory, figures = member.memory, member.seen.figures
         share = figures.compile_ratio

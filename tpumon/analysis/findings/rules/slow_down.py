@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Rule, Seen
+from tpumon.analysis.findings.base import Member, Observation, Rule
 from tpumon.analysis.findings.recent import median_of_ascending, spread
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
@@ -98,7 +98,7 @@ class SlowDown(Rule[StepBaselines, None]):
         }
     )
 
-    def take(self, memory: StepBaselines, seen: Seen) -> None:
+    def take(self, memory: StepBaselines, seen: Observation) -> None:
         """Adds the sample's step time to its program."""
         step_s = seen.step_s
         if seen.state != "live" or not step_s:
@@ -147,7 +147,7 @@ class SlowDown(Rule[StepBaselines, None]):
         )
         return replace(kept, programs=programs)
 
-    def strength(self, member: Member[StepBaselines, None]) -> float | str:
+    def severity_ratio(self, member: Member[StepBaselines, None]) -> float | str:
         """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""
         step_s = member.seen.step_s
         if not step_s or not member.memory.programs:
@@ -160,7 +160,7 @@ class SlowDown(Rule[StepBaselines, None]):
         of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
         return max(more / program.step.limit_ratio, of_work)
 
-    def account(self, member: Member[StepBaselines, None]) -> FindingDetail:
+    def detail(self, member: Member[StepBaselines, None]) -> FindingDetail:
         """Compares with the best that is known."""
         program = member.memory.programs[-1]
         step_s, best_s = member.seen.step_s or 0.0, program.step.best_s or 0.0

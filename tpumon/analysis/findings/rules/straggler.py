@@ -14,7 +14,7 @@ from statistics import median, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Peer, Rule, Seen, TooFew
+from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, TooFew
 from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
@@ -125,7 +125,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     samples = 1  # medians of three
     leaves_below = 0.7
 
-    def take(self, memory: WorkAndWaiting, seen: Seen) -> None:
+    def take(self, memory: WorkAndWaiting, seen: Observation) -> None:
         """Remembers waiting and own work of the sample."""
         work_s = seen.own_work_s if seen.state == "live" else None
         memory.waited = None if work_s is None else seen.waited_ratio
@@ -144,7 +144,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
                 memory.core, memory.core_less = place, Recent()
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
-    def across(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
+    def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
         """What the workers that are live waited and worked last, by slice."""
         by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
         for peer in peers:
@@ -158,7 +158,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         beside = _all_beside(slices, varies)
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
-    def strength(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
+    def severity_ratio(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         """More work and less waiting than the others, each relative to its limit: the lesser counts.
 
         Of a core, or of the whole slice, if that is more.
@@ -195,9 +195,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return None
         memory.slice_more.add(beside.work_s / beside.others_work_s - 1 if beside.others_work_s else 0.0)
         memory.slice_less.add(beside.others_waited - beside.waited)
-        return self._strength_of_slice(member)
+        return self._ratio_of_slice(member)
 
-    def _strength_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
+    def _ratio_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         beside, memory = _others(member).beside, member.memory
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.spread_ratio)
 
@@ -209,7 +209,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _limit_ratio(self, spread_ratio: float) -> float:
         return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
 
-    def account(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
@@ -218,11 +218,11 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
         evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
         has_slow_core = less > _CORE_LIMIT_RATIO
-        of_worker, of_slice = self._of_worker(member) or 0.0, self._strength_of_slice(member) or 0.0
+        of_worker, of_slice = self._of_worker(member) or 0.0, self._ratio_of_slice(member) or 0.0
         if of_slice > max(self.leaves_below, of_worker, less / _CORE_LIMIT_RATIO):
-            return self._account_of_slice(member)
+            return self._detail_of_slice(member)
         if of_worker > self.leaves_below:
-            whole = self._account_of_worker(member)
+            whole = self._detail_of_worker(member)
             if not has_slow_core:
                 return whole
             sentence = f"{whole.sentence} Its {of_core}."
@@ -236,9 +236,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             figure=IDLE.key,
         )
 
-    def _account_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
-        account = FindingDetail(
+        detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
             f"in the other slices of its job, which wait for it (it waits {beside.waited:.0%} they "
@@ -246,9 +246,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             evidence=self._evidence(("slice_wait_ratio", "slice_work_ratio", "slice_work_s"), beside, more),
             remedy=_REMEDY_OF_SLICE,
         )
-        return self._graded(account, more, member)
+        return self._graded(detail, more, member)
 
-    def _account_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         memory, others = member.memory, _others(member)
         more = memory.more.median or 0.0
         beside = _Beside(
@@ -258,13 +258,13 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             others_work_s=median_of_ascending(others.work_s),
             spread_ratio=others.spread_ratio,
         )
-        account = FindingDetail(
+        detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it (it waits {beside.waited:.0%} of the time, the median is {beside.others_waited:.0%}).",
             evidence=self._evidence(("wait_ratio", "own_work_ratio", "own_work_s"), beside, more),
         )
-        return self._graded(account, more, member)
+        return self._graded(detail, more, member)
 
     def _evidence(self, names: tuple[str, str, str], beside: _Beside, more: float) -> Mapping[str, Evidence]:
         limit = 1 + self._limit_ratio(beside.spread_ratio)
@@ -275,9 +275,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
         }
 
-    def _graded(self, account: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def _graded(self, detail: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         return replace(
-            account,
+            detail,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
@@ -288,7 +288,7 @@ _ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def _others(member: Member[WorkAndWaiting, _Slices]) -> _Slice:
-    return member.across.get(member.seen.target.slice or "", _NOBODY)
+    return member.slice_stats.get(member.seen.target.slice or "", _NOBODY)
 
 
 def _too_few() -> TooFew:

@@ -17,12 +17,12 @@ class Truncated(Rule[None, None]):
     severities = ("info",)
     hidden_by = frozenset()
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Whether it is."""
         sample = member.seen.sample
         return "there is no trace" if sample.source == "monitor" else 2.0 * (sample.truncated is not None)
 
-    def account(self, member: Member[None, None]) -> FindingDetail:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says what is missing."""
         window_s = member.seen.sample.window_s
         return FindingDetail(
