@@ -82,7 +82,7 @@ class OnChange(Output):
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if change.before in {None, "waiting"} and change.mark in WELL:
+            if change.before in {None, "waiting"} and change.status in WELL:
                 continue
             if self._may_run():
                 self._run(change)

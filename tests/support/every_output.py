@@ -63,7 +63,7 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     """What each worker counts as, and since when."""
     verdicts = {each.name: each.verdict for each in status.all()}
     return {
-        name: (one.mark, None if one.since_unix_s is None else round(one.since_unix_s, 1))
+        name: (one.status, None if one.since_unix_s is None else round(one.since_unix_s, 1))
         for name, one in verdicts.items()
     }
 

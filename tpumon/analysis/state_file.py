@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tpumon.analysis.findings import Judge
 from tpumon.analysis.history import Moment, WorkerHistory
 from tpumon.errors import UsageError
-from tpumon.model import KeptState, KeptWorker, Standing, Target
+from tpumon.model import KeptState, KeptWorker, StatusSnapshot, Target
 from tpumon.model.documents import decoded, encoded
 
 WRITE_S = 10
@@ -69,7 +69,7 @@ class Kept:
         return tuple(one for key, one in self._workers.items() if key not in keys)
 
 
-def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_unix_s: float) -> KeptWorker:
+def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, now_unix_s: float) -> KeptWorker:
     """The state of a worker that is to be kept."""
     target, now_s = history.target, history.monotonic_s()
     process, uptime_s = history.job_signs
@@ -83,7 +83,7 @@ def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_un
         slice=target.slice,
         process=process,
         uptime_s=uptime_s,
-        standing=replace(standing, findings=None),
+        snapshot=replace(snapshot, findings=None),
     )
     return judge.kept(target.worker, kept, unix_s)
 

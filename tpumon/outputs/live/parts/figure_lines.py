@@ -77,7 +77,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
-    style = LOOKS[row.verdict.mark].style
+    style = LOOKS[row.verdict.status].style
     lines = [Line(width)]
     for figure in COMPARED.values():
         if figure.level > level or not figure.always_shown:
@@ -107,7 +107,7 @@ def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peer
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
-    look = LOOKS[row.verdict.mark]
+    look = LOOKS[row.verdict.status]
     lines = []
     figures = shown_figures(row.sample.figures, level, glyphs, peers)
     details = max((len(shown.more) for shown in figures if shown.ratio is not None), default=0)
