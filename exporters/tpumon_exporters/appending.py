@@ -36,11 +36,7 @@ class SampleLines(Output):
             log(note)
 
     def on_update(self, update: Update) -> None:
-        """Writes one line for a sample.
-
-        Raises:
-            OSError: it cannot be written now.
-        """
+        """Writes one line for a sample."""
         if update.sample is not None:
             self._lines.write(self._line_of(update.sample))
 

@@ -15,15 +15,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False)  # NaN and infinity are not JSON; a
 
 
 def open_jsonl(where: str, context: Context) -> SampleLines:
-    """Opens the output.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        context: the run.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Opens the output; `where`: a file to append to, or `-` for stdout."""
     return SampleLines(Appended(where), _line, context.log)
 
 

@@ -129,15 +129,7 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
 
 @not_to_stdout
 def open_on_change(where: str, context: Context) -> OnChange:
-    """Opens the output.
-
-    Args:
-        where: a shell command.
-        context: the run.
-
-    Raises:
-        UsageError: there is no command.
-    """
+    """Opens the output; `where`: a shell command."""
     if not where.strip():
         raise UsageError("--on-change is empty; give a command")
     return OnChange(where, context)

@@ -105,11 +105,7 @@ class Recorder(Output):
             self._put(_ENCODER.encode(update.sample.to_json()))
 
     def tick(self, now_unix_s: float) -> None:
-        """Writes what came since the last one.
-
-        Raises:
-            OSError: it cannot be written now. It is kept for the next tick, up to 16 MB.
-        """
+        """Writes what came since the last one; what cannot be written now is kept for the next tick, up to 16 MB."""
         if not self._waiting:
             return
         now_s = self._pace()
@@ -247,13 +243,5 @@ class _File:
 
 @takes(RecordOptions, stdout=False)
 def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
-    """Opens the output.
-
-    Args:
-        where: a directory.
-        options: its own options.
-
-    Raises:
-        UsageError: the directory cannot be written.
-    """
+    """Opens the output; `where`: a directory."""
     return Recorder(where, options)
