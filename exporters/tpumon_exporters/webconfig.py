@@ -326,7 +326,7 @@ def _read(path: Path) -> _Config:
     return _Config(
         context=context,
         users={} if file.basic_auth_users is UNSET else _users(file.basic_auth_users),
-        headers={} if server is UNSET or server.headers is UNSET else {**server.headers},
+        headers={} if server is UNSET or server.headers is UNSET else dict(server.headers.items()),
         files=(path, *files),
         stamps=stamps + _stamps(files),
     )

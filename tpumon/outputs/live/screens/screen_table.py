@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from tpumon.outputs.live.parts.controls import Controls
-from tpumon.outputs.live.screens.alone import Alone
 from tpumon.outputs.live.screens.events import Events
 from tpumon.outputs.live.screens.help import Help
+from tpumon.outputs.live.screens.homes import Alone, Waiting
 from tpumon.outputs.live.screens.ops import Ops
 from tpumon.outputs.live.screens.screen import Key, Reply, Screen, opening
-from tpumon.outputs.live.screens.waiting import Waiting
 from tpumon.outputs.live.screens.why import Why
 from tpumon.outputs.live.screens.worker import Worker
 from tpumon.outputs.live.screens.workers import Workers

@@ -6,8 +6,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.notes import about
 from tpumon.outputs.live.parts.page import Page
-from tpumon.outputs.live.screens.screen import Drawn, Key, Screen
-from tpumon.outputs.live.screens.spans import SPAN_KEYS
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Key, Screen
 
 _LEAST_CHART_HEIGHT = 5
 

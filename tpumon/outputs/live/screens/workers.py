@@ -16,8 +16,7 @@ from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.page import Page
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Screen
-from tpumon.outputs.live.screens.spans import SPAN_KEYS
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Hit, Key, Screen
 
 _FEW = 16
 """So many workers need no summary."""
