@@ -366,7 +366,7 @@ class Page:
         words = []
         for item in fields(RuntimeFigures):
             key, value = item.name, getattr(sample.figures.runtime, item.name)
-            if not isinstance(value, (int, float)):  # absent, or too much for a line
+            if value is None:
                 continue
             name = key.removesuffix("_s").replace("_", " ")
             words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
