@@ -137,7 +137,7 @@ def test_options_have_the_types_of_their_fields(installed):
     [
         ("noted", "count", "1.5", "--export noted: count=1.5: give a whole number"),
         ("noted", "count", "-1", "--export noted: count must not be negative"),
-        ("noted", "ratio", "nan", "--export noted: ratio=nan: give a finite number"),
+        ("noted", "ratio", "nan", "--export noted: ratio=nan: give a number"),
         ("noted", "on", "yes", "--export noted: on=yes: give true or false"),
         ("noted", "mode", "idle", "--export noted: mode=idle: give one of fast, slow"),
         (
