@@ -35,13 +35,13 @@ from tpumon.outputs.live.parts.charts import (
     side_by_side,
     span_words,
 )
-from tpumon.outputs.live.parts.charts_of_spans import Span, span_of
 from tpumon.outputs.live.parts.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.peers import peers_of
 from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 
 _PART_NAME = 20
