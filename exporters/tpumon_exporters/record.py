@@ -211,7 +211,7 @@ class _File:
         self._packer = _new_member()
 
     def is_full(self, now_unix_s: float, now_s: float, most_bytes: float) -> bool:
-        """Whether the next line belongs into another file; also after the time in the name was wrong for a minute."""
+        """True if the next line belongs into another file; also after the time in the name was wrong for a minute."""
         lasted_s = now_s - self._began_s
         if abs(now_unix_s - self._began_unix_s - lasted_s) < _FILE_S:
             self._right_s = now_s

@@ -173,7 +173,7 @@ class WebConfig:
 
     @property
     def wants_password(self) -> bool:
-        """Whether there are users."""
+        """True if there are users."""
         return bool(self._config.users)
 
     def context(self) -> ssl.SSLContext | None:
@@ -197,7 +197,7 @@ class WebConfig:
             self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
 
     def admits(self, authorization: str | None, address: str) -> bool | None:
-        """Whether the Authorization header names a user; None: too many checks are waiting.
+        """Checks that an Authorization header names a user; None: too many checks are waiting.
 
         Only one password is checked at a time: bcrypt is slow on purpose, and the host runs a job. Correct ones are
         remembered as digests.
@@ -232,7 +232,7 @@ class _Checks:
         self._rest_until_s: dict[str, float] = {}
 
     def check(self, password: bytes, hashed: bytes, address: str) -> bool | None:
-        """Whether this is the password; None: the address has a check pending, or others take too long."""
+        """Checks a password; None: the address has a check pending, or others take too long."""
         with self._lock:
             if address in self._pending:
                 return None

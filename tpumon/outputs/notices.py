@@ -55,7 +55,7 @@ class _Limit:
         return self._allowed
 
     def pass_on(self, lines: list[str], now_s: float, about: str) -> list[str]:
-        """As many of these lines as it may be; the first one after a gap says how many are missing."""
+        """Returns the lines that may pass; the first one after a gap says how many are missing."""
         shown = lines[: int(self.allowed(now_s))]
         if shown and self.left_out:
             shown[0] += f" (left out before: {self.left_out} lines{about})"

@@ -57,7 +57,7 @@ def step_word(time_s: float | None) -> str:
 
 
 class Format(Struct, frozen=True, kw_only=True):
-    """How figures of one unit are written.
+    """The forms in which figures of one unit are written.
 
     Attributes:
         cell: for a column, whose title names the unit if need be.

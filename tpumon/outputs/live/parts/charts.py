@@ -27,7 +27,7 @@ LEAST_CHART = 4
 
 
 class Graphed(Struct, frozen=True, kw_only=True):
-    """What charts are drawn from.
+    """Series and span of the charts of a worker.
 
     Attributes:
         series: the worker's figures.
@@ -87,13 +87,13 @@ def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int,
 
 
 def charts_height(figures: int, width: int, height: int) -> int:
-    """How many lines `charts` of so many figures returns."""
+    """Number of lines that `charts` of this many figures returns."""
     _, rows, each_height = _layout(figures, width, height)
     return rows * each_height
 
 
 def _layout(figures: int, width: int, height: int) -> tuple[int, int, int]:
-    """How many charts are side by side, how many below each other, and the lines of each; no rows: none fits."""
+    """Number of charts side by side, number below each other, and the lines of each; no rows: none fits."""
     beside = 2 if width >= _TWO_BESIDE and figures > 1 else 1
     rows = -(-min(figures, max(beside * (height // LEAST_CHART), 1)) // beside)
     each_height = min(height // rows, _MOST_CHART) if rows else 0

@@ -214,7 +214,7 @@ def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | Non
 
 
 def hints(words: Sequence[str], room: int) -> str:
-    """As many hints as fit, starting with the first."""
+    """The hints that fit, starting with the first."""
     text = ""
     for word in words:
         longer = f"{text}{_GAP}{word}" if text else word

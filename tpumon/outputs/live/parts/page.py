@@ -114,14 +114,14 @@ class Page:
         return self._parts_line() + ops
 
     def screen(self, height: int) -> Lines:
-        """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
+        """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
         return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + self._figures()
 
     def preview(self, height: int) -> Lines:
-        """What its row does not say, in at most `height` lines."""
+        """Everything that its row does not say, in at most `height` lines."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
     def line(self) -> list[Segment]:
@@ -198,7 +198,7 @@ class Page:
         )
 
     def _charts_height(self, height: int) -> int:
-        """How many lines `_charts` returns."""
+        """Number of lines that `_charts` returns."""
         figures = chart_figures(self._seen, self._level)
         return 0 if self._span() is None else charts_height(len(figures), self._width, height)
 
@@ -439,5 +439,5 @@ def _median(times_s: Percentiles | None) -> str:
 
 
 def _has_runtime(sample: Sample) -> bool:
-    """Whether the runtime metric service reported anything."""
+    """True if the runtime metric service reported anything."""
     return bool(sample.figures.devices) or sample.figures.runtime != RuntimeFigures()

@@ -28,7 +28,7 @@ _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
 _LEAST_LABEL = 20
-"""Names of so many cells are never shortened where there is room."""
+"""Names of up to this many cells are never shortened where there is room."""
 _TRUNCATED = "truncated trace"
 
 
@@ -137,7 +137,7 @@ def _sources(sample: Sample) -> str:
 
 
 class Rows:
-    """How rows are laid out in a frame."""
+    """Layout of the rows of a frame."""
 
     def __init__(self, frame: Frame) -> None:
         scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen

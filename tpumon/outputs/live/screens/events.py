@@ -1,4 +1,4 @@
-"""What changed: of all workers, or of the one whose page is open."""
+"""Changes of all workers, or of the one whose page is open."""
 
 from __future__ import annotations
 

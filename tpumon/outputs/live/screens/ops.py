@@ -36,7 +36,7 @@ class Ops(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """If there is a worker."""
+        """True if there is a worker."""
         return _row(frame) is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:

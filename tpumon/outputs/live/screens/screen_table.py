@@ -16,7 +16,7 @@ from tpumon.outputs.live.screens.workers import Workers
 from tpumon.outputs.live.view_settings import KeySection, KeyWords
 
 HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
-"""What is shown when nothing is open: the first that fits."""
+"""Screens for when nothing is open: the first that fits is shown."""
 
 SCREENS: tuple[Screen, ...] = (Worker(), Why(), Events(), Ops(), Help())
 """Screens that are opened on top of the home screen."""
@@ -58,7 +58,7 @@ KEYS: tuple[Key, ...] = (
         press=lambda *_: Reply.REPAINT,
     ),
 )
-"""What keys do on every screen."""
+"""Keys of every screen."""
 
 SCROLLING: tuple[Key, ...] = (
     Key(
@@ -78,7 +78,7 @@ SCROLLING: tuple[Key, ...] = (
         press=lambda controls, key: controls.move_to_end(first=key in {"g", "home"}),
     ),
 )
-"""What these keys do unless the screen takes them."""
+"""Keys that scroll unless the screen takes them."""
 
 
 def keys_on(screen: Screen) -> Iterator[Key]:

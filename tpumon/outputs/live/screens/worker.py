@@ -27,7 +27,7 @@ class Worker(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """While the worker is followed."""
+        """True while the worker is followed."""
         return frame.opened_row is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:

@@ -19,7 +19,7 @@ from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Hit, Key, Screen
 
 _FEW = 16
-"""So many workers need no summary."""
+"""Up to this many workers need no summary."""
 
 _ROOMY = 28
 _LEAST_PREVIEW = 4
@@ -117,13 +117,13 @@ def _sort(key: str, controls: Controls) -> None:
 
 
 def filter_notes(frame: Frame) -> list[str]:
-    """Which workers are hidden, for the footer."""
+    """Filters that hide workers, for the footer."""
     notes = [f"/{tame(frame.controls.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.controls.filter else []
     return [*notes, kind_words(frame.controls.kind)] if frame.controls.kind else notes
 
 
 def kind_words(kind: str) -> str:
-    """What the footer calls a kind of workers."""
+    """Words of the footer for a kind of workers."""
     return next((look.word for name, look in LOOKS.items() if name == kind), kind)
 
 
