@@ -87,7 +87,7 @@ class Recorder(Output):
         self._workers: Workers | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._file: _File | None = None
+        self._file: _RecordingFile | None = None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -138,7 +138,7 @@ class Recorder(Output):
         if before is not None:
             before.close()
         number = self._remove_old(now_unix_s) + 1
-        self._file = _File(self._directory, number, now_unix_s, now_s)
+        self._file = _RecordingFile(self._directory, number, now_unix_s, now_s)
         if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
             self._waiting.insert(0, _line(workers_line(self._workers, now_unix_s)))
             self._waiting_bytes += len(self._waiting[0])
@@ -183,7 +183,7 @@ def _written(directory: Path) -> list[tuple[int, float, Path]]:
     return sorted(files)
 
 
-class _File:
+class _RecordingFile:
     """One file: gzip members in a row, each whole or readable as far as it was written.
 
     Args:

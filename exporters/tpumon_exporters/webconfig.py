@@ -108,7 +108,7 @@ class _Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
 
 
-class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _WebFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file. What is empty is refused: it is probably an accident, and would take a protection away."""
 
     tls_server_config: _Tls | UnsetType = UNSET
@@ -316,10 +316,10 @@ def _read(path: Path) -> _Config:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date
         raise _InvalidError(f"is not valid YAML: {one_line(str(error))}") from None
     try:
-        file = convert(content, _File)
+        file = convert(content, _WebFile)
     except ValidationError as error:
         raise _InvalidError(one_line(str(error))) from None
-    if file == _File():
+    if file == _WebFile():
         raise _InvalidError("sets nothing")
     tls, server = file.tls_server_config, file.http_server_config
     context, files = (None, ()) if tls is UNSET else _context(tls, path.parent)

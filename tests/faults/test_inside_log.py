@@ -9,9 +9,9 @@ import tracemalloc
 from support.samples import failed_sample, sample
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
-from tpumon.outputs import notices as notices_module
-from tpumon.outputs.notices import Notices
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs import run_notices as notices_module
+from tpumon.outputs.run_notices import Notices
+from tpumon.outputs.text_blocks import TextOutput
 
 HOUR_S = 3600
 AT_ONCE = 10

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from support.samples import bare_sample
 from tpumon.model import Failure, Target, Workers
-from tpumon.outputs.notices import Notices
+from tpumon.outputs.run_notices import Notices
 
 
 def sample(worker="w", reason=None, **figures):

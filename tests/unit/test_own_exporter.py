@@ -13,7 +13,7 @@ import pytest
 from fakes.run import tpumon
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Outputs, which show samples or hand them on, and their base class."""
 
-from tpumon.outputs.base import (
+from tpumon.outputs.output import (
     Context,
     Export,
     Exporter,

@@ -19,7 +19,7 @@ def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only
         UsageError: there is no recording.
     """
     from tpumon.outputs.live.loop import live
-    from tpumon.outputs.live.replay import Player
+    from tpumon.outputs.live.player import Player
 
     player = Player(display)
     player.show(Recording(feed.origin.shown_name or "", player.notice))

@@ -17,7 +17,7 @@ from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, 
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.header import HINT_GAP, Piece, footer, header, hints
+from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
 from tpumon.outputs.live.parts.scene import Scenes
@@ -219,7 +219,7 @@ class Display(Output):
         while not has_footer and position != shown:
             # The position goes into the header, which may then need a line more. No line is given back, so this ends.
             shown = position
-            lines = header(frame, row, Piece(position, HEADER))
+            lines = header(frame, row, HeaderPiece(position, HEADER))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
         first = 0 if drawn.position is not None else self._controls.scroll

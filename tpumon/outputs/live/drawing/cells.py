@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from tpumon.model.figure_table import Unit
-from tpumon.outputs.text import milliseconds, three_digits
+from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
 _GIB = 1 << 30

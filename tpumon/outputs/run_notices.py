@@ -66,7 +66,7 @@ class _Limit:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerNotices:
     """Lines said about one worker.
 
     Attributes:
@@ -98,7 +98,7 @@ class Notices:
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._about: dict[str, _Worker] = {}
+        self._about: dict[str, _WorkerNotices] = {}
         self._limit = _Limit(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
         self._exporter_of: dict[str, str] = {}
         self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
@@ -134,7 +134,7 @@ class Notices:
         about_exporter = [f"{_exporter(exporter)} answers again"] if known else []
         about = self._about.get(event.worker)
         if about is None:
-            about = self._about[event.worker] = _Worker(_Limit(_LINES_AT_ONCE, _LINES_PER_S, self._clock_s()))
+            about = self._about[event.worker] = _WorkerNotices(_Limit(_LINES_AT_ONCE, _LINES_PER_S, self._clock_s()))
         lines = _end(event, about) if failure is None else _trouble(event, failure, about)
         lines += _warnings(event, about)
         lines = about.limit.pass_on(lines, self._clock_s(), " about this worker") if lines else []
@@ -183,13 +183,13 @@ def _exporter(name: str | None) -> str:
     return "the exporter" if name is None else f"exporter {name}"
 
 
-def _warnings(sample: Sample, about: _Worker) -> list[str]:
+def _warnings(sample: Sample, about: _WorkerNotices) -> list[str]:
     """The warnings of a trace, each kind once: the next sample usually repeats it."""
     warnings = sample.warnings[:_MOST_WARNINGS]
     return [f"{sample.worker}: {one.message}" for one in warnings if about.is_new(_NUMBER.sub("", one.message))]
 
 
-def _end(sample: Sample, about: _Worker) -> list[str]:
+def _end(sample: Sample, about: _WorkerNotices) -> list[str]:
     trouble, about.trouble = about.trouble, None
     if trouble is None:
         return []
@@ -198,7 +198,7 @@ def _end(sample: Sample, about: _Worker) -> list[str]:
     return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
 
 
-def _trouble(sample: Sample, failure: Failure, about: _Worker) -> list[str]:
+def _trouble(sample: Sample, failure: Failure, about: _WorkerNotices) -> list[str]:
     before = about.trouble
     if before is not None and before.reason == failure.reason:
         before.queries += 1

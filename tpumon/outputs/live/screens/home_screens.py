@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tpumon.outputs.live.drawing.line import Line, tame, wrapped
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.page import Page
+from tpumon.outputs.live.parts.worker_page import WorkerPage
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Screen
-from tpumon.outputs.live.screens.workers import OPEN_WORKER, filter_notes
+from tpumon.outputs.live.screens.workers_screen import OPEN_WORKER, filter_notes
 
 
-class Waiting(Screen):
+class WaitingScreen(Screen):
     """The reason why there are no workers yet, and what to do."""
 
     name = "waiting"
@@ -26,7 +26,7 @@ class Waiting(Screen):
         return Drawn(lines=[[], *(Line(frame.width).fill(1).add(part).segments() for part in parts)])
 
 
-class Alone(Screen):
+class AloneScreen(Screen):
     """One worker in place of a list."""
 
     name = "alone"
@@ -39,4 +39,4 @@ class Alone(Screen):
 
     def draw(self, frame: Frame) -> Drawn:
         """Figures first; graphs fill the rest."""
-        return Drawn(lines=Page(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))
+        return Drawn(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))

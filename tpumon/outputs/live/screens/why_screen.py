@@ -15,7 +15,7 @@ from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 _MOST = 200  # findings that are explained: workers that are judged on their own have one each
 
 
-class Why(Screen):
+class WhyScreen(Screen):
     """Every finding, the worst first."""
 
     name = "why"

@@ -25,7 +25,7 @@ from tpumon.outputs.live.drawing.cells import (
 )
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
-from tpumon.outputs.live.parts.changes import change_lines
+from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.charts import (
     LEAST_CHART,
     Graphed,
@@ -78,7 +78,7 @@ _TABLE_CELL = 9
 _LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
 
-class Page:
+class WorkerPage:
     """Builds the lines of one worker.
 
     Args:
