@@ -26,7 +26,7 @@ from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query, Sample, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
-from tpumon.outputs.notices import Notices
+from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce
@@ -320,7 +320,7 @@ class Feed:
         """
         raise_descriptor_limit()
         self._settings.origin.prepare()
-        kept = None if self._state is None else self._state.read(say)
+        kept = None if self._state is None else self._state.read()
         if kept is not None:
             self._fleet.resume(kept, time.time())
         with ExitStack() as stack:

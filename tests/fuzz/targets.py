@@ -30,7 +30,7 @@ from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
-from tpumon.outputs.text import render_block
+from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace

@@ -65,7 +65,7 @@ class Restarted:
 
     def restart(self, *, host=True):
         """What it knew is gone but for the file."""
-        state = StateFile(str(self.directory), host=host).read(print)
+        state = StateFile(str(self.directory), host=host).read()
         self.now = Analysis(monotonic_s=self.clock.monotonic_s)
         if state is not None:
             self.now.resume(state, self.clock())

@@ -25,7 +25,7 @@ from tpumon.outputs import Context, OutputOptions
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages

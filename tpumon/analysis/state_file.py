@@ -1,11 +1,11 @@
 """Grounds of verdicts, kept in a small file, so that they go on after tpumon was restarted."""
 
-from __future__ import annotations
+from __future__ import logging
 
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tpumon.model.documents import decoded, encoded
 WRITE_S = 10
 """Seconds between two versions of the file."""
 
+_log = logging.getLogger(__name__)
 _NAME = "tpumon-state.json"
 _MOST_BYTES = 64 << 20
 _FINDINGS_S = 600.0  # for so long a finding stays without being judged
@@ -109,19 +110,15 @@ class StateFile:
         if not os.access(self._path.parent, os.W_OK | os.X_OK):
             raise UsageError(f"--state {directory}: permission denied; give a directory that you may write to")
 
-    def read(self, log: Callable[[str], None]) -> KeptState | None:
-        """The kept state, without what is too old; None: there is none of this host, or it cannot be read.
-
-        Args:
-            log: takes a line that says why it cannot be read.
-        """
+    def read(self) -> KeptState | None:
+        """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
         try:
             if not self._path.is_file():  # opening a FIFO would wait
                 return None
             with self._path.open("rb") as file:
                 state = decoded(KeptState, file.read(_MOST_BYTES))
         except (OSError, ValueError) as error:
-            log(f"--state: {self._path} is left out, this version cannot read it: {error}")
+            _log.warning("--state: %s is left out, this version cannot read it: %s", self._path, error)
             return None
         age_s = time.time() - state.time_unix_s
         if state.host != self._host or not 0 <= age_s < _OLDEST_S:

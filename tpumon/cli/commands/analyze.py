@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.model.documents import encoded
-from tpumon.outputs.text import render_block
+from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread

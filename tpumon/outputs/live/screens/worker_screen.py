@@ -5,14 +5,13 @@ from __future__ import annotations
 from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.notes import about
-from tpumon.outputs.live.parts.page import Page
-from tpumon.outputs.live.screens.screen import Drawn, Key, Screen
-from tpumon.outputs.live.screens.spans import SPAN_KEYS
+from tpumon.outputs.live.parts.worker_page import WorkerPage
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Key, Screen
 
 _LEAST_CHART_HEIGHT = 5
 
 
-class Worker(Screen):
+class WorkerScreen(Screen):
     """Figures, graphs, step parts, cores, devices, warnings, queries and messages of one worker."""
 
     name = "worker"
@@ -28,7 +27,7 @@ class Worker(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """While the worker is followed."""
+        """True while the worker is followed."""
         return frame.opened_row is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:
@@ -39,7 +38,7 @@ class Worker(Screen):
         """All of it; graphs grow into what would be empty."""
         row = frame.opened_row
         assert row is not None, "shown only where it fits"
-        page = Page(frame, row, about(frame.messages, row.history.target))
+        page = WorkerPage(frame, row, about(frame.messages, row.history.target))
         lines = page.all(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
         place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
         return Drawn(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])

@@ -65,7 +65,7 @@ _GRAPHS = (
 )
 
 
-class Help(Screen):
+class HelpScreen(Screen):
     """Everything that needs an explanation."""
 
     name = "help"

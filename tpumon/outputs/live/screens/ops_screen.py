@@ -20,7 +20,7 @@ def _hint(controls: Controls) -> str:
     return "ops" if is_one and controls.screens[-1:] != ["ops"] else ""
 
 
-class Ops(Screen):
+class OpsScreen(Screen):
     """The top operations of one worker: the one whose page is open, else the one at the cursor, else the first."""
 
     name = "ops"
@@ -36,7 +36,7 @@ class Ops(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """If there is a worker."""
+        """True if there is a worker."""
         return _row(frame) is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:

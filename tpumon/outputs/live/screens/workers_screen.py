@@ -10,17 +10,16 @@ from tpumon.analysis.history import WELL
 from tpumon.model.figure_table import MXU
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
-from tpumon.outputs.live.parts import summary
+from tpumon.outputs.live.parts import fleet_lines
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.page import Page
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Screen
-from tpumon.outputs.live.screens.spans import SPAN_KEYS
+from tpumon.outputs.live.parts.worker_page import WorkerPage
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Hit, Key, Screen
 
 _FEW = 16
-"""So many workers need no summary."""
+"""Up to this many workers need no fleet_lines."""
 
 _ROOMY = 28
 _LEAST_PREVIEW = 4
@@ -35,7 +34,7 @@ OPEN_WORKER = Key(
 )
 
 
-class Workers(Screen):
+class WorkersScreen(Screen):
     """All workers, unless the filter hides some; the worst first."""
 
     name = "workers"
@@ -118,13 +117,13 @@ def _sort(key: str, controls: Controls) -> None:
 
 
 def filter_notes(frame: Frame) -> list[str]:
-    """Which workers are hidden, for the footer."""
+    """Filters that hide workers, for the footer."""
     notes = [f"/{tame(frame.controls.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.controls.filter else []
     return [*notes, kind_words(frame.controls.kind)] if frame.controls.kind else notes
 
 
 def kind_words(kind: str) -> str:
-    """What the footer calls a kind of workers."""
+    """Words of the footer for a kind of workers."""
     return next((look.word for name, look in LOOKS.items() if name == kind), kind)
 
 
@@ -159,21 +158,21 @@ def _above(frame: Frame, table: Rows, worst: Lines) -> Lines:
 def _summary(frame: Frame) -> Lines:
     """The fleet in as many lines as the height allows."""
     height = frame.height
-    figures = summary.figures(frame.seen, frame.level)
+    figures = fleet_lines.figures(frame.seen, frame.level)
     if height < _LEAST_SUMMARY:
         return []
     if height < 15:
-        return [summary.one_line(frame.scene, figures, frame.width)]
-    lines = summary.figure_lines(frame.scene, figures[: 3 if height < 18 else None], frame.width, frame.glyphs)
-    lines.append(summary.counts_line(frame.scene, frame.width))
+        return [fleet_lines.one_line(frame.scene, figures, frame.width)]
+    lines = fleet_lines.figure_lines(frame.scene, figures[: 3 if height < 18 else None], frame.width, frame.glyphs)
+    lines.append(fleet_lines.counts_line(frame.scene, frame.width))
     if height >= 18:
         most = max(height // 8, 1)
-        size = summary.strip_size(len(frame.scene.rows), frame.width, most)
+        size = fleet_lines.strip_size(len(frame.scene.rows), frame.width, most)
         each = "" if size == 1 else f", in each cell the worst of {size}"
         title = f"ALL WORKERS, {axis_title(MXU, axis_of(frame.scene, MXU))}{each}"
         blank: Lines = [[]] if height >= _ROOMY else []
         lines += [*blank, plain(f" {title}", frame.width, BOLD)]
-        lines += [*summary.strip(frame.scene, frame.width, most, frame.glyphs), *blank]
+        lines += [*fleet_lines.strip(frame.scene, frame.width, most, frame.glyphs), *blank]
     return lines
 
 
@@ -187,11 +186,11 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
     room -= len(worst)
     rule = Line(frame.width).add(frame.glyphs.rule * frame.width, DIM).segments()
     above: Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
-    return [*worst, *above, *Page(frame, row).preview(room - len(above))]
+    return [*worst, *above, *WorkerPage(frame, row).preview(room - len(above))]
 
 
 def _worst(frame: Frame) -> Lines:
     """One line about the worst of those whose rows do not say since when; none where all are ok."""
     marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
-    return [] if worst is None else [Page(frame, worst).line()]
+    return [] if worst is None else [WorkerPage(frame, worst).line()]

@@ -32,7 +32,7 @@ class _Trouble:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerNotices:
     """Lines said about one worker.
 
     Attributes:
@@ -57,7 +57,7 @@ class Notices:
     """Logs what the samples of a run show, in lines few enough to be read."""
 
     def __init__(self) -> None:
-        self._about: dict[str, _Worker] = {}
+        self._about: dict[str, _WorkerNotices] = {}
         self._exporter_of: dict[str, str] = {}
         self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
         self._traced = False
@@ -86,7 +86,7 @@ class Notices:
         if self._exporter_trouble.pop(exporter, None) is not None:
             _log.info("%s answers again", _exporter(exporter), extra=_OF_SEVERAL)
         self._note_tracing(event)
-        about = self._about.setdefault(event.worker, _Worker())
+        about = self._about.setdefault(event.worker, _WorkerNotices())
         if event.failure is None:
             _note_end(event, about)
         else:
@@ -140,14 +140,14 @@ def _exporter(name: str | None) -> str:
     return "the exporter" if name is None else f"exporter {name}"
 
 
-def _note_warnings(sample: Sample, about: _Worker) -> None:
+def _note_warnings(sample: Sample, about: _WorkerNotices) -> None:
     """Notes the warnings of a trace, each kind once: the next sample usually repeats it."""
     for warning in sample.warnings[:_MOST_WARNINGS]:
         if about.is_new(_NUMBER.sub("", warning.message)):
             _log.warning("%s: %s", sample.worker, warning.message, extra={"worker": sample.worker})
 
 
-def _note_end(sample: Sample, about: _Worker) -> None:
+def _note_end(sample: Sample, about: _WorkerNotices) -> None:
     trouble, about.trouble = about.trouble, None
     if trouble is None:
         return
@@ -158,7 +158,7 @@ def _note_end(sample: Sample, about: _Worker) -> None:
     _log.info(words, sample.worker, _queries(trouble.queries), extra={"worker": sample.worker})
 
 
-def _note_trouble(sample: Sample, failure: Failure, about: _Worker) -> None:
+def _note_trouble(sample: Sample, failure: Failure, about: _WorkerNotices) -> None:
     before = about.trouble
     if before is not None and before.reason == failure.reason:
         before.queries += 1

@@ -10,13 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
-from math import isfinite
 from types import UnionType
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
@@ -251,8 +251,7 @@ def open_output(
     """
     factory = _load(name)
     if isinstance(factory, Exporter):
-        own = _parsed(f"{given} {name}", factory.options, options or {})
-        return factory.open(where, context, own)
+        return factory(where, context, _parsed(f"{given} {name}", factory.options, options or {}))
     if options:
         raise UsageError(f"{given} {name}: this output has no options, so {', '.join(options)} cannot be set")
     return factory(where, context)
@@ -286,26 +285,16 @@ def _parsed(given: str, options: type[Own], texts: Mapping[str, str]) -> Own:
 
 def _value(kind: Any, text: str) -> Any:
     """A text as a value of an option's type; raises ValueError with what to give instead."""
-    if isinstance(kind, UnionType):
-        kind = next(each for each in get_args(kind) if each is not type(None))
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ValueError(f"give one of {', '.join(get_args(kind))}")
-        return text
-    if kind is bool:
-        if text not in {"true", "false"}:
-            raise ValueError("give true or false")
-        return text == "true"
-    if kind is str:
-        return text
-    assert kind in {int, float}, f"an option cannot be a {kind}"
-    try:
-        number = kind(text)
-    except ValueError:
-        raise ValueError(f"give {'a whole number' if kind is int else 'a number'}") from None
-    if not isfinite(number):
-        raise ValueError("give a finite number")
-    return number
+    with suppress(ValidationError):
+        value = convert(text, kind, strict=False)
+        if not isinstance(value, float) or math.isfinite(value):
+            return value
+    first = get_args(kind)[0] if isinstance(kind, UnionType) else kind
+    choices = ", ".join(get_args(first))
+    raise ValueError(f"give {_WORDS.get(first) or f'one of {choices}'}")
+
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 class GuardedOutput:

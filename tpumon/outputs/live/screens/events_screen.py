@@ -1,4 +1,4 @@
-"""What changed: of all workers, or of the one whose page is open."""
+"""Changes of all workers, or of the one whose page is open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
-from tpumon.outputs.live.parts.changes import change_lines
+from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
@@ -15,7 +15,7 @@ from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 _NAME_SHARE = 4  # of the width, a name takes one part at most
 
 
-class Events(Screen):
+class EventsScreen(Screen):
     """Every change that is remembered, the newest first."""
 
     name = "events"

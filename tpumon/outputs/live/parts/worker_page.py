@@ -25,7 +25,7 @@ from tpumon.outputs.live.drawing.cells import (
 )
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
-from tpumon.outputs.live.parts.changes import change_lines
+from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.charts import (
     LEAST_CHART,
     Graphed,
@@ -35,13 +35,13 @@ from tpumon.outputs.live.parts.charts import (
     side_by_side,
     span_words,
 )
-from tpumon.outputs.live.parts.charts_of_spans import Span, span_of
 from tpumon.outputs.live.parts.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.peers import peers_of
 from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 
 _PART_NAME = 20
@@ -78,7 +78,7 @@ _TABLE_CELL = 9
 _LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
 
-class Page:
+class WorkerPage:
     """Builds the lines of one worker.
 
     Args:
@@ -114,14 +114,14 @@ class Page:
         return self._parts_line() + ops
 
     def screen(self, height: int) -> Lines:
-        """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
+        """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
         return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + self._figures()
 
     def preview(self, height: int) -> Lines:
-        """What its row does not say, in at most `height` lines."""
+        """Everything that its row does not say, in at most `height` lines."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
     def line(self) -> list[Segment]:
@@ -198,7 +198,7 @@ class Page:
         )
 
     def _charts_height(self, height: int) -> int:
-        """How many lines `_charts` returns."""
+        """Number of lines that `_charts` returns."""
         figures = chart_figures(self._seen, self._level)
         return 0 if self._span() is None else charts_height(len(figures), self._width, height)
 
@@ -439,5 +439,5 @@ def _median(times_s: Percentiles | None) -> str:
 
 
 def _has_runtime(sample: Sample) -> bool:
-    """Whether the runtime metric service reported anything."""
+    """True if the runtime metric service reported anything."""
     return bool(sample.figures.devices) or sample.figures.runtime != RuntimeFigures()

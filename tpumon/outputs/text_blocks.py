@@ -49,11 +49,11 @@ class TextOutput(Output):
         if update.sample is not None:
             self._write(update.sample, more)
 
-    def _follow(self, found: Workers) -> None:
+    def _follow(self, workers: Workers) -> None:
         """A line `Worker: NAME` stands before each block where there are several."""
-        followed = {target.worker for target in found.targets}
+        followed = {target.worker for target in workers.targets}
         self._queries = Counter({worker: count for worker, count in self._queries.items() if worker in followed})
-        self._name_workers = len(found.targets) > 1
+        self._name_workers = len(workers.targets) > 1
 
     def _write(self, sample: Sample, more: Sequence[str]) -> None:
         number = self._queries[sample.worker]

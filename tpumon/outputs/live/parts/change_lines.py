@@ -15,7 +15,7 @@ _WORDS = {"restart": "job restarted", "capture-began": "capture began", "capture
 
 
 def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Lines:
-    """A line per change: when, what the worker counts as since then, who, and why."""
+    """A line per change: time, mark since then, worker, and reason."""
     lines: Lines = []
     labels = frame.scene.labels.at(name_width) if name_width else {}
     for change in changes:
@@ -34,7 +34,7 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
 
 
 def _what(change: Change) -> str:
-    """What happened, and what the worker counted as before: `critical, was ok`."""
+    """The change, and the mark before it: `critical, was ok`."""
     words = LOOKS[change.status].word
     if change.what in _WORDS:
         return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"

@@ -17,7 +17,7 @@ from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
 
 LOOK_BACK_S = 3600.0
-"""How much before a moment is read to show it: states and since are known from there on."""
+"""Time before a moment that is read to show it: states and since are known from there on."""
 
 KEYS = KeySection(
     "Keys of a recording",

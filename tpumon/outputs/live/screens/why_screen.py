@@ -1,4 +1,4 @@
-"""Why is it slow: all findings with what they rest on, and what cannot be judged."""
+"""All findings with their evidence, and those that cannot be judged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 _MOST = 200  # findings that are explained: workers that are judged on their own have one each
 
 
-class Why(Screen):
+class WhyScreen(Screen):
     """Every finding, the worst first."""
 
     name = "why"
@@ -34,17 +34,17 @@ class Why(Screen):
     def draw(self, frame: Frame) -> Drawn:
         """Findings, a few lines each, then what cannot be judged; a click on a finding opens its worst worker."""
         row, scene = frame.opened_row, frame.scene
-        found = [one for one in scene.status.findings if row is None or concerns(one, row)]
-        lines: Lines = [plain(f" {_title(frame, len(found))}", frame.width, BOLD)]
+        findings = [one for one in scene.status.findings if row is None or concerns(one, row)]
+        lines: Lines = [plain(f" {_title(frame, len(findings))}", frame.width, BOLD)]
         hits = []
-        for finding in found[:_MOST]:
+        for finding in findings[:_MOST]:
             lines.append([])
             if finding.workers:
                 worst = partial(_open, finding.workers[0] if row is None else row.name)
                 hits.append(Hit(len(lines), 0, frame.width, worst))
             lines += finding_lines(frame, finding)
-        if len(found) > _MOST:
-            lines += [[], plain(f" and {len(found) - _MOST} more", frame.width)]
+        if len(findings) > _MOST:
+            lines += [[], plain(f" and {len(findings) - _MOST} more", frame.width)]
         if missing := scene.status.not_judged(None if row is None else row.name):
             title = " What cannot be judged, so that its absence is no all-clear:"
             lines += [[], *(plain(part, frame.width, BOLD) for part in wrapped(title, frame.width, indent=1))]

@@ -79,7 +79,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
 
 
 def _workers(across: FigureStats | None) -> tuple[str | None, str | None, str | None]:
-    """Who is beside the average, the min and the max; "" where it is nobody: all are equal, or none has the figure."""
+    """Workers beside average, min and max; "": there is none, as all are equal, or none has the figure."""
     if across is None or across.min == across.max:
         return None, "", ""
     return None, across.min_worker, across.max_worker
@@ -131,7 +131,7 @@ def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[lis
 
 
 def strip_size(workers: int, width: int, most_lines: int) -> int:
-    """How many workers one cell of the strip stands for."""
+    """Number of workers for which one cell of the strip stands."""
     return -(-workers // max((width - 2) * most_lines, 1))
 
 
