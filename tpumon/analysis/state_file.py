@@ -1,7 +1,8 @@
 """Grounds of verdicts, kept in a small file, so that they go on after tpumon was restarted."""
 
-from __future__ import logging
+from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
