@@ -13,7 +13,7 @@ from tpumon.report.blocks import Block, Lines, Page
 from tpumon.report.capture import Capture, Choice, plain_json
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.profile import Part
+    from tpumon.xspace.profile.profile import Extra
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Section(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     about: str
-    needs: tuple[Part, ...]
+    needs: tuple[Extra, ...]
     build: Callable[[Capture, Choice], Any]
     blocks: Callable[[Any], Sequence[Block]]
 
@@ -114,7 +114,7 @@ class Report(Struct, frozen=True, kw_only=True):
         }
 
 
-def needs(names: Iterable[str]) -> frozenset[Part]:
+def needs(names: Iterable[str]) -> frozenset[Extra]:
     """What must be read for these sections."""
     return frozenset(part for name in names for part in SECTIONS[name].needs)
 

@@ -8,8 +8,10 @@ through the protobuf runtime, event by event, so that the two cannot disagree ab
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tpumon.proto.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.columns import Bytes, EventColumns, Ints, Packed, StatColumn, Words
@@ -221,8 +223,7 @@ class _Decoder:
             bad = after != ends[here]
             if bad.any():
                 self._odd.append(kind_rows[bad])
-            for number in np.unique(kind_ids).tolist():
-                own = kind_ids == number
+            for number, own in _by_value(kind_ids):
                 self._put(number, kind_rows[own], values[own], is_double=kind == _DOUBLE)
 
     def _put(self, number: int, rows: Ints, values: Words, *, is_double: bool) -> None:
@@ -265,9 +266,8 @@ class _Decoder:
             self._put(number, with_it, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
 
 
-def _by_value(values: Bytes) -> list[tuple[int, slice | Ints]]:
+def _by_value(values: NDArray[Any]) -> list[tuple[int, slice | Ints]]:
     """The different values, ascending, and where each is."""
-    first = int(values[0])
-    if (values == first).all():
-        return [(first, slice(None))]
-    return [(value, np.flatnonzero(values == value)) for value in np.flatnonzero(np.bincount(values)).tolist()]
+    if (values == values[0]).all():
+        return [(int(values[0]), slice(None))]
+    return [(int(value), np.flatnonzero(values == value)) for value in np.unique(values)]

@@ -50,7 +50,8 @@ class Catalogue:
         """
         wanted = plane.numbers_of(METADATA_STATS)
         names = tuple(sorted(wanted.items()))
-        metadata = [_without_id(raw) for raw in plane.metadata(numbers)]
+        # Without their ids, which are the plane's business.
+        metadata = [raw[match.end() :] if (match := _ID.match(raw)) else raw for raw in plane.metadata(numbers)]
         with self._lock:
             known = self._places.get(names, {})
             learned: dict[bytes, int] = {}
@@ -81,9 +82,3 @@ class Catalogue:
 
 CATALOGUE = Catalogue()
 """This process's."""
-
-
-def _without_id(metadata: bytes) -> bytes:
-    """Metadata without its id, which is the plane's business."""
-    match = _ID.match(metadata)
-    return metadata[match.end() :] if match else metadata

@@ -44,6 +44,7 @@ class Plane:
         stat_names: metadata id of each stat: its name.
         stats: the plane's own.
         tensor_core: number of the TensorCore that this plane is of, if it is; XProf: GetTensorCoreId.
+        says_dropped: whether its metadata or its own stats hold the word "dropped", in capital letters or small ones.
         base_ns: what all timestamps of the trace count from; set once all planes are known.
 
     Args:
@@ -78,11 +79,7 @@ class Plane:
             self._stat_numbers.setdefault(name, []).append(number)
         match = _TENSOR_CORE.fullmatch(self.name)
         self.tensor_core = int(match[1]) if match else None
-
-    @property
-    def says_dropped(self) -> bool:
-        """Whether its metadata or its own stats hold the word "dropped", in capital letters or small ones."""
-        return b"dropped" in _joined(self._stored, self._rest).lower()
+        self.says_dropped = b"dropped" in raw.lower()
 
     @property
     def is_sparse_core(self) -> bool:

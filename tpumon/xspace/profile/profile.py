@@ -20,7 +20,7 @@ from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.wire import stored
 
-Section = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
+Extra = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
 """What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
 
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
@@ -59,7 +59,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     buffers: tuple[ProgramMemory, ...] = ()
 
 
-def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Section]) -> Profile:
+def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile:
     """Reads a serialized XSpace of one host.
 
     Args:
