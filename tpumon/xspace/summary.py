@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from tpumon.model import Caution, Figures, MxuMethod
 from tpumon.model.chips import chip_of
@@ -150,10 +150,10 @@ def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
 def _together(device: PartialFigures, *others: PartialFigures) -> Figures:
     """The device's figures, those of the steps and of the host; each field is computed by one of them at most."""
     computed = {
-        item.name: value
+        name: value
         for part in others
-        for item in fields(Figures)
-        if (value := getattr(part.figures, item.name)) != getattr(_NOTHING, item.name)
+        for name in Figures.__struct_fields__
+        if (value := getattr(part.figures, name)) != getattr(_NOTHING, name)
     }
     absent = {name: why for part in (device, *others) for name, why in part.absent.items()}
     return replace(device.figures, **computed, absent=absent)

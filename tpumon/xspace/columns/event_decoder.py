@@ -73,6 +73,22 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
     return _Decoder(events, wanted_stats).read()
 
 
+def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
+    """Events that may have one of these metadata ids, by the field that they begin with.
+
+    Those that begin with another field are among them.
+
+    Args:
+        events: of one line, serialized.
+        kinds: metadata ids.
+    """
+    words = _words(events.data)[events.begin]
+    ids, lengths = decode_varints(words >> _EIGHT)
+    begins_otherwise = ((words & np.uint64(0xFF)) != _ID) | (lengths % 8 == 0)
+    picked = begins_otherwise | among(ids.view(np.int64), kinds)
+    return Packed(data=events.data, begin=events.begin[picked], end=events.end[picked])
+
+
 def parsed_event(raw: bytes) -> XEvent:
     """A serialized event, as the runtime reads it.
 
@@ -106,8 +122,7 @@ class _Decoder:
         self._numbers = {tag: np.zeros(self._count, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
         self._stats: dict[int, StatColumn] = {}
         self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
-        # Eight bytes from every position on, so that one load takes a whole varint.
-        self._words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))
+        self._words = _words(events.data)
         self._is_wanted = np.zeros(128, dtype=np.bool_)
         self._is_wanted[[number for number in wanted if 0 <= number < 128]] = True
         self._odd: list[Ints] = []
@@ -264,6 +279,11 @@ class _Decoder:
         for (number, is_double), values in found.items():
             with_it = np.fromiter(values, dtype=np.int64, count=len(values))
             self._put(number, with_it, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
+
+
+def _words(data: memoryview) -> Words:
+    """Eight bytes from every position on, so that one load takes a whole varint."""
+    return np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
 
 
 def _by_value(values: NDArray[Any]) -> list[tuple[int, slice | Ints]]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
 from tpumon.xspace.columns.columns import Events, join, placed
-from tpumon.xspace.columns.event_decoder import read_events
+from tpumon.xspace.columns.event_decoder import of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.lines import Line, read_line
 from tpumon.xspace.wire import Stored, fields, parsed
@@ -148,12 +148,15 @@ class Plane:
         # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
         beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
         holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else []
-        parts = [self._read_line(line, {}) for line in holding]
-        return join([events.take(among(events.metadata_id, kinds)) for events in parts])
+        events = join([self._read_line(line, {}, kinds) for line in holding])
+        return events.take(among(events.metadata_id, kinds))
 
-    def _read_line(self, line: Line, names: Mapping[int, str]) -> Events:
+    def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
+        portions = line.portions()
+        if kinds is not None:  # of the other events, nothing more is decoded
+            portions = (of_kinds(portion, kinds) for portion in portions)
         start_ns, wanted = line.timestamp_ns - self.base_ns, tuple(names)
-        return join([placed(read_events(portion, wanted), start_ns, names) for portion in line.portions()])
+        return join([placed(read_events(portion, wanted), start_ns, names) for portion in portions])
 
 
 def _split(stored: Stored, begin: int, end: int, *, to_the_end: bool) -> tuple[_Spans, _Spans]:
