@@ -45,10 +45,10 @@ from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.untrusted_text import one_line, safe
-from tpumon.xspace import figures
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.profile.top_ops import read_figures
+from tpumon.xspace.summary import figures
 from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")

@@ -1,4 +1,4 @@
-"""Where a line and its events are in a serialized XSpace, as positions, so that nothing is copied or opened.
+"""Positions of a line and its events in a serialized XSpace; nothing is copied or opened.
 
 The protobuf runtime would make an object of every event of every line, most of which nobody asks for.
 """
@@ -9,17 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import LineOutline
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
-from tpumon.xspace.wire.stored import Stored
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
+from tpumon.xspace.columns.columns import Bytes, Ints, Mask, Packed
+from tpumon.xspace.wire import Stored, fields, parsed
 
 PADDING = bytes(24)
 """What follows the last byte: a varint that starts there is loaded eight bytes at a time, and so is a stat's value."""
@@ -29,20 +23,6 @@ _PORTION_BYTES = 1 << 19  # of a line that are in memory at a time
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
 MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
-
-
-class Packed(Struct, frozen=True, kw_only=True, eq=False):
-    """Serialized events in one piece.
-
-    Attributes:
-        data: the events and whatever lies between them; at least PADDING's length follows the last one.
-        begin: position of each event's first byte.
-        end: position after its last byte.
-    """
-
-    data: memoryview
-    begin: Ints
-    end: Ints
 
 
 class Line(Struct, frozen=True, eq=False):
@@ -71,27 +51,18 @@ class Line(Struct, frozen=True, eq=False):
         """The serialized line."""
         return self.stored[self.begin : self.end]
 
-    def events(self) -> Packed:
-        """Where all of the line's events are.
-
-        Raises:
-            SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
-        """
-        found = [packed for packed in self.portions(self.end - self.begin) if len(packed.begin)]
-        return found[0] if len(found) == 1 else pack(_outline(self.raw).events)
-
-    def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
-        """Where the line's events are, portion by portion, so that of a long line little is in memory.
+    def portions(self, most_bytes: int = _PORTION_BYTES) -> Iterator[Packed]:
+        """The line's events, portion by portion, so that of a long line little is in memory.
 
         Args:
-            most_bytes: of a portion; _PORTION_BYTES if not given.
+            most_bytes: of a portion.
 
         Raises:
             SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
         """
         at, count = self.begin + self.first, 0
         while at < self.end:
-            packed, at = self._portion(at, most_bytes or _PORTION_BYTES)
+            packed, at = self._portion(at, most_bytes)
             count += len(packed.begin)
             if count > MOST_EVENTS:  # without the others, its device would look idle
                 raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")

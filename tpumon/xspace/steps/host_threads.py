@@ -1,4 +1,4 @@
-"""Steps and functions as the host's threads show them: for jobs without a TPU, and for TPUs without step markers."""
+"""Activity of the host's threads: its steps and functions, and compiling, input and callbacks to Python."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import (
     HLO_MODULE,
@@ -25,12 +24,28 @@ from tpumon.xspace.steps.functions import (
     named_function,
     with_device_time,
 )
-from tpumon.xspace.steps.host_time import EAGER_OP, callbacks_ps, compiling_ps, input_waits
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _PROGRAM = "program_id"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
+# As JAX 0.6 to 0.10 and TensorFlow 2.21 name what traces, lowers and compiles a function.
+_COMPILING = re.compile(
+    r"backend_compile\w*|lower_sharding_computation|trace_to_jaxpr\w*|tf\.function-graph_building|"
+    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses|Compile\w*)"
+)
+# The ops by which programs of JAX 0.10 on a CPU call Python.
+_CALLBACK = re.compile(r"(?:(?:pure|io|debug)_callback|debug_print)(?:\.\d+)?")
+# A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
+# IteratorGetNextOp waits for, where the latter is not recorded.
+_INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
+_GET_NEXT = re.compile(r"IteratorGetNext\w*Op::DoCompute")
+_EAGER_GET_NEXT = re.compile(r"IteratorGetNext\w*")  # all that level 1 shows of a loop in Python
+_EAGER_OP = "eager_op"
+"""Stat of an op that TensorFlow runs eagerly: a reference to its kind."""
+_ASKS = (b"IteratorGetNext", b"Iterator::Root")  # in names of events that show a wait for input
+_MOST_NAMES = 100  # each thread is asked for all of them
+_TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 
 class HostActivity(Struct, frozen=True, kw_only=True, eq=False):
@@ -103,7 +118,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     """
     names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     lines = plane.lines()
-    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, EAGER_OP)
+    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, _EAGER_OP)
     threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
@@ -113,14 +128,14 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     function = None if choice is None else choice.function
     steps = marked if function is None else _called(function)
     place = steps.place if steps is not None else _calling_thread(functions)
-    waits = input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
+    waits = _input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
     programs_ps = _programs_ps(threads)
     common = HostActivity(
         functions=functions,
         window_ps=window_ps,
         input_wait_ps=None if waits is None else covered_ps(waits.begin_ps, waits.end_ps),
-        compile_ps=compiling_ps(threads, names),
-        callback_ps=callbacks_ps(threads, names) if programs_ps else None,
+        compile_ps=_spent_ps(threads, names, _COMPILING),
+        callback_ps=_spent_ps(threads, names, _CALLBACK) if programs_ps else None,
         programs_ps=programs_ps,
     )
     if steps is None:
@@ -218,9 +233,9 @@ def _programs_ps(threads: Sequence[Events]) -> dict[str, int]:
     times_ps = Counter[str]()
     for events in threads:
         if (column := events.stats.get(_PROGRAM)) is not None:
-            told = column.rows
-            for number, here in by_id(column.integers()[told]):
-                times_ps[str(number)] += int(events.duration_ps[told[here]].sum())
+            rows = column.rows
+            for number, here in by_id(column.integers()[rows]):
+                times_ps[str(number)] += int(events.duration_ps[rows[here]].sum())
     return times_ps
 
 
@@ -248,3 +263,71 @@ def gpu_times_ps(planes: Sequence[Plane]) -> dict[str, int]:
         for name, time_ps in module_times_ps(plane.stat_names, lines).items():
             times_ps[name] = times_ps.get(name, 0) + time_ps
     return times_ps
+
+
+def may_show_input(plane: Plane) -> bool:
+    """Whether any event may be one of waiting for input; decided without reading the events."""
+    named = (ask in raw for raw in plane.metadata_by_id.values() for ask in _ASKS)
+    return _EAGER_OP in plane.stat_names.values() or any(named)
+
+
+def read_compiling(plane: Plane) -> Events:
+    """When the host's threads traced, lowered or compiled a function; their other events are not looked at.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    wanted = _ids({number: plane.event_name(number) for number in plane.metadata_by_id}, _COMPILING)
+    return plane.read_kinds(plane.lines(), wanted)
+
+
+def _spent_ps(threads: Sequence[Events], names: Mapping[int, str], pattern: re.Pattern[str]) -> int:
+    """Time in which any thread was in an event of such a name."""
+    wanted = _ids(names, pattern)
+    picked = join([_of_kind(events, wanted) for events in threads])
+    return covered_ps(picked.begin_ps, picked.end_ps)
+
+
+def _input_waits(
+    threads: Sequence[Events],
+    titles: Sequence[str],
+    place: int | None,
+    names: Mapping[int, str],
+    stat_names: Mapping[int, str],
+) -> Events | None:
+    """When the training thread waits for TensorFlow's input pipeline; None if no event shows that.
+
+    A compiled loop asks for its input in threads of TensorFlow's, while the training thread waits for the loop.
+
+    Args:
+        threads: events of each, with the stat _EAGER_OP.
+        titles: names of the threads.
+        place: position of the training thread; None if there is none.
+        names: of events, by metadata id.
+        stat_names: of stats, by metadata id.
+    """
+    waits = None
+    if place is not None:
+        waits = join([_of_kind(threads[place], _ids(names, _INPUT_WAIT)), _eagerly_asked(threads[place], stat_names)])
+    if waits is None or not len(waits):
+        theirs = (title.startswith(_TENSORFLOW_THREAD) for title in titles)
+        asking = _ids(names, _GET_NEXT)
+        waits = join([_of_kind(events, asking) for events, own in zip(threads, theirs, strict=True) if own])
+    return waits if len(waits) else None
+
+
+def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
+    """The ops of a loop in Python that ask for input."""
+    column = thread.stats.get(_EAGER_OP)
+    if column is None:
+        return join([])
+    return thread.bare().take(among(column.integers(), _ids(stat_names, _EAGER_GET_NEXT)))
+
+
+def _ids(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
+    """Metadata ids of the events of such a name, as many as a host may have."""
+    return [number for number, name in names.items() if pattern.fullmatch(name)][:_MOST_NAMES]
+
+
+def _of_kind(events: Events, wanted: Sequence[int]) -> Events:
+    return events.bare().take(among(events.metadata_id, wanted))

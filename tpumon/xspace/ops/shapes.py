@@ -1,11 +1,10 @@
-"""How much of the work of matrix units is padding, by the shapes of ops."""
+"""Share of the work of matrix units that is padding, by the shapes of ops."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 WIDTHS = (128, 256)
 """Rows and columns of the matrix units of TPUs: of chips up to v5, and from v6e on."""
@@ -52,7 +51,6 @@ def _results(text: str) -> Iterable[tuple[str, str]]:
     return _ARRAY.findall(text, begin, opcode.start() if opcode else begin + _MOST_CHARS)
 
 
-@lru_cache(maxsize=4096)
 def _array(array: tuple[str, str]) -> tuple[int, int, int] | None:
     """Elements, rows and columns of an array; None if it has less than two dimensions, or no such layout."""
     sizes = [int(size) for size in array[0].split(",") if size]

@@ -8,14 +8,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.op_kinds import Category
-from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_of_some_ps
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
+from tpumon.xspace.columns.intervals import among, first_overlapping, is_ascending, self_times_ps
+from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.planes.core import CoreLines, CoreOps
+from tpumon.xspace.planes.plane import STEP_STATS, TRACE_ME
 from tpumon.xspace.steps.functions import Runs
 
 _CATEGORIES = len(Category)
+_BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 
 STEP_PARTS = (
     "high_flops_compute",
@@ -97,46 +98,32 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     ends_ps = markers.end_ps if touching else markers.end_ps - 1
     marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
     found = marker >= 0
-    inside = _rows_of(found)
+    inside = np.flatnonzero(found)
     self_ps = ops.self_ps
-    if not found.all():
-        self_ps = self_times_of_some_ps(ops.device_begin_ps, ops.device_duration_ps, self_ps, found)
+    if not found.all():  # as if there were no others
+        self_ps = self_times_ps(ops.device_begin_ps[found], ops.device_duration_ps[found])
     # A number may return after another one; its markers are then one step, as long as the longest.
     numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]
-    cell = step * _CATEGORIES + ops.category[inside]
-    if not counted.all():
-        cell, self_ps = cell[counted], self_ps[counted]
-    times_ps = np.bincount(cell, weights=self_ps, minlength=len(numbers) * _CATEGORIES)
+    cell = (step * _CATEGORIES + ops.category[inside])[counted]
+    times_ps = np.bincount(cell, weights=self_ps[counted], minlength=len(numbers) * _CATEGORIES)
     table = times_ps.astype(np.float64, copy=False).reshape(len(numbers), _CATEGORIES)
     kept = (np.bincount(step, minlength=len(numbers)) > 0) | (not touching)
     begin_ps, duration_of_markers_ps = markers.device_span_ps()
     if len(numbers) < len(groups):
         by_length = np.lexsort((duration_of_markers_ps, step_of))
         longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
-    if not kept.all():
-        numbers, longest, table = numbers[kept], longest[kept], table[kept]
+    longest = longest[kept]
     return CoreSteps(
-        groups=numbers,
+        groups=numbers[kept],
         begin_ps=begin_ps[longest],
         duration_ps=duration_of_markers_ps[longest],
-        by_category_ps=_settle_sparse_infeed(table),
+        by_category_ps=_settle_sparse_infeed(table[kept]),
         all_reduces=_all_reduces(ops, inside, step, np.cumsum(kept) - 1),
     )
 
 
-def _rows_of(picked: Mask) -> slice | Mask:
-    """A mask as a slice where it picks neighbours only: of those, nothing need be copied.
-
-    As a rule, all ops that are in no step come before the first one or after the last one.
-    """
-    if not picked.any():
-        return picked
-    rows = slice(int(picked.argmax()), len(picked) - int(picked[::-1].argmax()))
-    return rows if picked[rows].all() else picked
-
-
-def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, place: Ints) -> Ints:
+def _all_reduces(ops: CoreOps, inside: Ints, step: Ints, place: Ints) -> Ints:
     """One row per occurrence: index of the step, id, duration.
 
     Args:
@@ -247,6 +234,50 @@ def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
     table[:, Category.OTHER] += transform
     table[:, Category.SPARSE_INFEED] = 0
     return table
+
+
+class StepWaits(Struct, frozen=True, kw_only=True, eq=False):
+    """Time that a core, or several, spent in steps in what is no op.
+
+    XProf: xspace_to_event_time_fraction_analyzer.cc. It has the mean over the steps that have such an event, without
+    the first and the last; here all whole steps count.
+
+    Attributes:
+        steps_ps: length of its steps.
+        barrier_ps: time in them that it waits at barriers.
+        debug_print_ps: time in them that it prints.
+    """
+
+    steps_ps: int
+    barrier_ps: int
+    debug_print_ps: int
+
+
+def step_waits(core: CoreLines, steps: Events) -> StepWaits:
+    """Adds up what a core does in its steps that is no op: it waits at barriers, or prints.
+
+    Args:
+        core: whose.
+        steps: its markers, or periods between runs; disjoint, in timeline order. An event belongs to the first that it
+            overlaps or touches.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    plane = core.plane
+    events = plane.read(plane.lines(TRACE_ME), STEP_STATS).within(core.span_ps)
+    names = {number: plane.event_name(number) for number in np.unique(events.metadata_id).tolist()}
+
+    def time_ps(words: str) -> int:
+        waits = events.take(among(events.metadata_id, [number for number, name in names.items() if words in name]))
+        inside = first_overlapping(waits.begin_ps, waits.end_ps, steps.begin_ps, steps.end_ps) >= 0
+        return int(waits.device_span_ps()[1][inside].sum())
+
+    return StepWaits(
+        steps_ps=int(steps.device_span_ps()[1].sum()),
+        barrier_ps=time_ps(_BARRIER),
+        debug_print_ps=time_ps(_DEBUG_PRINT),
+    )
 
 
 def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:

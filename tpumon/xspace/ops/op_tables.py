@@ -1,24 +1,17 @@
-"""What the ops of a core did: time, FLOPs and bytes, as XProf's OpMetricsDb adds them up."""
+"""Sums of what the ops of a core did: time, FLOPs and bytes, as XProf's OpMetricsDb adds them up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
-from tpumon.xspace.catalogue.op_kinds import ABSURD
-from tpumon.xspace.catalogue.shapes import WIDTHS
-from tpumon.xspace.catalogue.time_kinds import TimeKind
-from tpumon.xspace.columns.columns import Floats, Ints, Mask
-from tpumon.xspace.columns.intervals import first_of_equal, indexed
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
-from tpumon.xspace.planes.plane import Plane
-
-Number = TypeVar("Number", bound=np.generic)
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Floats, Ints, Mask
+from tpumon.xspace.columns.intervals import first_of_equal
+from tpumon.xspace.ops.op_kinds import ABSURD, TimeKind
+from tpumon.xspace.ops.shapes import WIDTHS
 
 OP_STATS = (
     "device_offset_ps",
@@ -156,7 +149,7 @@ def custom_call_ratio(table: OpTable) -> float:
 
 
 def unknown_bytes_ratio(table: OpTable) -> float:
-    """Share of the ops' time that is of ops that do not report the bytes they move; those that only wait count not."""
+    """Share of the ops' time that is of ops that do not report the bytes they move."""
     time_ps = float(table.self_ps[table.leaves].sum())
     return float(table.self_ps[table.leaves & ~table.has_bytes].sum()) / time_ps if time_ps else 0.0
 
@@ -179,57 +172,45 @@ def padding_ratio(table: OpTable, width: int) -> float | None:
     return float(np.average(padding[known], weights=table.self_ps[known])) if known.any() else None
 
 
-class OpIndex:
-    """The kinds of ops that a line's events are of.
+def add_up(
+    events: Events, durations_ps: Ints, self_ps: Ints, *, numbers: Ints, of_event: Ints, kinds: NDArray[np.void]
+) -> OpTable:
+    """Adds up the ops of a core; XProf: XEventsOpMetricsDbBuilder.
 
     Args:
-        plane: the line's.
-        metadata_id: of all events.
-
-    Raises:
-        SourceError: `malformed`.
+        events: its ops, with OP_STATS.
+        durations_ps: of the events, on the device's clock.
+        self_ps: the same without the ops within.
+        numbers: metadata ids of the different ops.
+        of_event: of each event, which of them it is of.
+        kinds: of the different ops, rows of KIND.
     """
 
-    def __init__(self, plane: Plane, metadata_id: Ints) -> None:
-        self._numbers, self.of_event = indexed(metadata_id)
-        self.kinds: Kinds = CATALOGUE.kinds(plane, self._numbers.tolist())
+    def sums(values: Floats | Ints) -> Floats:
+        return np.bincount(of_event, weights=values, minlength=len(kinds)).astype(np.float64, copy=False)
 
-    def spread(self, per_kind: NDArray[Number]) -> NDArray[Number]:
-        """One value per kind to one per event."""
-        return per_kind[self.of_event]
-
-    def totals(self, events: Events, durations_ps: Ints, self_ps: Ints) -> OpTable:
-        """Sums per op; XProf: XEventsOpMetricsDbBuilder."""
-        kinds, rows = self.kinds, self.kinds.rows
-        scale = events.stats.get("Time Scale Multiplier")
-        times = self._sums(durations_ps)
-        counts = np.bincount(self.of_event, minlength=len(rows))
-        flops, model_flops = counts * rows["flops"], counts * rows["model_flops"]
-        custom = rows["custom"]
-        if custom.any():  # their FLOPs come with their events
-            flops += custom * self._told(events, "flops")
-            model_flops += custom * self._told(events, "model_flops")
-        columns = {
-            "occurrences": counts.astype(np.float64),
-            "time_ps": times,
-            "self_ps": times if self_ps is durations_ps else self._sums(self_ps),
-            "self_ps2": self._sums(np.square(self_ps, dtype=np.float64)),
-            "normalized_ps": times if scale is None else self._sums(durations_ps * scale.numbers(1.0)),
-            "flops": flops,
-            "model_flops": model_flops,
-            "hbm_bytes": counts * rows["hbm_bytes"],
-        }
-        table: dict[str, NDArray[Any]] = {name: kinds.added(column) for name, column in columns.items()}
-        table |= {name: kinds.by_key[name] for name in ("key", *_FLAGS, *_OF_KIND)}
-        return OpTable(number=self._numbers[kinds.order[kinds.first]], **table)
-
-    def _told(self, events: Events, stat: str) -> Floats:
+    def event_sums(stat: str) -> Floats | int:
         """Sums of what the events themselves say; 0 for what is absurd."""
         if stat not in events.stats:
-            return np.zeros(len(self.kinds))
+            return 0
         values = events.stats[stat].integers()
-        return self._sums(np.where((values > 0) & (values < ABSURD), values, 0))
+        return sums(np.where((values > 0) & (values < ABSURD), values, 0))
 
-    def _sums(self, values: Floats | Ints) -> Floats:
-        sums = np.bincount(self.of_event, weights=values, minlength=len(self.kinds))
-        return sums.astype(np.float64, copy=False)
+    scale, custom = events.stats.get("Time Scale Multiplier"), kinds["custom"]
+    counts = np.bincount(of_event, minlength=len(kinds)).astype(np.float64)
+    columns = {
+        "number": numbers,
+        "occurrences": counts,
+        "time_ps": sums(durations_ps),
+        "self_ps": sums(self_ps),
+        "self_ps2": sums(np.square(self_ps, dtype=np.float64)),
+        "normalized_ps": sums(durations_ps if scale is None else durations_ps * scale.numbers(1.0)),
+        # Those of custom calls come with their events.
+        "flops": counts * kinds["flops"] + custom * event_sums("flops"),
+        "model_flops": counts * kinds["model_flops"] + custom * event_sums("model_flops"),
+        "hbm_bytes": counts * kinds["hbm_bytes"],
+        **{name: kinds[name] for name in ("key", *_FLAGS, *_OF_KIND)},
+    }
+    counted = kinds["counted"]
+    table = OpTable(**{name: column[counted] for name, column in columns.items()})
+    return merge_tables([table])
