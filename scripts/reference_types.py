@@ -1,9 +1,9 @@
-"""Tables of the fields of the Sample object and of the options, made of the types that define them."""
+"""Tables of the fields of a Sample object and of the options, made from the types that define them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
 import typer
@@ -13,100 +13,92 @@ from tpumon.cli.app import app
 from tpumon.model import Figures, Sample
 from tpumon.model.figure_table import FIGURES
 
-_SCALARS = {bool, int, float, str, type(None)}
-_OTHERWISE = {
-    "schema": "1",
-    "warnings": "what to know about the figures: messages",
-    "warning_codes": "a [code](#warning-codes) for each message, in the same order",
-    "companions_only": "only there, as `true`, if another companion of the profiler was all that answered; `source` is "
-    "then its name",
-}
-"""Fields that the JSON has and the types have not, or have otherwise."""
+Row = tuple[str, str]
+
+_NOT_IN_JSON = "not part of the JSON"
+_OTHERWISE = (
+    ("`warnings`", "what to know about the figures: messages"),
+    ("`warning_codes`", "a [code](#warning-codes) for each message, in the same order"),
+    (
+        "`companions_only`",
+        "only there, as `true`, if only companions of the profiler answered, and `source` does not say so already",
+    ),
+)
+"""Fields that are other in the JSON than in the types."""
 
 
-def sample_fields() -> str:
-    """The fields of every sample, but for its figures."""
-    names = {*_plain_sample(), *_OTHERWISE} - set(Figures.__struct_fields__)
-    rows = [*_rows(Sample, names - set(_OTHERWISE)), *((name, about) for name, about in _OTHERWISE.items())]
-    return _table(("field", "meaning"), rows)
+def sample_fields() -> list[Row]:
+    """The fields of every sample, figures apart."""
+    names = _in_json() - set(Figures.__struct_fields__)
+    return [("`schema`", "1"), *_rows(Sample, names - {"warnings"}), *_OTHERWISE]
 
 
-def figure_fields() -> str:
-    """The figures that are more than one number, or that are no row of the table of figures."""
+def figure_fields() -> list[Row]:
+    """The figures that are more than one number, and those that are no row of the table of figures."""
     known = {name for figure in FIGURES for name in figure.fields}
     hints = get_type_hints(Figures)
-    names = {name for name in _plain_sample() if name in hints and (name not in known or not _is_scalar(hints[name]))}
-    return _table(("field", "meaning"), _rows(Figures, names))
+    return list(_rows(Figures, {each for each in _in_json() & set(hints) if each not in known or _struct_in(hints[each])}))
 
 
-def options() -> str:
-    """All options, by the panels of `--help`; after them those that only some commands have."""
+def options() -> dict[str, list[Row]]:
+    """The options of `tpumon` by panel of its help, then those that only other commands have."""
     group: Any = typer.main.get_command(app)
-    seen: dict[str, tuple[str, str, str]] = {}
+    panels: dict[str, list[Row]] = {}
+    seen = {"help"}
     for command, its in (("", group), *group.commands.items()):
         for one in its.params:
-            if one.param_type_name == "option" and not one.hidden and one.name != "help":
-                name = max(one.opts, key=len)
-                panel = getattr(one, "rich_help_panel", None) or ("Other" if not command else command)
-                seen.setdefault(name, (panel if not command else f"`tpumon {command}`", _spelled(one), one.help or ""))
-    panels: dict[str, list[tuple[str, str]]] = {}
-    for panel, spelled, about in seen.values():
-        panels.setdefault(panel, []).append((spelled, about))
-    return "\n".join(
-        f"**{panel}**\n\n{_table(('option', 'meaning'), rows)}" for panel, rows in panels.items()
-    )
+            if one.param_type_name == "option" and not one.hidden and one.name not in seen:
+                seen.add(one.name)
+                panel = f"`tpumon {command}`" if command else one.rich_help_panel
+                if panel is not None:
+                    panels.setdefault(panel, []).append((_spelled(one), _about(one)))
+    return panels
 
 
-TABLES: Mapping[str, Callable[[], str]] = {
-    "fields of a sample": sample_fields,
-    "figures of a sample": figure_fields,
-    "options": options,
-}
+def _in_json() -> set[str]:
+    return set(Sample(worker="", address="", time_unix_s=0.0, window_s=None, took_s=0.0).to_json())
 
 
-def _plain_sample() -> Mapping[str, Any]:
-    return Sample(worker="", address="", time_unix_s=0.0, window_s=None, took_s=0.0).to_json()
-
-
-def _rows(kind: type[Struct], names: set[str], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The fields of a type and, as jq writes their paths, of the types within it."""
+def _rows(kind: type[Struct], names: set[str], prefix: str = "") -> Iterator[Row]:
+    """The fields of a type and of those within it, by their paths; what needs no words stands beside its parent."""
     hints = get_type_hints(kind)
-    about = dict(_attributes(kind))
+    about = _attributes(kind)
     for name in kind.__struct_fields__:
-        if name in names:
-            yield f"`{prefix}{name}`", about.get(name, "")
-            inner = _struct_in(hints[name])
-            if inner is not None:
-                many = "[]" if "tuple" in str(hints[name]) else ""
-                fields = {each for each in inner.__struct_fields__ if "not part of the JSON" not in dict(_attributes(inner)).get(each, "")}
-                yield from _rows(inner, fields, f"{prefix}{name}{many}.")
+        if name not in names:
+            continue
+        inner = _struct_in(hints[name])
+        within = {} if inner is None else _attributes(inner)
+        fields = () if inner is None else inner.__struct_fields__
+        plain = ", ".join(f"`{each}`" for each in fields if each not in within)
+        yield f"`{prefix}{name}`{plain and ': '}{plain}", about.get(name, "")
+        if inner is not None:
+            shown = {each for each, words in within.items() if _NOT_IN_JSON not in words}
+            yield from _rows(inner, shown, f"{prefix}{name}{'[]' if 'tuple' in str(hints[name]) else ''}.")
 
 
-def _attributes(kind: type[Struct]) -> Iterator[tuple[str, str]]:
-    """The meanings of a type's fields, from its docstring; words of Python as JSON has them."""
+def _attributes(kind: type[Struct]) -> dict[str, str]:
+    """Meanings of a type's fields, from its docstring, with JSON's words for Python's."""
     _, _, text = (kind.__doc__ or "").partition("Attributes:\n")
-    for names, about in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", text, re.MULTILINE):
-        line = " ".join(about.split()).rstrip(".")
-        for name in names.split(", "):
-            yield name, line.replace("None", "`null`").replace("True", "`true`")
+    about = {}
+    for names, words in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", text, re.MULTILINE):
+        line = " ".join(words.split()).rstrip(".").replace("None", "`null`").replace("True", "`true`")
+        about.update(dict.fromkeys(names.split(", "), line))
+    return about
 
 
 def _struct_in(hint: Any) -> type[Struct] | None:
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
-    return next((found for part in get_args(hint) if (found := _struct_in(part)) is not None), None)
-
-
-def _is_scalar(hint: Any) -> bool:
-    return hint in _SCALARS or (bool(get_args(hint)) and all(_is_scalar(part) for part in get_args(hint)))
+    return next((inner for part in get_args(hint) if (inner := _struct_in(part)) is not None), None)
 
 
 def _spelled(one: Any) -> str:
     names = ", ".join(f"`{each}`" for each in (*sorted(one.opts, key=len, reverse=True), *one.secondary_opts))
-    return names if one.is_flag else f"{names} `{one.metavar or one.type.name.upper()}`"
+    value = one.metavar or "|".join(map(str, get_args(one.type_descriptor.annotation))) or "TEXT"
+    return names if one.is_flag else f"{names} `{value}`"
 
 
-def _table(titles: tuple[str, ...], rows: Any) -> str:
-    escaped = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows)
-    lines = [" | ".join(titles), " | ".join("---" for _ in titles), *escaped]
-    return "".join(f"| {line} |\n" for line in lines)
+def _about(one: Any) -> str:
+    words = re.sub(r"(?<![\w-])(--[a-z][\w-]*|TPUMON_\w+)", r"`\1`", one.help or "")
+    shown = one.default not in (None, False) and "Default" not in words
+    return f"{words} Default: `{one.default}`." if shown else words
