@@ -37,7 +37,8 @@ def figure_fields() -> list[Row]:
     """The figures that are more than one number, and those that are no row of the table of figures."""
     known = {name for figure in FIGURES for name in figure.fields}
     hints = get_type_hints(Figures)
-    return list(_rows(Figures, {each for each in _in_json() & set(hints) if each not in known or _struct_in(hints[each])}))
+    names = {name for name in hints if name not in known or _struct_in(hints[name])}
+    return list(_rows(Figures, names & _in_json()))
 
 
 def options() -> dict[str, list[Row]]:
