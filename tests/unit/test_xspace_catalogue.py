@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from support.traces import ALL_REDUCE, CONV, CUSTOM, INFEED, LOOP, Op, Traced, run_step
+from tpumon.xspace.ops import catalogue
 from tpumon.xspace.ops.catalogue import Catalogue
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.summary import figures
