@@ -16,7 +16,7 @@ from tpumon.cli.commands import monitor
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings, Remote
 

@@ -17,7 +17,7 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
 from tpumon.system.console import shown_by
 
@@ -104,7 +104,7 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
     from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
-    from tpumon.outputs.live.replay import KEYS, Player
+    from tpumon.outputs.live.player import KEYS, Player
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     source = with_one_sampler(settings.feed)

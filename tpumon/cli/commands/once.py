@@ -13,7 +13,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
-from tpumon.model import Cause, Mark, Sample, Severity, State
+from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.sample import SampleDocument
@@ -46,7 +46,7 @@ def run(
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
     rows = [
-        _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.mark)
+        _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
         for worker in status.worst_first()
     ]
     if output == "json":
@@ -69,7 +69,7 @@ class _TableRow(NamedTuple):
     """
 
     worker: WorkerStatus
-    kind: Mark
+    kind: Status
 
     def document(self, now_unix_s: float) -> Struct:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
@@ -126,7 +126,7 @@ class OnceDocument(Struct, frozen=True, kw_only=True):
     verdict: VerdictId
     sentence: str
     workers: tuple[OnceWorker, ...]  # type: ignore[valid-type]
-    fleet: Mapping[Mark, int]
+    fleet: Mapping[Status, int]
     too_few_samples: bool
 
 
