@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Raw, Struct, StructMeta, field, to_builtins
-from msgspec.json import Decoder, encode
+from msgspec.json import Decoder, decode, encode
 from msgspec.structs import fields, replace
 
 from tpumon.untrusted_text import one_line
@@ -53,7 +53,8 @@ def encoded_part(value: Any) -> Raw:
     try:
         return Raw(encode(value))
     except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8
-        text = json.dumps(to_builtins(value), ensure_ascii=False).encode(errors="replace")
+        plain = to_builtins(value, enc_hook=decode)  # parts that are JSON already
+        text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
         return Raw(encode(json.loads(text, parse_constant=lambda _: None)))
 
 
