@@ -65,7 +65,7 @@ class Restarted:
 
     def restart(self, *, host=True):
         """What it knew is gone but for the file."""
-        state = StateFile(str(self.directory), host=host).read(print)
+        state = StateFile(str(self.directory), host=host).read()
         self.now = Analysis(monotonic_s=self.clock.monotonic_s)
         if state is not None:
             self.now.resume(state, self.clock())
@@ -79,7 +79,7 @@ class Restarted:
 
 def changes_since(fleet, time_unix_s):
     return [
-        (change.worker, change.what, change.mark, change.before, change.time_unix_s)
+        (change.worker, change.what, change.status, change.before, change.time_unix_s)
         for change in fleet.status(time_unix_s).changes
         if change.time_unix_s > time_unix_s
     ]

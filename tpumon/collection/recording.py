@@ -7,6 +7,7 @@ anywhere: of each, what comes before the damage is read, and a line says so.
 
 from __future__ import annotations
 
+import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, 
 from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
@@ -87,15 +90,13 @@ class Recording:
 
     Args:
         where: a directory, or one file of lines, also as `--output jsonl` writes them.
-        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
 
     Raises:
         UsageError: there is no such file, or nothing recorded in the directory.
     """
 
-    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, where: str) -> None:
         self.name = one_line(where)
-        self._say = say
         self._said: set[str] = set()
         self._left_out = 0  # lines of the file that is being read
         self._files = _files_of(where)
@@ -203,7 +204,7 @@ class Recording:
         line = f"{one_line(str(file))}: {what}"
         if line not in self._said:
             self._said.add(line)
-            self._say(f"{line}{why}")
+            _log.warning("%s%s", line, why)
 
 
 def _files_of(where: str) -> Sequence[Path]:
