@@ -29,6 +29,8 @@ from tpumon.outputs import Context
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BEGIN = 1_800_000_000.0
 INTERVAL_S = 20.0
 NAMES = [f"w{i}" for i in range(8)]
@@ -55,7 +57,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self._pages = Pages(Context(fleet=self.fleet, clock=clock), pytest.fail)
+        self._pages = Pages(Context(fleet=self.fleet, clock=clock))
 
     def take(self, event):
         self._pages.on_update(self.fleet.take(event))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from tpumon.model import (
 from tpumon.model.figure_table import COMPARED
 from tpumon.untrusted_text import one_line, unexpected
 
+_log = logging.getLogger(__name__)
+
 MOST_HISTORY_BYTES = 12_000_000
 """Most history of all workers together that is handed on."""
 
@@ -50,7 +53,6 @@ class Analysis:
         thresholds: limits beyond which a worker is marked.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
         recorded: the clock of a recording that the samples come from, moved as they come; None: they are taken now.
-        log: takes a line about samples that cannot be judged because of a bug, once.
     """
 
     def __init__(
@@ -59,7 +61,6 @@ class Analysis:
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
         recorded: RecordedClock | None = None,
-        log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.thresholds = thresholds or Thresholds()
         self._lock = threading.RLock()
@@ -71,7 +72,6 @@ class Analysis:
         self._average_unix_s = -inf
         self._average_known = False
         self._monotonic_s = monotonic_s
-        self._log = log
         self._has_logged = False
         self._judge = Judge(self.thresholds)
         self._judgements: dict[str, Judgement] = {}
@@ -206,7 +206,7 @@ class Analysis:
                 judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
-                self._log(f"samples cannot be judged, a bug in tpumon: {unexpected(error)}")
+                _log.warning("samples cannot be judged, a bug in tpumon: %s", unexpected(error))
             return ()
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])

@@ -3,6 +3,7 @@
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
+import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,6 +21,7 @@ from tpumon.cli.options import (
     ExportOptions,
     FollowOptions,
     FormatOption,
+    MessageOptions,
     StdoutOptions,
     ThresholdOptions,
     VerdictOptions,
@@ -43,11 +45,12 @@ from tpumon.cli.settings import (
 )
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
-from tpumon.system.console import say
 
 if TYPE_CHECKING:
     from tpumon.cli.collecting import Needs
     from tpumon.pipeline import FeedSettings
+
+_log = logging.getLogger(__name__)
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
@@ -92,6 +95,7 @@ def monitor(
     exports: ExportOptions,
     appearance: AppearanceOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     version: _Version = False,  # noqa: ARG001 - its callback acts on it
 ) -> Command | None:
     """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
@@ -105,7 +109,7 @@ def monitor(
     """
     if context.invoked_subcommand is not None:
         if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
-            say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
+            _log.info("ignoring %s: options of %s go after its name", ", ".join(ignored), context.invoked_subcommand)
         return None
     check_queries(options)
     level = level_of(options)
@@ -147,6 +151,7 @@ def serve_command(
     options: FollowOptions,
     exports: ExportOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     listen: Annotated[
         str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
     ] = _LISTEN,
@@ -198,6 +203,7 @@ def once_command(
     options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
+    _messages: MessageOptions,
     output: FormatOption = "text",
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
@@ -225,6 +231,7 @@ def why_command(
     options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
+    _messages: MessageOptions,
     output: FormatOption = "text",
     brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
 ) -> Command:
@@ -253,6 +260,7 @@ def mcp_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
 ) -> Command:
     r"""Answer an agent's questions over stdio (Model Context Protocol).
 
@@ -298,6 +306,7 @@ def events_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import Feed, FeedSettings, RecordedFeed, open_feed
-from tpumon.system.console import say
+
+_log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 
@@ -127,14 +129,15 @@ class Waiting:
             self._shows = True
             left_s = min(self._left_s, self._needs.timeout_s)
             if bar.refresh_s is None:
-                say(f"taking {self._needs.samples} samples of each worker: {left_s:.0f} s at most")
+                _log.info("taking %s samples of each worker: %.0f s at most", self._needs.samples, left_s)
             bar.start(left_s, "sampling")
         bar.refresh()
 
     def _say_late(self, missing: int) -> None:
-        say(
-            f"the time is over ({self._needs.timeout_s:g} s, --timeout): {missing} workers have too few samples; "
-            "this is what is known"
+        _log.warning(
+            "the time is over (%g s, --timeout): %s workers have too few samples; this is what is known",
+            self._needs.timeout_s,
+            missing,
         )
 
     def _is_settled(self, worker: WorkerStatus) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from msgspec.structs import replace
 
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.pipeline import FeedSettings, OneSampler, Sampling
-from tpumon.system.console import say
+
+_log = logging.getLogger(__name__)
 
 
 def with_one_sampler(settings: FeedSettings) -> FeedSettings:
@@ -19,8 +21,10 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     page = asyncio.run(find_nearby(settings.nearby_level))
     if page is None:
         return settings
-    say(
-        f"showing what {page.name}, a tpumon of user {user_named(page.uid)} on this host, samples; to sample here "
-        "instead, give an option of sampling, such as --max-duty 0.01"
+    _log.warning(
+        "showing what %s, a tpumon of user %s on this host, samples; to sample here instead, give an "
+        "option of sampling, such as --max-duty 0.01",
+        page.name,
+        user_named(page.uid),
     )
     return replace(settings, origin=OneSampler(page, settings.origin))

@@ -12,6 +12,7 @@ from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.model import MOST_OPS
 from tpumon.model.figure_table import SORT_KEYS
+from tpumon.system import console
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
 
@@ -363,6 +364,26 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
     sustained: Annotated[
         int, _threshold(min=1, metavar="N", help="Consecutive samples that must agree before a finding appears.")
     ] = 3
+
+
+def _be_verbose(verbose: bool) -> bool:
+    if verbose:
+        console.be_verbose()
+    return verbose
+
+
+class MessageOptions(Struct, frozen=True, kw_only=True):
+    """What stderr gets."""
+
+    verbose: Annotated[
+        bool,
+        written(
+            "--verbose",
+            "-v",
+            callback=_be_verbose,
+            help="Also print on stderr what is asked of servers, and how long each call takes.",
+        ),
+    ] = False
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from tpumon.cli.options import (
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.system.console import say
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tpumon.discovery.selection import Selection
     from tpumon.outputs import Export
     from tpumon.pipeline import FeedSettings, Recorded, Remote, Sampling
+
+_log = logging.getLogger(__name__)
 
 _SIMULATED_INTERVAL_S = 1.0
 _MAX_DURATION_MS = 3_600_000
@@ -122,7 +124,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> Sampling:
     interval_s = options.interval if options.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
     max_duty_ratio = options.max_duty if options.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
     if options.gpu:
-        say(_GPU_WARNING)
+        _log.warning("%s", _GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
     level = level_of(options)
     return Sampling(
@@ -354,9 +356,9 @@ def selection_of(
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
     if tpus and services:
-        say("ignoring --tpu: --service-addr is given, too")
+        _log.info("ignoring --tpu: --service-addr is given, too")
     if level > 0 and services and workers:
-        say("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
+        _log.info("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
     addresses = workers if workers and (level == 0 or not services) else services
     if targets.targets is not None and (addresses or tpus):
         raise UsageError("--targets cannot be combined with other options naming workers")

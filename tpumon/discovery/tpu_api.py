@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from tpumon.untrusted_text import unexpected
 
 if TYPE_CHECKING:
     from tpumon.errors import SourceError
+
+_log = logging.getLogger(__name__)
 
 PORTS = (8466, 9999, 9012)
 """Where a TPU VM's job may have its profiler server, in the order to try."""
@@ -127,7 +130,6 @@ class NamedTpus:
         zone: of the TPUs; None: this machine's.
         project: of the TPUs; None: that of the credentials, or this machine's.
         port: of the profiler servers; None: 8466 on TPU nodes, to be tried on TPU VMs.
-        say: takes lines that a user should see.
         runtime_only: whether a TPU without a profiler server has workers, which may have runtime metrics.
         endpoint: of the API; None: Google's, or CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU.
         call: the harmless call.
@@ -144,7 +146,6 @@ class NamedTpus:
         zone: str | None = None,
         project: str | None = None,
         port: int | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         runtime_only: bool = True,
         endpoint: str | None = None,
         call: Callable[[str], Awaitable[SourceError | None]] = knock,
@@ -160,7 +161,6 @@ class NamedTpus:
         self._api = TpuApi(zone=zone, project=project, endpoint=endpoint)
         self._slices = [_Slice(name) for name in wanted]
         self._port = port
-        self._say = say
         self._runtime_only = runtime_only
         self._call = call
         self._poll_s = poll_s
@@ -282,7 +282,7 @@ class NamedTpus:
             if self._sent is not None and self._sent.targets:
                 for line in self._said[tpu.name]:
                     if line not in before:
-                        self._say(line)
+                        _log.warning("%s", line)
 
 
 def _line(name: str, node: Node, zone: str) -> str | None:

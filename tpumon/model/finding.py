@@ -94,10 +94,10 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     Attributes:
         words: the reason in a few words, for display.
-        finding: the finding; None for a failed query.
-        severity: how bad it is for this worker.
-        since_unix_s: since when this worker has it; None: not known.
-        figure: key of the figure that exceeds its limit, as in `tpumon.model.figure_table`; None if there is none.
+        finding: ID of the finding; None for a failed query.
+        severity: "info", "warning" or "critical", for this worker.
+        since_unix_s: since when this worker has it; None if unknown.
+        figure: the figure that exceeds its limit, by the key that `--sort` takes; None if there is none.
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,13 +11,17 @@ from msgspec import Struct
 
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.model.documents import encoded
-from tpumon.outputs.text import render_block
-from tpumon.system.console import say, show
-from tpumon.xspace import figures, read_trace
+from tpumon.outputs.text_blocks import render_block
+from tpumon.system.console import show
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 if TYPE_CHECKING:
-    from tpumon.xspace import Trace, TraceFigures
+    from tpumon.xspace.summary import TraceFigures
+    from tpumon.xspace.trace import Trace
+
+_log = logging.getLogger(__name__)
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -55,7 +60,7 @@ def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> in
         _print_text(hosts, combined)
     for name, warnings in _warnings(hosts, combined):
         for warning in warnings:
-            say(f"{name}: {warning.message}")
+            _log.warning("%s: %s", name, warning.message)
     return 0 if len(traces) == len(hosts) else 1
 
 
@@ -64,7 +69,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
     try:
         return figures(traces) if len(traces) > 1 else None
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
-        say(f"all hosts: {bug(error)}")
+        _log.warning("all hosts: %s", bug(error))
         return None
 
 
@@ -75,7 +80,7 @@ def read_host(file: Path) -> Host:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
         reason, message = why_unread(error)
-        say(f"{file}: {message}")
+        _log.warning("%s: %s", file, message)
         failed = Sample(
             worker=name,
             address=str(file),

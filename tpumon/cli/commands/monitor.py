@@ -16,9 +16,9 @@ from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import say
+from tpumon.system.console import shown_by
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -80,7 +80,7 @@ def _write(settings: MonitorSettings) -> int:
     most_ops = settings.feed.output_options.ops
     with ExitStack() as stack:
         feed = open_feed(settings.feed, consumer="the reader of stdout")
-        writer = GuardedOutput(_stdout_output(settings, feed.context), say)
+        writer = GuardedOutput(_stdout_output(settings, feed.context))
         stack.enter_context(closing(writer))
         stack.enter_context(feed)
         for update in feed.updates(timeout_s=writer.tick_s):
@@ -103,7 +103,7 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
     from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
-    from tpumon.outputs.live.replay import KEYS
+    from tpumon.outputs.live.player import KEYS
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     source = with_one_sampler(settings.feed)
@@ -123,17 +123,9 @@ def _show_live(settings: MonitorSettings) -> int:
             os.set_blocking(end, False)
             stack.callback(os.close, end)
 
-        def notify(line: str) -> None:
-            shown.notice(line)
-
-        # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
-        feed = Feed(
-            replace(source, origin=origin),
-            wake=partial(_wake, write_end),
-            notify=notify,
-            remembers=True,
-        )
+        feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
         shown = Display(display, feed.context.fleet)
+        stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
         if source is not settings.feed:  # the line on stderr is behind the view by now
             shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
         stack.enter_context(feed)

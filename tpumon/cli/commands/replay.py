@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tpumon.collection.recording import Recording
+from tpumon.system.console import shown_by
 
 if TYPE_CHECKING:
     from tpumon.outputs.live.view_settings import DisplaySettings
@@ -19,21 +20,22 @@ def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only
         UsageError: there is no recording.
     """
     from tpumon.outputs.live.loop import live
-    from tpumon.outputs.live.replay import Player
+    from tpumon.outputs.live.player import Player
 
     player = Player(display)
-    player.show(Recording(feed.origin.shown_name or "", player.notice))
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:
-        live.run(
-            player,
-            lambda: ((), False),
-            read_end,
-            deliver=lambda _update: None,
-            color=color,
-            ascii_only=ascii_only,
-        )
+        with shown_by(player.notice, alone=os.isatty(2)):
+            player.show(Recording(feed.origin.shown_name or ""))
+            live.run(
+                player,
+                lambda: ((), False),
+                read_end,
+                deliver=lambda _update: None,
+                color=color,
+                ascii_only=ascii_only,
+            )
     finally:
         os.close(read_end)
         os.close(write_end)

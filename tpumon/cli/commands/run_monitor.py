@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import read_listeners
 from tpumon.discovery.host.processes import ancestors_of, is_running, start_ticks_of
 from tpumon.system import own_python
-from tpumon.system.console import flush, say
+from tpumon.system.console import flush
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 _END_S = 10.0
@@ -146,4 +149,4 @@ def _addresses(job: Job) -> list[str]:
 
 
 def _say_why(error: OSError) -> None:
-    say(f"cannot monitor the program: {error.strerror or error}")
+    _log.warning("cannot monitor the program: %s", error.strerror or error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
@@ -45,5 +46,5 @@ def run(*, where: Selection, output: Literal["text", "json"] = "text", use_proxy
 async def _diagnose(where: Selection, *, use_proxy: bool) -> Diagnosis:
     local = not (where.addresses or where.simulate or where.tpus or where.targets_file)
     async with AsyncExitStack() as stack:
-        find = None if local else lambda say: find_now(where, stack, say)
+        find = None if local else partial(find_now, where, stack)
         return await diagnose(find, port=where.port, use_proxy=use_proxy)

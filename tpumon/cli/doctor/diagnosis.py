@@ -25,6 +25,7 @@ from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.ports import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
+from tpumon.system.console import shown_by
 from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import current_pause
 from tpumon.untrusted_text import one_line
@@ -35,8 +36,8 @@ _AT_ONCE = 64  # servers
 _NO_TIME = "no time was left to ask; name fewer workers"
 _OPTIONS = SourceOptions(runtime_metrics=True, signs_at=signs_at)
 
-Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
-"""Finds the workers that are there now; takes what to call with lines about trouble."""
+Find = Callable[[], Awaitable[Sequence[Target]]]
+"""Finds the workers that are there now."""
 
 _Result = TypeVar("_Result")
 
@@ -207,7 +208,8 @@ class _Look:
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
         try:
-            targets = await find(lambda line: self.problems.append(Problem(what=line, remedy="")))
+            with shown_by(lambda line: self.problems.append(Problem(what=line, remedy=""))):
+                targets = await find()
         except TpumonError as error:
             self.problems.append(Problem(what=str(error), remedy=""))
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from tpumon.collection.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Sen
 from tpumon.collection.remote.places import Place
 from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
 from tpumon.untrusted_text import one_line
+
+_log = logging.getLogger(__name__)
 
 _GRADES: tuple[Severity, ...] = ("critical", "warning", "info", "unknown", "ok")
 _TWICE_S = 30.0  # for so long two exporters may give a worker that moves from one to the other
@@ -88,7 +91,6 @@ class Merging:
 
     Args:
         send: takes the events of the stream.
-        say: takes a line about workers that two exporters have.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
 
@@ -100,13 +102,11 @@ class Merging:
     def __init__(
         self,
         send: Send,
-        say: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
-        self._say = say
         self._clock = clock
         self._monotonic_s = monotonic_s
         self.sources: Sequence[Source] = ()
@@ -190,9 +190,12 @@ class Merging:
                 self._said.add(key)
                 self.is_due = True
                 first, second = live[0][0].name, live[1][0].name
-                self._say(
-                    f"{_joined(key)} is a worker of {first} and of {second}; the worse is shown, compared with none; "
-                    "tell them apart by --job where they are sampled"
+                _log.warning(
+                    "%s is a worker of %s and of %s; the worse is shown, compared with none; tell "
+                    "them apart by --job where they are sampled",
+                    _joined(key),
+                    first,
+                    second,
                 )
 
     def _is_doubted(self, key: Key) -> bool:
@@ -237,7 +240,7 @@ class Merging:
                 break
             room -= count
         if counts and counts[-1] > most and not self._is_cut:
-            self._say(f"more than {MOST_WORKERS} workers: of each exporter the first {most} are followed")
+            _log.warning("more than %s workers: of each exporter the first %s are followed", MOST_WORKERS, most)
         self._is_cut = bool(counts) and counts[-1] > most
         for source in self.sources:
             for worker in list(source.targets)[:most]:

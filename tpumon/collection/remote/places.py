@@ -127,7 +127,6 @@ class ExporterList:
     Args:
         text: `SOURCE[,SOURCE...]`.
         auth: of all of them; None: their URLs have passwords, or there is none.
-        say: takes a line about trouble; the known exporters then stay.
         given: job and slice of workers that neither their exporter nor the list knows.
         waits: whether to wait for a file that cannot be used at the start.
         resolve: looks up all addresses of a name; raises OSError without an answer.
@@ -143,7 +142,6 @@ class ExporterList:
         text: str,
         *,
         auth: Secret | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         given: Given = NOT_GIVEN,
         waits: bool = False,
         resolve: Resolve = resolve_host,
@@ -156,11 +154,11 @@ class ExporterList:
             if source.startswith(_DNS):
                 address = source.removeprefix(_DNS)
                 self._dynamic[source] = DnsNames(
-                    [address], say=say, resolve=resolve, resolve_every_s=resolve_every_s, soon_s=resolve_every_s / 6
+                    [address], resolve=resolve, resolve_every_s=resolve_every_s, soon_s=resolve_every_s / 6
                 )
             elif "://" not in source:
                 self._dynamic[source] = TargetFile(
-                    source, port=EXPORTER_PORT, waits=waits, say=say, option="--from", poll_s=look_s
+                    source, port=EXPORTER_PORT, waits=waits, option="--from", poll_s=look_s
                 )
         self._given = given
         self._found: dict[str, Workers] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -16,6 +17,8 @@ from tpumon.discovery.addresses import server_name
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import Entry, Ledger, Peer
 from tpumon.system.threads import in_thread
+
+_log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -193,15 +196,11 @@ class Duty:
     Args:
         duty_ratio: the share of time for which a server may be traced.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
-        say: takes a line for the user.
     """
 
-    def __init__(
-        self, duty_ratio: float, ledger: Ledger | None = None, *, say: Callable[[str], None] = lambda _line: None
-    ) -> None:
+    def __init__(self, duty_ratio: float, ledger: Ledger | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
-        self._say = say
         self._accounts: dict[str, Account] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
@@ -259,9 +258,11 @@ class Duty:
             return
         account.explained = True
         server = next((name for name, one in self._accounts.items() if one is account), "")
-        self._say(
-            f"{server}: the first sample comes in {wait_s:.0f} s: this host's tpumons have traced the job for their "
-            "share of its time (--max-duty); tpumon --from shows what a running one samples"
+        _log.info(
+            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job for their "
+            "share of its time (--max-duty); tpumon --from shows what a running one samples",
+            server,
+            wait_s,
         )
 
     async def close(self) -> None:
@@ -341,9 +342,11 @@ class Duty:
     def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):
             why = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
-            self._say(
-                f"{directory()}: {why}; the share of time for which jobs are traced is kept by this tpumon alone, not "
-                "together with others on this host"
+            _log.info(
+                "%s: %s; the share of time for which jobs are traced is kept by this tpumon alone, "
+                "not together with others on this host",
+                directory(),
+                why,
             )
         self._alone_until_s = _now_s() + _AGAIN_S
         for account in self._accounts.values():

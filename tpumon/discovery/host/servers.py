@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -33,6 +34,8 @@ from tpumon.model import Target, Workers
 from tpumon.system.first_port import NOTE_EVERY_S, first_port
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import unexpected
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
@@ -102,7 +105,6 @@ class LocalDiscovery:
 
     Args:
         port: the only one to look at; None: all, as `why_not_approached` says.
-        say: takes lines that a user should see.
         runtime_only: whether a job with runtime metrics, but without a profiler server, is a worker.
         proc: where /proc is.
         only: which listeners to see; for tests, which share their machine.
@@ -115,7 +117,6 @@ class LocalDiscovery:
         self,
         port: int | None = None,
         *,
-        say: Callable[[str], None] = lambda _line: None,
         runtime_only: bool = True,
         proc: Path = PROC,
         only: Callable[[Listener], bool] = lambda _listener: True,
@@ -124,7 +125,6 @@ class LocalDiscovery:
         keep_gone_s: float = _KEEP_GONE_S,
     ) -> None:
         self._port = port
-        self._say = say
         self._runtime_only = runtime_only
         self._proc = proc
         self._only = only
@@ -192,7 +192,7 @@ class LocalDiscovery:
         except Exception as error:  # noqa: BLE001 - whatever is in the files of others
             if not self._said_unreadable:
                 self._said_unreadable = True
-                self._say(f"what attached jobs announce cannot be read: {unexpected(error)}")
+                _log.warning("what attached jobs announce cannot be read: %s", unexpected(error))
 
     async def _find_job(self, now_s: float) -> None:
         """While there is no worker: which job could be one, if it had a profiler server."""
@@ -334,9 +334,10 @@ class LocalDiscovery:
             if target is not None and not self._said_no_profiler:
                 owners = (self._owners.get(port) for port in self._runtime_ports())
                 line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
-                self._say(
-                    "the job on this host has no profiler server: only memory and duty cycle are available; for matrix "
-                    f"units, idle and step time add `{line}` to it"
+                _log.warning(
+                    "the job on this host has no profiler server: only memory and duty cycle are "
+                    "available; for matrix units, idle and step time add `%s` to it",
+                    line,
                 )
             self._said_no_profiler = target is not None
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
@@ -368,9 +369,12 @@ class LocalDiscovery:
                 own.append(worker)
             elif worker.owner is not None and worker.owner.pid not in self._said_subprocesses:
                 self._said_subprocesses.add(worker.owner.pid)
-                self._say(
-                    f"{worker.listener.address} belongs to a subprocess of {parent}, which has a profiler server too; "
-                    f"only that one is sampled (to sample the other instead: --port {worker.listener.port})"
+                _log.warning(
+                    "%s belongs to a subprocess of %s, which has a profiler server too; only that "
+                    "one is sampled (to sample the other instead: --port %s)",
+                    worker.listener.address,
+                    parent,
+                    worker.listener.port,
                 )
         self._said_subprocesses &= {worker.owner.pid for worker in workers if worker.owner is not None}
         return own

@@ -22,7 +22,7 @@ HEADER_WORD = Style(reverse=True, bold=True)
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """How a state or severity is shown.
+    """Mark, word and style of a state or severity.
 
     Attributes:
         mark: one ASCII character.
