@@ -24,7 +24,7 @@ from tpumon.report.words import (
 )
 from tpumon.report.work import Ledger, bound_by, intensity, ledger, moved, work_of, work_of_one
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.profile.op_work import Work
+from tpumon.xspace.profile.op_work import OpWork
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.op_times import Op
@@ -46,7 +46,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
     name: str
     ops: int
-    work: Annotated[Work, flat()]
+    work: Annotated[OpWork, flat()]
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     path: str
     depth: int
-    work: Annotated[Work, flat()]
+    work: Annotated[OpWork, flat()]
 
 
 class OpRow(Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class OpRow(Struct, frozen=True, kw_only=True):
     chip_bytes: Mapping[str, float]
     operational_intensity: float | None
     bound_by: str | None
-    work: Annotated[Work, flat()]
+    work: Annotated[OpWork, flat()]
 
 
 class Ops(Struct, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ _WORK_COLUMNS = (
 )
 
 
-def _work_cells(work: Work) -> tuple[Cell, ...]:
+def _work_cells(work: OpWork) -> tuple[Cell, ...]:
     return (
         percent_cell(work.time_ratio),
         time_cell(work.self_time_s),
