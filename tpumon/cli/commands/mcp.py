@@ -11,9 +11,8 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import answer_of
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.quoting import cut, plain
-from tpumon.cli.collecting import Needs
 from tpumon.cli.commands.why import read_status
-from tpumon.cli.watching import Watch
+from tpumon.cli.session import Needs, Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
 from tpumon.model.documents import encoded
