@@ -234,7 +234,7 @@ input()
 def test_no_reader_outlives_a_monitor_that_is_killed():
     with subprocess.Popen(
         [sys.executable, "-c", _LEFT_BEHIND],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as monitor:

@@ -21,7 +21,7 @@ from support.wired import wired
 from tpumon.collection.recording import Recording
 from tpumon.model import Sample
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # On a file system of its own: writes samples until it is full, and goes on when there is room.
 FILL = """
 import json, os, sys

@@ -21,7 +21,7 @@ from support.profiler import Profiler
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # it takes 20 s, of which jobs start for most
 
-HOOK = Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath"
+HOOK = Path(__file__).parents[3] / "tpumon" / "attach" / "pythonpath"
 
 
 @contextmanager

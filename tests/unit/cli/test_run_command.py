@@ -13,7 +13,7 @@ from tpumon.cli.commands.run import attached
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
-HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
+HOOK = str(Path(__file__).parents[3] / "tpumon" / "attach" / "pythonpath")
 
 
 def given(program: list[str], port: int | None = None, *, monitor: bool = False) -> dict[str, Any]:

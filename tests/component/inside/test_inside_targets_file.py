@@ -43,7 +43,7 @@ def test_a_bomb_is_refused_at_once(name, tmp_path):
     path = tmp_path / "targets.yml"
     path.write_text(BOMBS[name])
     program = (
-        "import resource, sys; sys.path.insert(0, 'tests/faults')\n"
+        "import resource, sys; sys.path.insert(0, 'tests/component/inside')\n"
         "from tpumon.errors import UsageError\n"
         "from test_inside_targets_file import read\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
