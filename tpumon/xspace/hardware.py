@@ -12,7 +12,7 @@ from tpumon.model.chips import chip_of
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Events, StatColumn
 from tpumon.xspace.columns.intervals import covered_ps, extent
-from tpumon.xspace.columns.lines import Line
+from tpumon.xspace.columns.lines import TraceLine
 from tpumon.xspace.planes.plane import Plane, Value
 
 
@@ -138,7 +138,7 @@ def _totals(planes: Sequence[Plane]) -> tuple[float, float]:
     return busy, cycles
 
 
-def _totals_of(plane: Plane, line: Line) -> tuple[float, float]:
+def _totals_of(plane: Plane, line: TraceLine) -> tuple[float, float]:
     events = plane.read([line], (_VALUE, _NUMBER))
     if _VALUE not in events.stats:
         return 0.0, 0.0
@@ -180,7 +180,7 @@ _AMD_CHIPS = {(9, 4): "gfx942", (9, 5): "gfx950"}
 
 
 class GpuActivity(Struct, frozen=True, kw_only=True, eq=False):
-    """What the GPUs of a host did.
+    """Activity of the GPUs of a host.
 
     Attributes:
         devices: GPUs of the host.
@@ -219,7 +219,7 @@ def read_gpus(planes: Sequence[Plane]) -> GpuActivity:
     )
 
 
-def _streams(plane: Plane) -> list[Line]:
+def _streams(plane: Plane) -> list[TraceLine]:
     lines = plane.lines()
     return [line for line in lines if line.name.startswith(_STREAM)] or [
         line for line in lines if line.name not in _DERIVED
@@ -227,7 +227,7 @@ def _streams(plane: Plane) -> list[Line]:
 
 
 def gpu_name(stats: Mapping[str, Value]) -> str:
-    """What to call a GPU: its own name; AMD's by their architecture, as XProf prints them (GpuModelName)."""
+    """Name of a GPU: its own; AMD's by their architecture, as XProf prints them (GpuModelName)."""
     own = text_of(stats.get("gpu_device_name"))
     if stats.get("device_vendor") != _AMD:
         return text_of(stats.get("device_type_string")) or own or "GPU"

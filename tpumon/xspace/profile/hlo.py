@@ -40,7 +40,7 @@ class Buffer(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ProgramMemory(Struct, frozen=True, kw_only=True, eq=False):
-    """What a program needs in HBM.
+    """Memory that a program needs in HBM.
 
     Attributes:
         program_id: its number.
@@ -75,7 +75,7 @@ def read_programs(plane: Plane | None) -> tuple[ProgramMemory, ...]:
 
 
 def read_contents(plane: Plane | None, wanted: Collection[tuple[int, str]]) -> dict[tuple[int, str], tuple[str, ...]]:
-    """What fusions are made of: names of instructions, by program and name of the fusion.
+    """Reads the contents of fusions: names of instructions, by program and name of the fusion.
 
     Args:
         plane: /host:metadata; None where there is none.

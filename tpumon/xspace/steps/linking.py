@@ -16,7 +16,7 @@ from tpumon.xspace.columns.columns import Events, Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import STEP_STATS, Plane
-from tpumon.xspace.steps.graph import Graph, Links
+from tpumon.xspace.steps.graph import HostGraph, Links
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -125,7 +125,7 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
 
 
 def _has(events: Events, *names: str) -> Mask:
-    """Which events have all of these stats."""
+    """True for events that have all of these stats."""
     columns = [events.stats.get(name) for name in names]
     found = np.ones(len(events), dtype=np.bool_)
     for column in columns:
@@ -207,10 +207,10 @@ class _Threads:
         self._made.add(nodes, made, _NUMBERED_CONTEXT, _stats(events, "_pt", "_p"))
         self._used.add(nodes, used, _NUMBERED_CONTEXT, _stats(events, "_ct", "_c"))
 
-    def graph(self) -> Graph:
-        """What leads where."""
+    def graph(self) -> HostGraph:
+        """The graph of all threads added."""
         nothing = np.zeros(0, dtype=np.int64)
-        return Graph(
+        return HostGraph(
             size=self._count,
             within=np.concatenate([nothing, *self._within]),
             around=np.concatenate([nothing, *self._around]),

@@ -178,7 +178,7 @@ def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> 
 
 
 def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
-    """Whether the window cut the last, or the first, of two markers or more.
+    """True if the window cut the last, or the first, of two markers or more.
 
     A cut step has fewer ops than any whole one. It is also less than half as long, or lacks the op that all whole
     ones end or begin with. All ops up to the window's edge are counted as its own.
@@ -208,7 +208,7 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
 
 
 def _is_cut_alone(core: CoreLines, ops: Events, marker: Events) -> bool:
-    """Whether the window cut a core's only marker.
+    """True if the window cut a core's only marker.
 
     The end of the step before, which has no marker because it began before the window, shows how a step ends.
     """
