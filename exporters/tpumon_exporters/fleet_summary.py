@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,16 +9,15 @@ from statistics import median
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.history import WELL
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.model import SCHEMA_VERSION
+from tpumon.model.documents import encoded
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import Appended
 
-_ENCODER = json.JSONEncoder(allow_nan=False)
 _SHORTEST_INTERVAL_S = 1.0
 _WAIT_FOR_ALL_S = 2.0
 
@@ -74,11 +72,7 @@ class FleetSummary(Output):
         self._unwritten = False
 
     def on_update(self, update: Update) -> None:
-        """Notes a sample; writes a line if one is due.
-
-        Raises:
-            OSError: the line cannot be written now.
-        """
+        """Notes a sample; writes a line if one is due."""
         if update.workers is not None:
             self._workers = {target.worker for target in update.workers.targets}
         if update.sample is None:
@@ -91,11 +85,7 @@ class FleetSummary(Output):
             self._summarise(self._context.clock())
 
     def tick(self, now_unix_s: float) -> None:
-        """Writes a line if one is due.
-
-        Raises:
-            OSError: the line cannot be written now.
-        """
+        """Writes a line if one is due."""
         if self._next_s is not None and self._pace() >= self._next_s:
             self._summarise(now_unix_s)
 
@@ -117,11 +107,11 @@ class FleetSummary(Output):
             "fleet": {
                 "workers": len(status.workers),
                 "counts": _counts(status, unsure),
-                "figures": {name: asdict(across) for name, across in status.figures().items()},
+                "figures": status.figures(),
             },
             "workers": [_row(worker, self._context.run.ops) for worker in status.worst_first() if _is_not_ok(worker)],
         }
-        self._written_to.write(_ENCODER.encode(line))
+        self._written_to.write(encoded(line))
         self._unwritten = False
         self._lines += 1
         self._next_s = self._pace() + self._interval_s(status)
@@ -147,25 +137,16 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
         "severity": verdict.severity,
         "causes": [cause.words for cause in verdict.causes],
         "since_unix_s": verdict.since_unix_s,
-        "sample": None if worker.sample is None else worker.sample.with_ops(most_ops).to_json(),
+        "sample": None if worker.sample is None else worker.sample.with_ops(most_ops).document(),
     }
 
 
 def _counts(status: FleetStatus, unsure: frozenset[str]) -> Mapping[str, int]:
     """Number of workers by severity or state; those with too few samples are unknown, not ok."""
-    return Counter("unknown" if worker.name in unsure else worker.verdict.mark for worker in status.all())
+    return Counter("unknown" if worker.name in unsure else worker.verdict.status for worker in status.all())
 
 
 @takes(FleetSummaryOptions)
 def open_fleet_summary(where: str, context: Context, options: FleetSummaryOptions) -> FleetSummary:
-    """Opens the output.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        context: the run.
-        options: its own options.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Opens the output; `where`: a file to append to, or `-` for stdout."""
     return FleetSummary(Appended(where), context, options)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from tpumon.model.documents import encoded
 from tpumon_exporters.appending import Appended, SampleLines
 
 if TYPE_CHECKING:
     from tpumon.model import Sample
     from tpumon.outputs import Context
 
-_ENCODER = json.JSONEncoder(allow_nan=False)  # NaN and infinity are not JSON; a source that lets one through has a bug
 
-
-def open_jsonl(where: str, context: Context) -> SampleLines:
-    """Opens the output.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        context: the run.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    return SampleLines(Appended(where), _line, context.log)
+def open_jsonl(where: str, _context: Context) -> SampleLines:
+    """Opens the output; `where`: a file to append to, or `-` for stdout."""
+    return SampleLines(Appended(where), _line)
 
 
 def _line(sample: Sample) -> str:
-    return _ENCODER.encode(sample.to_json())
+    return encoded(sample.document())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import signal
 import subprocess
@@ -10,20 +10,32 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from tpumon.analysis.history import WELL
 from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION
-from tpumon.model.codec import to_plain
+from tpumon.model import Finding
+from tpumon.model.documents import encoded
+from tpumon.model.state import Event
 from tpumon.outputs import Context, Output, not_to_stdout
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Change
 
+_log = logging.getLogger(__name__)
+
 _MOST_NAMED = 20
 _LIMIT_S = 10.0
 _AT_ONCE = 10.0
 _PER_S = 0.1
+
+
+class ChangeNotice(Event, frozen=True, kw_only=True):
+    """The input of the command: the change, the findings of its worker, and the number of changes left out."""
+
+    findings: tuple[Finding, ...]
+    left_out: int
 
 
 class OnChange(Output):
@@ -70,7 +82,7 @@ class OnChange(Output):
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if change.before in {None, "waiting"} and change.mark in WELL:
+            if change.before in {None, "waiting"} and change.status in WELL:
                 continue
             if self._may_run():
                 self._run(change)
@@ -90,20 +102,20 @@ class OnChange(Output):
         status = self._context.fleet.status(self._context.clock())
         worker = status.workers.get(change.worker)
         present = {cause.finding for cause in (() if worker is None else worker.verdict.causes)}
-        findings = [
-            to_plain(one.naming(_MOST_NAMED))
+        findings = tuple(
+            one.naming(_MOST_NAMED)
             for one in status.findings
             if change.worker in one.workers or (one.more_workers and one.finding in present)
-        ]
-        told = {"schema": SCHEMA_VERSION, **to_plain(change), "findings": findings, "left_out": self._left_out}
+        )
+        notice = ChangeNotice(**asdict(change), findings=findings, left_out=self._left_out)
         self._left_out = 0
-        trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
+        trouble = _run(self._command, f"{encoded(notice)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
-            self._context.log(f"--on-change: {trouble}")
+            _log.warning("--on-change: %s", trouble)
         self._failing = trouble is not None
 
 
-def _run(command: str, told: bytes, limit_s: float) -> str | None:
+def _run(command: str, stdin: bytes, limit_s: float) -> str | None:
     """Runs a command in a process group of its own; returns what went wrong."""
     try:
         process = subprocess.Popen(
@@ -117,7 +129,7 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
         return f"the command cannot be started: {error.strerror}"
     with process:
         try:
-            process.communicate(told, timeout=limit_s)
+            process.communicate(stdin, timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return f"the command was stopped after {limit_s:g} s"
@@ -129,15 +141,7 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
 
 @not_to_stdout
 def open_on_change(where: str, context: Context) -> OnChange:
-    """Opens the output.
-
-    Args:
-        where: a shell command.
-        context: the run.
-
-    Raises:
-        UsageError: there is no command.
-    """
+    """Opens the output; `where`: a shell command."""
     if not where.strip():
         raise UsageError("--on-change is empty; give a command")
     return OnChange(where, context)

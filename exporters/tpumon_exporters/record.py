@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import calendar
-import json
 import os
 import re
 import time
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tpumon.collection.recording import PACKED, is_workers, workers_to_json
+from tpumon.collection.recording import PACKED, is_workers, workers_line
 from tpumon.errors import UsageError
+from tpumon.model.documents import encoded
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import OpenFile
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Workers
 
-_ENCODER = json.JSONEncoder(allow_nan=False)
 _GZIP = zlib.MAX_WBITS | 16
 _TICK_S = 0.5
 _MEMBER_S = 60.0
@@ -88,7 +87,7 @@ class Recorder(Output):
         self._workers: Workers | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._file: _File | None = None
+        self._file: _RecordingFile | None = None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -100,16 +99,12 @@ class Recorder(Output):
         """Records a sample, or who the workers are from now on, at the next tick."""
         if update.workers is not None:
             self._workers = update.workers
-            self._put(_ENCODER.encode(workers_to_json(update.workers, self._clock())))
+            self._put(workers_line(update.workers, self._clock()))
         if update.sample is not None:
-            self._put(_ENCODER.encode(update.sample.to_json()))
+            self._put(encoded(update.sample.document()))
 
     def tick(self, now_unix_s: float) -> None:
-        """Writes what came since the last one.
-
-        Raises:
-            OSError: it cannot be written now. It is kept for the next tick, up to 16 MB.
-        """
+        """Writes what came since the last one; what cannot be written now is kept for the next tick, up to 16 MB."""
         if not self._waiting:
             return
         now_s = self._pace()
@@ -143,9 +138,9 @@ class Recorder(Output):
         if before is not None:
             before.close()
         number = self._remove_old(now_unix_s) + 1
-        self._file = _File(self._directory, number, now_unix_s, now_s)
+        self._file = _RecordingFile(self._directory, number, now_unix_s, now_s)
         if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
-            self._waiting.insert(0, _line(_ENCODER.encode(workers_to_json(self._workers, now_unix_s))))
+            self._waiting.insert(0, _line(workers_line(self._workers, now_unix_s)))
             self._waiting_bytes += len(self._waiting[0])
 
     def _remove_old(self, now_unix_s: float) -> int:
@@ -188,7 +183,7 @@ def _written(directory: Path) -> list[tuple[int, float, Path]]:
     return sorted(files)
 
 
-class _File:
+class _RecordingFile:
     """One file: gzip members in a row, each whole or readable as far as it was written.
 
     Args:
@@ -216,7 +211,7 @@ class _File:
         self._packer = _new_member()
 
     def is_full(self, now_unix_s: float, now_s: float, most_bytes: float) -> bool:
-        """Whether the next line belongs into another file; also after the time in the name was wrong for a minute."""
+        """True if the next line belongs into another file; also after the time in the name was wrong for a minute."""
         lasted_s = now_s - self._began_s
         if abs(now_unix_s - self._began_unix_s - lasted_s) < _FILE_S:
             self._right_s = now_s
@@ -247,13 +242,5 @@ class _File:
 
 @takes(RecordOptions, stdout=False)
 def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
-    """Opens the output.
-
-    Args:
-        where: a directory.
-        options: its own options.
-
-    Raises:
-        UsageError: the directory cannot be written.
-    """
+    """Opens the output; `where`: a directory."""
     return Recorder(where, options)

@@ -19,11 +19,13 @@ from tpumon.analysis.answer import answer_of
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.model import Workers
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 from tpumon.outputs import Context, OutputOptions
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
@@ -61,7 +63,7 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     """What each worker counts as, and since when."""
     verdicts = {each.name: each.verdict for each in status.all()}
     return {
-        name: (one.mark, None if one.since_unix_s is None else round(one.since_unix_s, 1))
+        name: (one.status, None if one.since_unix_s is None else round(one.since_unix_s, 1))
         for name, one in verdicts.items()
     }
 
@@ -118,8 +120,8 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"), log=_no)
-        self.pages = Pages(self.context, _no)
+        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:
         update = self.fleet.take(event)
@@ -150,7 +152,7 @@ class Reader(Exporter):
 
     def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
         super().__init__(clock or exporters[0].clock, run)
-        self._merging = Merging(self.take, _no, clock=self.clock, monotonic_s=self.clock.monotonic_s)
+        self._merging = Merging(self.take, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
             remote = RemoteExporter(
@@ -177,16 +179,12 @@ class Reader(Exporter):
         for exporter, remote, source in self._exporters:
             after, changed = remote._after, remote._changed
             query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
-            page = json.loads(exporter.page(**query))
+            page = decoded(Page, exporter.page(**query))
             asyncio.run(remote._answered(page, self.clock(), lambda event, to=source: self._merging.take(to, event)))
         if self._merging.is_due:
             self._merging.publish()
         self._merging.look()
         self.tick()
-
-
-def _no(line: str) -> None:
-    raise AssertionError(line)
 
 
 class EveryOutput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from typing import get_args
@@ -20,11 +21,15 @@ from tpumon.analysis.handover import page_of, read_handover
 from tpumon.analysis.history import RollupSeries
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, Handover, Standing, State, StepTimes, Target, Workers
+from tpumon.model import Change, Handover, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
+from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BEGIN = 1_800_000_000.0
 INTERVAL_S = 20.0
@@ -52,13 +57,13 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self._pages = Pages(Context(fleet=self.fleet, clock=clock), pytest.fail)
+        self._pages = Pages(Context(fleet=self.fleet, clock=clock))
 
     def take(self, event):
         self._pages.on_update(self.fleet.take(event))
 
     def page(self, **query):
-        return json.loads(self._pages.answer(Request(path="/samples", query=query)).body)
+        return decoded(Page, self._pages.answer(Request(path="/samples", query=query)).body)
 
 
 class Job(Exporter):
@@ -132,7 +137,7 @@ class View:
         return {each.name: each.verdict for each in self.status().all()}
 
     def marks(self):
-        return {worker: verdict.mark for worker, verdict in self.verdicts().items()}
+        return {worker: verdict.status for worker, verdict in self.verdicts().items()}
 
 
 class Near:  # noqa: PLW1641 - it is compared only
@@ -158,7 +163,7 @@ def shown(view):
     }  # fmt: skip
     since = {
         worker: (
-            verdict.mark,
+            verdict.status,
             verdict.severity,
             verdict.causes,
             round(verdict.since_unix_s, 1),
@@ -256,7 +261,7 @@ def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
     changes = late.status().changes
     late.lose()
     verdicts, status = late.verdicts(), late.status()
-    assert {verdict.mark for verdict in verdicts.values()} == {"stale"}
+    assert {verdict.status for verdict in verdicts.values()} == {"stale"}
     assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
     assert status.findings == status.not_judged() == ()
     assert status.changes == changes
@@ -288,7 +293,7 @@ def test_changes_that_a_restarted_exporter_forgot_are_kept_by_all_who_read_it():
     direct.replace_exporter(0, exporter)
     passes(None, "unavailable", None)
     for reader in (direct, behind):
-        assert [change.mark for change in reader.status().changes] == ["down", "ok"] * 2
+        assert [change.status for change in reader.status().changes] == ["down", "ok"] * 2
 
 
 def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
@@ -320,10 +325,10 @@ def test_later_answers_have_only_what_is_new(hour):
     """No history, no standing that stayed as it was, no change that was told."""
     exporter, always, _ = hour
     page = exporter.answer(None, None)
-    later = exporter.answer(page["sequence"], page["changed"])
-    assert "history" not in later
-    assert (later["changes"], later["standings"], later["samples"]) == ([], [], [])
-    assert "history" not in exporter.page()
+    later = exporter.answer(page.sequence, page.changed)
+    assert later.history is None
+    assert (later.changes, later.statuses, later.samples) == ((), (), ())
+    assert exporter.page().history is None
     always.poll(exporter)
 
 
@@ -331,8 +336,8 @@ def test_who_was_away_for_too_long_gets_everything(hour):
     """Samples are kept for a minute: after that, only history can fill the gap."""
     exporter, _, _ = hour
     page = exporter.answer(None, None)
-    assert "history" in exporter.answer(page["sequence"] - 500, page["changed"])
-    assert "history" in exporter.answer(page["sequence"], page["changed"] + 1), "of another run"
+    assert exporter.answer(page.sequence - 500, page.changed).history
+    assert exporter.answer(page.sequence, page.changed + 1).history, "of another run"
 
 
 SERIES = RollupSeries(tuple(COMPARED))
@@ -340,7 +345,7 @@ SERIES.add(BEGIN - 100, "live", [0.5] * len(COMPARED))
 HANDOVER = Handover(
     complete=True,
     number=7,
-    standings=(Standing(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
+    statuses=(StatusSnapshot(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
     changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warning"),),
     history={"w": SERIES.to_plain()},
 )
@@ -351,8 +356,13 @@ ANYTHING = st.recursive(
 )
 
 
+def page_with(handover):
+    """A page as JSON has it."""
+    return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(handover))))
+
+
 def test_a_handover_survives_the_page():
-    assert read_handover(json.loads(json.dumps(page_of(HANDOVER))), 0.0) == HANDOVER
+    assert read_handover(decoded(Page, json.dumps(page_with(HANDOVER))), 0.0) == HANDOVER
 
 
 def damaged(history, data):
@@ -365,16 +375,18 @@ def damaged(history, data):
         part[name] = data.draw(ANYTHING)
 
 
-@given(st.dictionaries(st.sampled_from(["changed", "standings", "changes", "history"]), ANYTHING), st.data())
+@given(st.dictionaries(st.sampled_from(["changed", "statuses", "changes", "history"]), ANYTHING), st.data())
 def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
-    """Malformed parts are left out."""
-    page = json.loads(json.dumps(page_of(HANDOVER)))
+    """Of a malformed one nothing; of a history that is, that is left out."""
+    page = page_with(HANDOVER)
     damaged(page["history"]["w"], data)
     page |= damage
-    for name in ("standings", "changes"):
+    for name in ("statuses", "changes"):
         if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
             page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
-    handover = read_handover(page, 0.0)
+    handover = None
+    with contextlib.suppress(ValueError):
+        handover = read_handover(decoded(Page, json.dumps(page)), 0.0)
     fleet = Analysis()
     fleet.remember()
     fleet.take(found("w"))

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon.analysis.history import Histories
-from tpumon.collection.remote import RemoteFleet, exporter
+from tpumon.collection.remote import RemoteFleet
 from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
-from tpumon.model import Handover, Sample, Spread, StepTimes, Workers
+from tpumon.model import Handover, Sample, Spread, StepTimes, Workers, bounded
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 from tpumon.outputs.metrics import METRICS, SampleMetric
 from tpumon.system.background import Background
 
@@ -270,6 +272,10 @@ def test_a_clock_that_is_decades_off_makes_no_time_before_1970():
         ((404, b"not found"), "not a tpumon exporter"),
         ((302, b"", ("Location", "http://127.0.0.1:1/")), "not a tpumon exporter"),
         ((200, told(schema=2, tpumon="9\x1b[31m")), "it runs tpumon 9, whose samples this version cannot read"),
+        (
+            (200, told(sequence="1")),
+            "cannot read (Expected `int | null`, got `str` - at `$.sequence`); update the older",
+        ),
         ((401, b""), "wrong user or password; give https://USER:PASSWORD@HOST:PORT"),
         ((503, b""), "too busy"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not a tpumon exporter"),
@@ -352,7 +358,7 @@ WHOLE = sample("w", **FULL).to_json() | {"errors": [{"source": "a", "reason": "b
 
 @given(st.data())
 def test_whatever_a_sample_holds_it_is_one_or_none(data):
-    """What is wrong in it is absent; the table of metrics and the states take what is left."""
+    """One of another shape is none; in others, what is impossible is absent. Metrics and states take what is left."""
     raw = copy.deepcopy(WHOLE)
     for name in data.draw(st.lists(st.sampled_from(sorted(raw)), max_size=4, unique=True)):
         if isinstance(raw[name], dict) and raw[name] and data.draw(st.booleans()):
@@ -364,8 +370,9 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
     if data.draw(st.booleans()):
         raw.pop(data.draw(st.sampled_from(sorted(raw))))
 
-    got = exporter._sample(raw)
-    if got is None:
+    try:
+        got = bounded(Sample.from_json(json.dumps(raw)))
+    except ValueError:
         return
     json.dumps(got.to_json(), allow_nan=False)
     histories = Histories()
@@ -381,12 +388,31 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
                 assert value >= 0
 
 
+def test_a_sample_of_another_shape_is_a_failed_one():
+    """It says what is wrong; those of others are taken."""
+    targets = [{"worker": worker, "address": f"{worker}:9999"} for worker in ("odd", "w")]
+    odd = sample("odd", time_unix_s=990.0).to_json() | {"idle_ratio": "0.5"}
+    answer = told(targets=targets, samples=[odd, sample("w", time_unix_s=990.0).to_json()])
+    with Scripted((200, answer)) as server, Following(server.url) as following:
+        following.wait_for_sample(worker="w", source="trace")
+        failed = next(each for each in following.samples if each.worker == "odd")
+        (failure,) = failed.errors
+        assert (failure.source, failure.reason) == ("exporter", "malformed")
+        words = "a sample this version cannot read (Expected `float | null`, got `str` - at `$.idle_ratio`)"
+        assert failure.message == f"exporter {server.url}: {words}; update the older of the two"
+
+
 @given(ANYTHING)
 def test_whatever_stands_for_a_sample_or_workers(value):
-    """Neither raises."""
-    assert exporter._sample(value) is None
-    answer = exporter.workers_on({"targets": value, "waiting": value})
-    assert all(target.worker and target.address for target in answer.targets)
+    """It is refused, and nothing else."""
+    with pytest.raises(ValueError):
+        Sample.from_json(json.dumps(value))
+    for part in ({"targets": value}, {"waiting": value}):
+        try:
+            page = decoded(Page, json.dumps({"schema": 1, "tpumon": "0", **part}))
+        except ValueError:
+            continue
+        assert all(target.worker and target.address for target in Workers.listed(page.targets, None).targets)
 
 
 def test_workers_are_unique_and_safe():
@@ -399,7 +425,8 @@ def test_workers_are_unique_and_safe():
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
-    workers = exporter.workers_on({"targets": targets}).targets
+    page = decoded(Page, json.dumps({"schema": 1, "tpumon": "0", "targets": targets}))
+    workers = Workers.listed(page.targets, None).targets
     assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:3]] == [
         ("a", "h:1", None, None, False),
         ("b", "h:1", None, None, False),

@@ -7,38 +7,43 @@ anywhere: of each, what comes before the damage is read, and a line says so.
 
 from __future__ import annotations
 
-import json
+import logging
 import math
-import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
-from tpumon.model.codec import number, text, whole_number
+from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, bounded
+from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
+_log = logging.getLogger(__name__)
+
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
-_TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
-_TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
-_DAMAGED, _NO_SAMPLE = "damaged: what follows is left out", "a line that is no sample is left out"
+_DAMAGED = "damaged: what follows is left out"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
-_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
 _MOST_WORKERS = 10_000
+
+
+class _Times(Struct, frozen=True):
+    """The times of a line."""
+
+    time_unix_s: UnixTime
+    took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
 
 
 class Moment(Struct, frozen=True):
@@ -60,21 +65,19 @@ def is_recording(where: str) -> bool:
     )
 
 
-def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
+class WorkersLine(Struct, frozen=True, kw_only=True):
+    """The line that says who the workers are from a time on."""
+
+    schema: int = SCHEMA_VERSION
+    time_unix_s: UnixTime
+    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)]
+    waiting: str | None = None
+
+
+def workers_line(workers: Workers, now_unix_s: float) -> str:
     """The line that says who the workers are."""
-    targets = [
-        {
-            "worker": one.worker,
-            "address": one.address,
-            "job": one.job,
-            "slice": one.slice,
-            "independent": one.independent,
-            "slice_workers": one.slice_workers,
-            "job_slices": one.job_slices,
-        }
-        for one in workers.targets
-    ]
-    return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
+    listed = tuple(map(ListedTarget.of, workers.targets))
+    return encoded(WorkersLine(time_unix_s=now_unix_s, targets=listed, waiting=workers.waiting))
 
 
 def is_workers(line: bytes) -> bool:
@@ -87,16 +90,15 @@ class Recording:
 
     Args:
         where: a directory, or one file of lines, also as `--output jsonl` writes them.
-        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
 
     Raises:
         UsageError: there is no such file, or nothing recorded in the directory.
     """
 
-    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, where: str) -> None:
         self.name = one_line(where)
-        self._say = say
         self._said: set[str] = set()
+        self._left_out = 0  # lines of the file that is being read
         self._files = _files_of(where)
 
     def span_unix_s(self) -> tuple[float, float]:
@@ -121,6 +123,7 @@ class Recording:
         told: Workers | None = None
         from_lines = has_begun = False
         for file in self._from(begin_unix_s):
+            self._left_out = 0
             for time_unix_s, line in self._lines(file):
                 has_begun = has_begun or time_unix_s >= begin_unix_s
                 if not has_begun and not is_workers(line):
@@ -138,6 +141,8 @@ class Recording:
                         )
                         yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
                     yield Moment(time_unix_s, event)
+            if self._left_out > 1:
+                self._tell(file, f"{self._left_out} such lines are left out")
 
     def _from(self, begin_unix_s: float) -> Sequence[Path]:
         """The files that hold what was recorded from a time on, and the one before."""
@@ -156,20 +161,23 @@ class Recording:
     def _lines(self, file: Path) -> Iterator[tuple[float, bytes]]:
         """The lines of a file, each with the time at which it was known; those without are said."""
         for line in _split(self._bytes(file)):
-            time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
-            if time is None or (known := time + (took_s or 0.0)) > _LATEST_UNIX_S:
-                self._tell(file, _NO_SAMPLE)
+            try:
+                times = decoded(_Times, line)
+            except ValueError as error:
+                self._leave_out(file, error)
             else:
-                yield known, line
+                yield times.time_unix_s + times.took_s, line
 
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
-            raw = json.loads(line)
-            if isinstance(raw, dict) and "targets" in raw:
-                return _workers(raw)
-            return _sample(raw)
-        except Exception:  # noqa: BLE001 - whatever is in it
-            self._tell(file, _NO_SAMPLE)
+            if is_workers(line):
+                told = decoded(WorkersLine, line)
+                return Workers.listed(told.targets, told.waiting)
+            # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
+            # not.
+            return replace(bounded(Sample.from_json(line)), findings=None, judged=None)
+        except Exception as error:  # noqa: BLE001 - whatever is in it
+            self._leave_out(file, error)
             return None
 
     def _bytes(self, file: Path) -> Iterator[bytes]:
@@ -188,11 +196,15 @@ class Recording:
         except Exception as error:  # noqa: BLE001 - whatever is in it
             self._tell(file, f"cannot be read: {unexpected(error)}")
 
-    def _tell(self, file: Path, what: str) -> None:
+    def _leave_out(self, file: Path, error: Exception) -> None:
+        self._left_out += 1
+        self._tell(file, "a line that is no sample is left out", f" ({error})")
+
+    def _tell(self, file: Path, what: str, why: str = "") -> None:
         line = f"{one_line(str(file))}: {what}"
         if line not in self._said:
             self._said.add(line)
-            self._say(line)
+            _log.warning("%s%s", line, why)
 
 
 def _files_of(where: str) -> Sequence[Path]:
@@ -266,38 +278,3 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
             skipping = False
         if len(rest) > _LONGEST_LINE:
             rest, skipping = b"", True
-
-
-def _workers(raw: dict[str, Any]) -> Workers:
-    listed = raw["targets"]
-    targets: dict[str, Target] = {}
-    for one in listed[:_MOST_WORKERS] if isinstance(listed, list) else ():
-        worker, address = (text(one.get(name)) if isinstance(one, dict) else None for name in ("worker", "address"))
-        if worker and address:
-            independent = one.get("independent") is True
-            targets[worker] = Target(
-                worker=worker,
-                address=address,
-                job=text(one.get("job")),
-                slice=text(one.get("slice")),
-                independent=independent,
-                slice_workers=whole_number(one.get("slice_workers")),
-                job_slices=whole_number(one.get("job_slices")),
-            )
-    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
-
-
-def _sample(raw: dict[str, Any]) -> Sample:
-    sample = Sample.from_json(raw)
-    if sample.time_unix_s > _LATEST_UNIX_S:
-        raise ValueError(sample.time_unix_s)
-    # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
-    return replace(bounded(sample), findings=None, judged=None)
-
-
-def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:
-    match = pattern.search(line, 0, 4096)
-    try:
-        return None if match is None else number(float(match[1]))
-    except ValueError:
-        return None

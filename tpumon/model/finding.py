@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.model.codec import fallback, limited
+from tpumon.model.documents import Amount, Count, UnixTime, at_most
 
 FindingId = Literal[
     "input-bound",
@@ -41,8 +41,11 @@ StateId = Literal["down", "restarted"]
 
 StatedId = Literal[FindingId, StateId]
 
-Grade = Literal["info", "warning", "critical"]
+FindingSeverity = Literal["info", "warning", "critical"]
 """How bad a finding is. info: worth knowing, nothing to act on at once."""
+
+SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critical": 3}
+"""The one scale of severities; also what metrics show."""
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -59,9 +62,31 @@ class Evidence(Struct, frozen=True, kw_only=True):
         reference: what it is compared with, for example the slice's median; None: with nothing.
     """
 
-    value: Annotated[float, fallback(0.0)]
-    threshold: float | None = None
-    reference: float | None = None
+    value: Amount
+    threshold: Amount | None = None
+    reference: Amount | None = None
+
+
+class FindingDetail(Struct, frozen=True, kw_only=True):
+    """A finding as it concerns one worker.
+
+    Attributes:
+        words: the reason in a few words, for a row in a table.
+        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
+        evidence: the figures that it rests on, by name.
+        severity: how bad it is.
+        confidence: how sure it is.
+        figure: key of the figure to mark on the screen; None: none of them.
+        remedy: what to do, if it is not what the rule always says.
+    """
+
+    words: Annotated[str, at_most(_LONGEST)] = ""
+    sentence: Annotated[str, at_most(_LONGEST)] = ""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    severity: FindingSeverity = "warning"
+    confidence: Confidence = "high"
+    figure: str | None = None
+    remedy: str | None = None
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -69,19 +94,19 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     Attributes:
         words: the reason in a few words, for display.
-        finding: the finding; None for a failed query.
-        severity: how bad it is for this worker.
-        since_unix_s: since when this worker has it; None: not known.
-        figure: key of the figure that exceeds its limit, as in `tpumon.model.figure_table`; None if there is none.
+        finding: ID of the finding; None for a failed query.
+        severity: "info", "warning" or "critical", for this worker.
+        since_unix_s: since when this worker has it; None if unknown.
+        figure: the figure that exceeds its limit, by the key that `--sort` takes; None if there is none.
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 
-    words: Annotated[str, fallback("")]
+    words: str
     finding: FindingId | None = None
-    severity: Annotated[Grade, fallback("warning")] = "warning"
-    since_unix_s: float | None = None
+    severity: FindingSeverity = "warning"
+    since_unix_s: UnixTime | None = None
     figure: str | None = None
-    excess: Annotated[float, fallback(0.0)] = 0.0
+    excess: Amount = 0.0
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -104,18 +129,18 @@ class Finding(Struct, frozen=True, kw_only=True):
     """
 
     finding: StatedId
-    severity: Annotated[Grade, fallback("warning")]
-    confidence: Annotated[Confidence, fallback("medium")] = "medium"
-    workers: Annotated[tuple[str, ...], limited(_MOST_WORKERS)] = ()
-    more_workers: Annotated[int, fallback(0)] = 0
+    severity: FindingSeverity
+    confidence: Confidence = "medium"
+    workers: Annotated[tuple[str, ...], at_most(_MOST_WORKERS)] = ()
+    more_workers: Count = 0
     job: str | None = None
     slice: str | None = None
-    since_unix_s: float | None = None
-    since_or_earlier: Annotated[bool, fallback(False)] = False
+    since_unix_s: UnixTime | None = None
+    since_or_earlier: bool = False
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    sentence: Annotated[str, limited(_LONGEST)] = ""
-    remedy: Annotated[str, limited(_LONGEST)] = ""
-    url: Annotated[str, fallback("")] = ""
+    sentence: Annotated[str, at_most(_LONGEST)] = ""
+    remedy: Annotated[str, at_most(_LONGEST)] = ""
+    url: str = ""
 
     def naming(self, most: int) -> Finding:
         """The finding with the worst `most` of its workers; the others are counted."""
@@ -133,5 +158,5 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     """
 
     finding: FindingId
-    reason: Annotated[str, fallback("")]
-    workers: Annotated[int, fallback(0)] = 0
+    reason: str
+    workers: Count = 0

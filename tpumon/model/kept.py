@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Struct, field
 
-from tpumon.model.codec import limited
-from tpumon.model.finding import Confidence, Evidence, FindingId, Grade
-from tpumon.model.state import Standing
+from tpumon.model.documents import Amount, Count, UnixTime, at_most
+from tpumon.model.finding import FindingDetail, FindingId
+from tpumon.model.state import StatusSnapshot
 from tpumon.model.target import Process
 
 _MOST_WORKERS = 10_000
 _MOST_FINDINGS = 30
 _MOST_PROGRAMS = 6
-_LONGEST = 1000
 
 
 class KeptFinding(Struct, frozen=True, kw_only=True):
@@ -25,19 +23,13 @@ class KeptFinding(Struct, frozen=True, kw_only=True):
         finding: its ID.
         since_unix_s: since when the worker has it.
         since_or_earlier: True if the first samples showed it already.
-        words, sentence, severity, confidence, figure, remedy, evidence: as in `tpumon.analysis.findings.Account`.
+        detail: how it concerned the worker.
     """
 
     finding: FindingId
-    since_unix_s: float
+    since_unix_s: UnixTime
     since_or_earlier: bool = False
-    words: Annotated[str, limited(_LONGEST)] = ""
-    sentence: Annotated[str, limited(_LONGEST)] = ""
-    severity: Grade = "warning"
-    confidence: Confidence = "medium"
-    figure: str | None = None
-    remedy: str | None = None
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    detail: FindingDetail = field(default_factory=FindingDetail)
 
 
 class KeptActivity(Struct, frozen=True, kw_only=True):
@@ -49,9 +41,9 @@ class KeptActivity(Struct, frozen=True, kw_only=True):
         longest_s: its longest pause that ended by itself, in seconds.
     """
 
-    active_unix_s: float | None = None
-    silent: int = 0
-    longest_s: float = 0.0
+    active_unix_s: UnixTime | None = None
+    silent: Count = 0
+    longest_s: Amount = 0.0
 
 
 class KeptProgram(Struct, frozen=True, kw_only=True):
@@ -64,15 +56,15 @@ class KeptProgram(Struct, frozen=True, kw_only=True):
         work_s, work_spread: of its own work in a step.
     """
 
-    step_s: float
-    step_spread: float = 0.0
-    work_s: float | None = None
-    work_spread: float = 0.0
+    step_s: Amount
+    step_spread: Amount = 0.0
+    work_s: Amount | None = None
+    work_spread: Amount = 0.0
     source: str | None = None
     step_source: str | None = None
     step_name: str | None = None
     program: str | None = None
-    flops: float | None = None
+    flops: Amount | None = None
 
 
 class KeptWorker(Struct, frozen=True, kw_only=True):
@@ -81,21 +73,21 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     Attributes:
         job, slice, worker: its key.
         process, uptime_s: of its job; another one is a restart.
-        standing: its state and severity, and since when.
+        snapshot: its state and severity, and since when.
         findings: those that were present.
         activity: when it last did something.
         programs: its step times.
     """
 
     worker: str
-    standing: Standing
+    snapshot: StatusSnapshot
     job: str | None = None
     slice: str | None = None
     process: Process | None = None
-    uptime_s: float | None = None
-    findings: Annotated[tuple[KeptFinding, ...], limited(_MOST_FINDINGS)] = ()
+    uptime_s: Amount | None = None
+    findings: Annotated[tuple[KeptFinding, ...], at_most(_MOST_FINDINGS)] = ()
     activity: KeptActivity = field(default_factory=KeptActivity)
-    programs: Annotated[tuple[KeptProgram, ...], limited(_MOST_PROGRAMS)] = ()
+    programs: Annotated[tuple[KeptProgram, ...], at_most(_MOST_PROGRAMS)] = ()
 
 
 class KeptState(Struct, frozen=True, kw_only=True):
@@ -107,6 +99,6 @@ class KeptState(Struct, frozen=True, kw_only=True):
         workers: the workers.
     """
 
-    time_unix_s: float
+    time_unix_s: UnixTime
     host: str | None = None
-    workers: Annotated[tuple[KeptWorker, ...], limited(_MOST_WORKERS)] = ()
+    workers: Annotated[tuple[KeptWorker, ...], at_most(_MOST_WORKERS)] = ()

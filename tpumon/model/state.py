@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
 
-from tpumon.model.codec import limited
+from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Cause, Finding, NotJudged
 
 _MOST_FINDINGS = 30
@@ -22,10 +22,10 @@ Severity = Literal["ok", "info", "warning", "critical", "unknown"]
 """That of the worst finding; ok: there is none. unknown: there is no current sample to judge, or only one without
 figures of the worker's profiler."""
 
-Mark = Literal[Severity, State]
+Status = Literal[Severity, State]
 """What a worker counts as: its severity while it is live, otherwise its state."""
 
-What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
+ChangeKind = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 """state: the worker entered another state. severity: its severity changed while it was live. restart: its job was
 restarted. capture-began, capture-ended: another profiling session began or ended."""
 
@@ -43,17 +43,17 @@ class Change(Struct, frozen=True, kw_only=True):
         words: the reason in a few words; empty if there is none.
     """
 
-    number: int
-    time_unix_s: float
+    number: Count
+    time_unix_s: UnixTime
     worker: str
-    what: What
+    what: ChangeKind
     state: State
     severity: Severity
-    before: Mark | None = None
+    before: Status | None = None
     words: str = ""
 
     @property
-    def mark(self) -> Mark:
+    def status(self) -> Status:
         """What the worker counts as after the change."""
         return self.severity if self.state == "live" else self.state
 
@@ -66,17 +66,23 @@ class Change(Struct, frozen=True, kw_only=True):
             case "capture-began":
                 return "capture began"
             case "capture-ended":
-                return f"capture ended, {self.mark}"
-        return self.mark
+                return f"capture ended, {self.status}"
+        return self.status
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class Event(Change, frozen=True, kw_only=True):
+    """A change as an object of its own."""
+
+    schema: Literal[1] = 1
+
+
+class StatusSnapshot(Struct, frozen=True, kw_only=True):
     """What the one who samples a worker knows of it beyond its last sample.
 
     Attributes:
         worker: name of the worker.
         state, severity: as judged last.
-        mark_since_unix_s: since when it counts as that.
+        status_since_unix_s: since when it counts as that.
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
@@ -86,11 +92,11 @@ class Standing(Struct, frozen=True, kw_only=True):
     worker: str
     state: State
     severity: Severity
-    mark_since_unix_s: float | None = None
+    status_since_unix_s: UnixTime | None = None
     ok: bool | None = None
-    ok_since_unix_s: float | None = None
-    critical_since_unix_s: float | None = None
-    findings: Annotated[tuple[Cause, ...] | None, limited(_MOST_FINDINGS)] = None
+    ok_since_unix_s: UnixTime | None = None
+    critical_since_unix_s: UnixTime | None = None
+    findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
 
 
 class Handover(Struct, frozen=True, kw_only=True):
@@ -99,7 +105,7 @@ class Handover(Struct, frozen=True, kw_only=True):
     Attributes:
         complete: whether this is all that is known; otherwise only what is new.
         number: of the last change; what to give to get only what is new.
-        standings: of the workers; all of them, or those that changed.
+        statuses: of the workers; all of them, or those that changed.
         changes: oldest first; all that are remembered, or the new ones.
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
         history: by worker, JSON as `RollupSeries.to_plain` made it; "" is that of the whole fleet.
@@ -111,7 +117,7 @@ class Handover(Struct, frozen=True, kw_only=True):
     complete: bool
     exporter: str = ""
     number: int = 0
-    standings: tuple[Standing, ...] = ()
+    statuses: tuple[StatusSnapshot, ...] = ()
     changes: tuple[Change, ...] = ()
     shift_s: float = 0.0
     history: Mapping[str, Any] = field(default_factory=dict)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from tpumon.model.codec import not_in_json
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Page, Table
-from tpumon.report.capture import Capture, Choice, plain_json
+from tpumon.report.capture import Capture, Choice
 from tpumon.report.matching import match
 from tpumon.report.words import change_word, part_word, percent_word, time_cell, time_word
 from tpumon.report.work import Ledger, ledger
@@ -90,7 +89,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
         programs: those that differ, and those that do not.
         reason: why there is no step time; None if there is.
         before_truncated, after_truncated: what is missing from a capture, and which span of it counts.
-        limit: rows of a table of text; not part of the JSON.
     """
 
     per: Literal["step", "second"]
@@ -105,17 +103,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reason: str | None
     before_truncated: str | None
     after_truncated: str | None
-    limit: Annotated[int, not_in_json()]
+    schema: Literal[1] = 1
 
     def exceeds(self, limit_ratio: float) -> bool | None:
         """Whether steps became longer by more than a limit, and not by chance; None where it cannot be told."""
         if self.step_time_ratio is None:
             return None
         return self.step_time_ratio > 1 + limit_ratio and not self.step_time_noise
-
-    def to_json(self) -> dict[str, Any]:
-        """Fields as in docs/report.md."""
-        return {"schema": 1, **plain_json(self)}
 
 
 class _Side(Struct, frozen=True, kw_only=True):
@@ -170,7 +164,6 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         reason=None if has_steps else old.reason or new.reason or "a capture has no steps",
         before_truncated=before.figures.truncated,
         after_truncated=after.figures.truncated,
-        limit=choice.top,
     )
 
 
@@ -334,8 +327,8 @@ def _numbers(book: Ledger) -> dict[str, set[int]]:
     return numbers
 
 
-def page(comparison: Comparison) -> Page:
-    """The comparison for people; changes that may be chance are only counted."""
+def page(comparison: Comparison, top: int) -> Page:
+    """The comparison for people, `top` rows in each table; changes that may be chance are only counted."""
     sure = [each for each in comparison.changes if each.noise is not True]
     cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
     lines = tuple(f"the {which} trace is truncated: {words}" for which, words in cut if words)
@@ -344,7 +337,7 @@ def page(comparison: Comparison) -> Page:
     for title, picked in _TABLES:
         rows = [each for each in sure if picked(each)]
         if rows:
-            made.append(_table(title, rows, comparison))
+            made.append(_table(title, rows[:top], len(rows), comparison.per))
     hidden = len(comparison.changes) - len(sure)
     if not sure:
         made.append(Lines(title="Changes", lines=("nothing changed beyond noise",)))
@@ -376,18 +369,17 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _table(title: str, rows: Sequence[Change], comparison: Comparison) -> Table:
-    shown = rows[: comparison.limit]
-    is_op = rows[0].what == "op"
-    more = len(rows) - len(shown)
+def _table(title: str, shown: Sequence[Change], rows: int, per: str) -> Table:
+    is_op = shown[0].what == "op"
+    more = rows - len(shown)
     return Table(
         title=title,
         columns=(
-            Column(rows[0].what, text=True, wide=True),
+            Column(shown[0].what, text=True, wide=True),
             *((Column("category", text=True, wide=True, rank=1),) if is_op else ()),
             Column("before"),
             Column("after"),
-            Column(f"per {comparison.per}"),
+            Column(f"per {per}"),
             Column("change"),
             Column("status", text=True),
         ),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from tpumon.model.codec import flat
 from tpumon.report.blocks import Block, Cell, Column, Graph, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, size_cell, size_word, time_cell
@@ -18,11 +17,10 @@ _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class Use(MemoryUse, frozen=True, kw_only=True):
     """One memory of one host."""
 
     worker: str
-    use: Annotated[MemoryUse, flat()]
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -43,7 +41,7 @@ def build(capture: Capture, choice: Choice) -> Memory:
     if choice.program is not None:
         programs = tuple(one for one in programs if choice.program in f"{one.name}({one.program_id})")
     return Memory(
-        memories=tuple(Use(worker=host.name, use=use) for host in capture.hosts for use in host.profile.memory),
+        memories=tuple(Use(worker=host.name, **asdict(use)) for host in capture.hosts for use in host.profile.memory),
         programs=programs[: choice.top],
     )
 
@@ -53,8 +51,8 @@ def blocks(memory: Memory) -> tuple[Block, ...]:
     made: list[Block] = []
     if memory.memories:
         made.append(_summary(memory.memories))
-        made += [_graph(each) for each in memory.memories[:_MOST_MEMORIES] if len(each.use.times_s) > 1]
-        fullest = max(memory.memories, key=lambda each: each.use.peak_bytes)
+        made += [_graph(each) for each in memory.memories[:_MOST_MEMORIES] if len(each.times_s) > 1]
+        fullest = max(memory.memories, key=lambda each: each.peak_bytes)
         made.append(_live(fullest))
     else:
         made.append(Lines(title="In use", lines=("the trace has no event of a memory allocator",)))
@@ -83,15 +81,15 @@ def _summary(memories: Sequence[Use]) -> Table:
         rows=tuple(
             (
                 Cell(each.worker),
-                Cell(each.use.memory),
-                size_cell(each.use.peak_bytes),
-                size_cell(each.use.capacity_bytes),
-                percent_cell(each.use.peak_bytes / each.use.capacity_bytes if each.use.capacity_bytes else None),
-                size_cell(each.use.peak_stack_bytes),
-                size_cell(each.use.peak_heap_bytes),
-                percent_cell(each.use.peak_fragmentation),
-                time_cell(each.use.peak_at_s),
-                size_cell(each.use.lifetime_peak_bytes),
+                Cell(each.memory),
+                size_cell(each.peak_bytes),
+                size_cell(each.capacity_bytes),
+                percent_cell(each.peak_bytes / each.capacity_bytes if each.capacity_bytes else None),
+                size_cell(each.peak_stack_bytes),
+                size_cell(each.peak_heap_bytes),
+                percent_cell(each.peak_fragmentation),
+                time_cell(each.peak_at_s),
+                size_cell(each.lifetime_peak_bytes),
             )
             for each in memories
         ),
@@ -100,20 +98,20 @@ def _summary(memories: Sequence[Use]) -> Table:
 
 def _graph(each: Use) -> Graph:
     return Graph(
-        title=f"Memory {each.use.memory} of {each.worker}",
+        title=f"Memory {each.memory} of {each.worker}",
         unit="bytes",
         places="allocation",
-        series=(Series("stack", each.use.stack_bytes), Series("heap", each.use.heap_bytes)),
+        series=(Series("stack", each.stack_bytes), Series("heap", each.heap_bytes)),
     )
 
 
 def _live(each: Use) -> Table:
     return Table(
-        title=f"Live at the peak of memory {each.use.memory} of {each.worker}",
+        title=f"Live at the peak of memory {each.memory} of {each.worker}",
         columns=(Column("what", text=True, wide=True), Column("size"), Column("times"), Column("together")),
         rows=tuple(
             (Cell(row.what), size_cell(row.size_bytes), count_cell(row.count), size_cell(row.size_bytes * row.count))
-            for row in each.use.live
+            for row in each.live
         ),
     )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from tpumon.model.codec import flat
 from tpumon.report.blocks import Block, Cell, Column, Facts, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import (
@@ -35,36 +35,32 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-class Group(Struct, frozen=True, kw_only=True):
-    """Some ops together.
+class Group(OpWork, frozen=True, kw_only=True):
+    """What some ops did together.
 
     Attributes:
         name: of the program, category, source line or set of duplicates.
         ops: how many different ones.
-        work: what they did.
     """
 
     name: str
     ops: int
-    work: Annotated[OpWork, flat()]
 
 
-class Node(Struct, frozen=True, kw_only=True):
-    """Ops below one part of a framework's path (`tf_op`), parents before what they hold.
+class Node(OpWork, frozen=True, kw_only=True):
+    """What ops did below one part of a framework's path (`tf_op`), parents before what they hold.
 
     Attributes:
         path: from the first part on.
         depth: 0 for the first part.
-        work: what they did.
     """
 
     path: str
     depth: int
-    work: Annotated[OpWork, flat()]
 
 
-class OpRow(Struct, frozen=True, kw_only=True):
-    """One op.
+class OpRow(OpWork, frozen=True, kw_only=True):
+    """What one op did.
 
     Attributes:
         name: in its program.
@@ -81,7 +77,6 @@ class OpRow(Struct, frozen=True, kw_only=True):
         chip_bytes: those moved in memories on the chip, by memory and direction.
         operational_intensity: FLOPs per byte.
         bound_by: what it uses the largest share of.
-        work: what it did.
     """
 
     name: str
@@ -98,7 +93,6 @@ class OpRow(Struct, frozen=True, kw_only=True):
     chip_bytes: Mapping[str, float]
     operational_intensity: float | None
     bound_by: str | None
-    work: Annotated[OpWork, flat()]
 
 
 class Ops(Struct, frozen=True, kw_only=True):
@@ -157,15 +151,15 @@ def _named(groups: Iterable[Group], ops: Sequence[Op]) -> tuple[Group, ...]:
     """Sets of duplicates by their longest members' names; XProf: CopySymbolDetailsToDeduplicatedNode."""
     longest = {op.group: op.name for op in reversed(ops)}
     owns = [(group, group.name.rpartition("\n")[2]) for group in groups]
-    return tuple(Group(name=longest.get(own, own), ops=group.ops, work=group.work) for group, own in owns)
+    return tuple(replace(group, name=longest.get(own, own)) for group, own in owns)
 
 
 def _grouped(ops: Sequence[Op], book: Ledger, name_of: Callable[[Op], str]) -> tuple[Group, ...]:
     groups: dict[str, list[Op]] = {}
     for op in ops:
         groups.setdefault(name_of(op), []).append(op)
-    made = [Group(name=name, ops=len(members), work=work_of(members, book)) for name, members in groups.items()]
-    return tuple(sorted(made, key=lambda group: (-group.work.self_time_s, group.name)))
+    made = [Group(name=name, ops=len(members), **asdict(work_of(members, book))) for name, members in groups.items()]
+    return tuple(sorted(made, key=lambda group: (-group.self_time_s, group.name)))
 
 
 def _tree(ops: Sequence[Op], book: Ledger, top: int) -> tuple[Node, ...]:
@@ -184,7 +178,7 @@ def _tree(ops: Sequence[Op], book: Ledger, top: int) -> tuple[Node, ...]:
         return [(-time_s[path[: depth + 1]], path[depth]) for depth in range(len(path))]
 
     return tuple(
-        Node(path="/".join(path), depth=len(path) - 1, work=work_of(members[path], book))
+        Node(path="/".join(path), depth=len(path) - 1, **asdict(work_of(members[path], book)))
         for path in sorted(kept, key=place)
     )
 
@@ -205,7 +199,7 @@ def _row(op: Op, book: Ledger) -> OpRow:
         chip_bytes=moved(op.traffic),
         operational_intensity=intensity(op),
         bound_by=bound_by(op, book.rates),
-        work=work_of_one(op, book),
+        **asdict(work_of_one(op, book)),
     )
 
 
@@ -273,7 +267,7 @@ def op_table(title: str, rows: Sequence[OpRow], *, left_out: int = 0) -> Table:
         (
             Cell(row.name),
             Cell(row.category),
-            *_work_cells(row.work),
+            *_work_cells(row),
             count_cell(row.operational_intensity),
             Cell(row.bound_by or NOT_KNOWN),
         )
@@ -286,14 +280,14 @@ def _group_table(title: str, first: str, groups: Sequence[Group]) -> Table:
     return Table(
         title=title,
         columns=(Column(first, text=True, wide=True, tail=first == "source"), Column("ops", rank=3), *_WORK_COLUMNS),
-        rows=tuple((Cell(group.name), count_cell(group.ops), *_work_cells(group.work)) for group in groups),
+        rows=tuple((Cell(group.name), count_cell(group.ops), *_work_cells(group)) for group in groups),
     )
 
 
 def _provenance_table(nodes: Sequence[Node]) -> Table:
     """The tree; parts below each other are moved to the right."""
     rows = tuple(
-        (Cell("\N{NO-BREAK SPACE}" * 2 * node.depth + node.path.rpartition("/")[2]), *_work_cells(node.work))
+        (Cell("\N{NO-BREAK SPACE}" * 2 * node.depth + node.path.rpartition("/")[2]), *_work_cells(node))
         for node in nodes
     )
     return Table(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict, replace
 
 from tpumon.model import Figures, Finding
-from tpumon.model.codec import flat, not_in_json
+from tpumon.model.documents import fields_of
 from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
+from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment as environment_section
 from tpumon.report import ops as ops_section
 from tpumon.report import steps as steps_section
@@ -35,17 +35,33 @@ class Overview(Struct, frozen=True, kw_only=True):
         top_ops: the ops that take most time.
         findings: what is wrong, and what to do.
         environment: where it ran.
-        steps: for the graph; not part of the JSON.
+        steps: for the graph.
     """
 
     window_s: float
-    figures: Annotated[Figures, flat()]
+    figures: Figures
     step_durations_s: tuple[float, ...]
     percentiles: Percentiles | None
     top_ops: tuple[OpRow, ...]
     findings: tuple[Finding, ...]
     environment: Environment
-    steps: Annotated[Steps, not_in_json()]
+    steps: Steps
+
+    def document(self) -> Struct:
+        """Its JSON: the figures are beside its other fields, and the steps are left to their section."""
+        own = {name: value for name, value in asdict(self).items() if name not in _NOT_IN_JSON}
+        figures = {name: value for name, value in asdict(self.figures).items() if name not in NOT_IN_JSON}
+        return OverviewDocument(**own, **figures)
+
+
+_NOT_IN_JSON = {"figures", "steps"}
+OverviewDocument = defstruct(
+    "Overview",
+    [*fields_of(Figures, NOT_IN_JSON), *fields_of(Overview, _NOT_IN_JSON)],
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
 
 
 def build(capture: Capture, choice: Choice) -> Overview:

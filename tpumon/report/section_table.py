@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tpumon.report import environment, memory, ops, overview, steps
 from tpumon.report import input as input_section
 from tpumon.report.blocks import Block, Lines, Page
-from tpumon.report.capture import Capture, Choice, plain_json
+from tpumon.report.capture import Capture, Choice
+from tpumon.report.overview import OverviewDocument
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Extra
@@ -24,8 +25,9 @@ class Section(Struct, frozen=True, kw_only=True):
         title: for people.
         about: one line for the help.
         needs: what must be read of a trace beyond what figures need.
-        build: makes its value, a frozen dataclass that is its JSON.
+        build: makes its value.
         blocks: writes the value for people.
+        document: the value as JSON has it.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Section(Struct, frozen=True, kw_only=True):
     needs: tuple[Extra, ...]
     build: Callable[[Capture, Choice], Any]
     blocks: Callable[[Any], Sequence[Block]]
+    document: Callable[[Any], Any] = lambda value: value
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -46,6 +49,7 @@ SECTIONS: Mapping[str, Section] = {
             needs=("ops", "environment"),
             build=overview.build,
             blocks=overview.blocks,
+            document=overview.Overview.document,
         ),
         Section(
             name="ops",
@@ -105,13 +109,30 @@ class Report(Struct, frozen=True, kw_only=True):
     truncated: str | None
     pages: tuple[Page, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Fields as in docs/report.md."""
-        return {
-            "schema": 1,
-            "truncated": self.truncated,
-            "sections": {name: plain_json(value) for name, value in self.values.items()},
-        }
+    @property
+    def document(self) -> ReportDocument:
+        """What `--output json` prints."""
+        sections = {name: SECTIONS[name].document(value) for name, value in self.values.items()}
+        return ReportDocument(truncated=self.truncated, sections=Sections(**sections))
+
+
+class Sections(Struct, frozen=True, kw_only=True):
+    """Those that were asked for."""
+
+    overview: OverviewDocument | UnsetType = UNSET  # type: ignore[valid-type]
+    ops: ops.Ops | UnsetType = UNSET
+    steps: steps.Steps | UnsetType = UNSET
+    input: input_section.Input | UnsetType = UNSET
+    memory: memory.Memory | UnsetType = UNSET
+    environment: environment.Environment | UnsetType = UNSET
+
+
+class ReportDocument(Struct, frozen=True, kw_only=True):
+    """What `tpumon report --output json` prints; fields as in docs/report.md."""
+
+    schema: Literal[1] = 1
+    truncated: str | None
+    sections: Sections
 
 
 def needs(names: Iterable[str]) -> frozenset[Extra]:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.model import Finding
+from tpumon.model.documents import encoded
 from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.section_table import needs, report
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
     from tpumon.xspace.profile.profile import Extra, Profile
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["text", "markdown", "json", "html"]
 
@@ -70,7 +73,7 @@ def run(settings: ReportSettings) -> int:
     if settings.against:
         return max(_compare(settings, hosts), 0 if whole else 1)
     made = report(_capture_of(hosts, judged=_JUDGED in settings.sections), settings.sections, settings.choice)
-    _print(settings, made.to_json, made.pages, _title("Profile", hosts))
+    _print(settings, made.document, made.pages, _title("Profile", hosts))
     return 0 if whole else 1
 
 
@@ -82,10 +85,10 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
         return 1
     comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
     title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
-    _print(settings, comparison.to_json, (page(comparison),), title)
+    _print(settings, comparison, (page(comparison, settings.choice.top),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
-    say(verdict(comparison, settings.fail_above))
+    _log.warning("%s", verdict(comparison, settings.fail_above))
     # A check that cannot tell has not passed.
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
@@ -109,7 +112,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{worker or file}: {why_unread(error)[1]}")
+            _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
         hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
@@ -143,8 +146,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
     from tpumon.analysis.answer import answer_of
     from tpumon.analysis.findings import Thresholds
-    from tpumon.cli.commands.analyze import file_sample
-    from tpumon.cli.judged import judge_capture
+    from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.trace_figures import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
@@ -157,10 +159,10 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
-def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
+def _print(settings: ReportSettings, document: Struct, pages: Sequence[Page], title: str) -> None:
     match settings.output:
         case "json":
-            show(json.dumps(to_json(), allow_nan=False))
+            show(encoded(document))
         case "text":
             from tpumon.report.render import text
 

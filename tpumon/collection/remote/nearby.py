@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-from tpumon.collection.remote.exporter import SamplesPage, workers_on
+from tpumon.collection.remote.exporter import SamplesPage
 from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
-from tpumon.discovery.host.ports import owners_of, parent_of, why_not_approached
+from tpumon.discovery.host.port_survey import owners_of, parent_of, why_not_approached
+from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
-from tpumon.model.codec import text, whole_number
+from tpumon.model.page import Page
 from tpumon.system.exporter_ports import announced, host_key
+from tpumon.system.threads import in_thread
 
 _MOST_ASKED = 4
 _ANSWER_S = 1.0  # for the first answer: whoever takes longer is not read
 _ACCEPT_S, _LOOK_S = 2.0, 0.01
+_AGAIN_S = 30.0  # between two looks for jobs; one reads the files of all processes
 _LAST_SYSTEM_ACCOUNT = 999
 _NOBODY = 65_534  # stands for all users whom a container does not know
 
@@ -29,7 +32,8 @@ _NOBODY = 65_534  # stands for all users whom a container does not know
 class Nearby(SamplesPage):
     """The samples of a tpumon of this host.
 
-    Whoever has its port later is not asked: each connection, and each answer, is checked.
+    Whoever has its port later is not asked: each connection, and each answer, is checked. It is given up once another
+    user has a job that its user does not decide about, or once it has missed a job for half a minute.
 
     Args:
         listener: where it listens.
@@ -44,11 +48,44 @@ class Nearby(SamplesPage):
         self.uid = listener.uid
         self._least_level = least_level
         self._proc = proc
+        self._looked_s = time.monotonic()
+        self._missed_job = False
+        self._no_profilers: set[frozenset[int]] = set()  # sockets
+
+    async def fetch(self, after: int | None, changed: int | None = None, history_bytes: int | None = None) -> Page:
+        """Fetches the page, as any exporter's; now and then looks whether it may still be believed."""
+        page = await super().fetch(after, changed, history_bytes)
+        if time.monotonic() - self._looked_s >= _AGAIN_S:
+            await self._look_again(_ports_on(page))
+        return page
+
+    async def _look_again(self, ports: Collection[int]) -> None:
+        jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(self._proc), self._proc))
+        if jobs.users and not jobs.may_believe(self.uid):
+            raise self.trouble("refused", "there are jobs of other users now")
+        missed, self._missed_job = self._missed_job, await self.misses_job(jobs.beside(ports))
+        if missed and self._missed_job:
+            raise self.trouble("refused", "it does not sample all jobs of this host")
+        self._looked_s = time.monotonic()
+
+    async def misses_job(self, beside: Sequence[Listener]) -> bool:
+        """Tells that one of these, which it does not sample, is a profiler server. One that is none is called once."""
+        asked = [one for one in beside if one.inodes not in self._no_profilers]
+        answers = await asyncio.gather(*(knock(one.address, timeout_s=_ANSWER_S) for one in asked))
+        none = {
+            one.inodes
+            for one, answer in zip(asked, answers, strict=True)
+            if answer is not None and answer.reason != "deadline"
+        }
+        self._no_profilers |= none
+        return len(none) < len(asked)
 
     async def check(self, connection: asyncio.StreamWriter) -> None:
         """Refuses another user's process, and one that accepts nothing."""
-        ends = (Address(*connection.get_extra_info(end)[:2]) for end in ("peername", "sockname"))
-        there, here = ends
+        ends = [connection.get_extra_info(end) for end in ("peername", "sockname")]
+        if None in ends:
+            raise ConnectionError(None, "the connection was closed at once")
+        there, here = (Address(*end[:2]) for end in ends)
         async with asyncio.timeout(_ACCEPT_S):
             while (uid := await asyncio.to_thread(user_at, there, here, self._proc)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
@@ -60,15 +97,15 @@ class Nearby(SamplesPage):
         try:
             async with asyncio.timeout(_ANSWER_S):
                 page = await self.ask(f"/samples?after={10**15}", self._checked)
-            return {Address.parse(target.address).port for target in workers_on(page).targets}
+            return _ports_on(page)
         except (TroubleError, TimeoutError, ValueError):
             return ()
 
-    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+    def _checked(self, status: int, body: bytes) -> Page:
         page = super()._checked(status, body)
-        if text(page.get("host")) != host_key():
+        if page.host != host_key():
             raise self.trouble("refused", "it does not sample the jobs of this host")
-        if (whole_number(page.get("level")) or 0) < self._least_level:
+        if (page.level or 0) < self._least_level:
             raise self.trouble("refused", f"its level is lower than {self._least_level}")
         return page
 
@@ -87,19 +124,34 @@ async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
         listeners = await asyncio.to_thread(read_listeners, proc)
     except OSError:
         return None
-    said = await asyncio.to_thread(announced)
+    try:
+        said = await in_thread(announced, timeout_s=_ANSWER_S)
+    except TimeoutError:  # any user may fill /tmp
+        said = set()
     open_ = [one for one in listeners if one.port == EXPORTER_PORT or (one.uid, one.port) in said]
     if not open_ or host_key() is None:
         return None
     jobs = await asyncio.to_thread(_Jobs, listeners, proc)
     open_.sort(key=lambda one: (one.port != EXPORTER_PORT, one.port))
-    pages = [Nearby(one, least_level, proc) for one in open_ if jobs.may_believe(one.uid)][:_MOST_ASKED]
+    asked = [one for one in open_ if jobs.may_believe(one.uid) and not jobs.may_be_at(one.port)][:_MOST_ASKED]
+    pages = [Nearby(one, least_level, proc) for one in asked]
     answers = await asyncio.gather(*(page.ports() for page in pages))
-    return next((page for page, ports in zip(pages, answers, strict=True) if jobs.are_all_at(ports)), None)
+    for page, ports in zip(pages, answers, strict=True):
+        if ports and not await page.misses_job(jobs.beside(ports)):
+            return page
+    return None
+
+
+def _ports_on(page: Page) -> set[int]:
+    return {Address.parse(target.address).port for target in page.targets}
 
 
 class _Jobs:
-    """The ports of this host that this process would take for jobs'. Calls none of them."""
+    """The ports of this host that this process would take for jobs'. Calls none of them.
+
+    Attributes:
+        users: whose they are.
+    """
 
     def __init__(self, listeners: Sequence[Listener], proc: Path) -> None:
         self._owners = owners_of(listeners, proc)
@@ -109,19 +161,24 @@ class _Jobs:
             for one in listeners
             if why_not_approached(one.port, self._owners.get(one.port), attached=attached) is None
         ]
-        self._users = {one.uid for one in own}
-        self._certain = [one.port for one in own if one.port in attached or self._runs_xla(one.port)]
+        self.users = {one.uid for one in own}
+        self._certain = [one for one in own if one.port in attached or self._runs_xla(one.port)]
 
     def may_believe(self, uid: int) -> bool:
         """Tells that a user decides about the jobs anyway: this one, a system account, or the owner of all of them."""
         if uid < 0 or uid == _NOBODY:
             return False
-        return uid <= _LAST_SYSTEM_ACCOUNT or uid == os.getuid() or self._users == {uid}
+        return uid <= _LAST_SYSTEM_ACCOUNT or uid == os.getuid() or self.users == {uid}
 
-    def are_all_at(self, ports: Collection[int]) -> bool:
-        """Tells that these are the ports of all jobs: another user's tpumon may see fewer processes than this one."""
+    def may_be_at(self, port: int) -> bool:
+        """Tells that a job listens there: a tpumon that was killed had announced this port, or it is the usual one."""
+        owner = self._owners.get(port)
+        return owner is not None and not owner.is_tpumon and (owner.runs_xla or owner.runs_nccl)
+
+    def beside(self, ports: Collection[int]) -> list[Listener]:
+        """Where processes of jobs that have none of these ports listen: another user's tpumon may not see them."""
         pids = {self._owners[port].pid for port in ports if port in self._owners}
-        return bool(ports) and all(port in ports or self._is_of(port, pids) for port in self._certain)
+        return [one for one in self._certain if one.port not in ports and not self._is_of(one.port, pids)]
 
     def _is_of(self, port: int, pids: Collection[int]) -> bool:
         owner = self._owners.get(port)

@@ -99,7 +99,10 @@ class Server:
 
     Attributes:
         name: the URL without user and password.
+        read_s: how long it may take to the first byte of an answer, and between two; None: `READ_S`.
     """
+
+    read_s: float | None = None
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class Server:
                     self._place,
                     request,
                     self._names,
-                    read_s=patience * READ_S,
+                    read_s=patience * (self.read_s or READ_S),
                     most_bytes=ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
                     check=self.check,

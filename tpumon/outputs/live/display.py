@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -15,21 +15,21 @@ from tpumon.outputs.live.drawing.cells import age_changes_in_s
 from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
+from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
-from tpumon.outputs.live.parts.scene import Row, Scenes
+from tpumon.outputs.live.parts.scene import Scenes
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.controls import Controls
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Reply, Screen
+from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis import Analysis, Update
-    from tpumon.analysis.findings import Thresholds
     from tpumon.outputs.live.view_settings import DisplaySettings
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOTICES = 10_000
@@ -53,6 +53,7 @@ class Display(Output):
 
     Attributes:
         from_url: where samples come from, if not from this process.
+        recorded: of a recording, how it is played.
     """
 
     remembers = True
@@ -60,6 +61,7 @@ class Display(Output):
     def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
         self._settings = settings
         self.from_url = settings.from_url
+        self.recorded = ""
         self._glyphs = ASCII if settings.ascii else UNICODE
         self._scenes = Scenes(fleet, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
@@ -71,23 +73,22 @@ class Display(Output):
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
-        self._recorded = ""
         self._hits: Sequence[Hit] = ()
         self._last_change: int | None = 0  # that was looked at; None: all that are known are past
         self._alarm = False
 
     @property
-    def thresholds(self) -> Thresholds:
-        """Limits beyond which a worker is marked."""
-        return self._settings.thresholds
-
-    @property
     def wants_mouse(self) -> bool:
-        """Whether the terminal should tell of its mouse."""
+        """True if the terminal should report its mouse."""
         return self._controls.mouse
 
+    @property
+    def waits(self) -> bool:
+        """True if nothing was heard of any worker, as far as `refresh` was called."""
+        return all(row.verdict.state == "waiting" for row in self._controls.latest.rows)
+
     def take_alarm(self) -> bool:
-        """Whether the bell is to ring: it is on, and a worker has become critical or went down since the last call."""
+        """Returns True if the bell is on and a worker became critical or went down since the last call."""
         alarm, self._alarm = self._alarm and self._controls.bell, False
         return alarm
 
@@ -95,20 +96,6 @@ class Display(Output):
         """Notes who the workers are; all else is asked for at the next `refresh`."""
         if update.workers is not None:
             self._messages.follow(update.workers)
-
-    @property
-    def typing(self) -> bool:
-        """Whether keys are the text of a filter now."""
-        return self._controls.typing
-
-    @property
-    def waits(self) -> bool:
-        """Whether nothing was heard of any worker, as far as `refresh` was called."""
-        return self._controls.latest.counts.keys() <= {"waiting"}
-
-    def tell_recorded(self, text: str) -> None:
-        """Says in the header that this is a recording, and how it is played."""
-        self._recorded = text
 
     def start_again(self, fleet: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
@@ -121,6 +108,9 @@ class Display(Output):
 
     def refresh(self, now_unix_s: float) -> None:
         """Judges and sorts all workers. Call it once for everything that came together. Never raises."""
+        self._take_in(now_unix_s)
+
+    def _take_in(self, now_unix_s: float) -> None:
         self._failed = None
         try:
             self._take_notices(now_unix_s)
@@ -142,10 +132,10 @@ class Display(Output):
                 continue  # it was so from the first
             row = self._controls.latest.row(change.worker)
             since_unix_s = None if row is None else row.verdict.critical_since_unix_s
-            if change.mark == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
+            if change.status == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
                 continue  # it was so before a gap, too
-            self._alarm = self._alarm or change.mark in _ALARMING
-            if change.what == "restart" or change.mark == "critical":
+            self._alarm = self._alarm or change.status in _ALARMING
+            if change.what == "restart" or change.status == "critical":
                 what = change.words if change.what == "restart" else f"critical: {change.words}"
                 self._messages.add(self._now_unix_s, one_line(f"{change.worker}: {what}", limit=_LONGEST_NOTICE))
 
@@ -158,9 +148,9 @@ class Display(Output):
         if until_unix_s is not None and now_unix_s < until_unix_s:
             times.append(until_unix_s)
         ages_s = [
-            now_unix_s - row.since_unix_s
+            now_unix_s - row.verdict.since_unix_s
             for row in latest.rows
-            if row.verdict.state != "live" and row.since_unix_s is not None
+            if row.verdict.state != "live" and row.verdict.since_unix_s is not None
         ]
         if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
@@ -210,7 +200,7 @@ class Display(Output):
     def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
         until_unix_s = self._controls.latest.fresh_until_unix_s
         if until_unix_s is not None and now_unix_s > until_unix_s:
-            self.refresh(now_unix_s)  # old figures are never shown as fresh
+            self._take_in(now_unix_s)  # old figures are never shown as fresh
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
@@ -221,14 +211,15 @@ class Display(Output):
         below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
-        lines = header(frame, self._heading(screen, frame))
+        row = _answer(screen.about, frame)
+        lines = header(frame, row)
         room = max(height - len(lines) - below, 0)
         drawn, position = self._draw(screen, replace(frame, height=room))
         shown = ""
         while not has_footer and position != shown:
             # The position goes into the header, which may then need a line more. No line is given back, so this ends.
             shown = position
-            lines = header(frame, self._heading(screen, frame, Piece(position, HEADER)))
+            lines = header(frame, row, HeaderPiece(position, HEADER))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
         first = 0 if drawn.position is not None else self._controls.scroll
@@ -251,39 +242,29 @@ class Display(Output):
     # ---- screens
 
     def _frame(self) -> Frame:
-        controls = self._controls
         return Frame(
-            scene=controls.scene,
-            rows=controls.rows,
+            controls=self._controls,
+            settings=self._settings,
+            scene=self._controls.scene,
+            rows=self._controls.rows,
             width=self._size[0],
             height=self._size[1],
-            level=self._settings.level,
             glyphs=self._glyphs,
-            now_unix_s=controls.scene.time_unix_s if controls.frozen else self._now_unix_s,
-            thresholds=self._settings.thresholds,
-            sources=self._settings.sources,
+            clock_unix_s=self._now_unix_s,
+            from_url=self.from_url,
+            recorded=self.recorded,
             messages=self._messages.all(),
             keys=self._key_sections,
-            sort=controls.order.by,
-            reverse=controls.order.reverse,
-            filter=controls.filter,
-            kind=controls.kind,
-            selected=controls.selected,
-            opened=controls.opened,
-            top=controls.top,
-            ops_by=controls.ops_by,
-            span_s=controls.span_s,
-            end_unix_s=controls.end_unix_s,
         )
 
     def _screen(self, frame: Frame) -> Screen:
-        """The screen on top; one that no longer fits is closed."""
+        """The screen on top; one that no longer fits is closed, one that raises is not."""
         while self._controls.screens:
             screen = self._screens[self._controls.screens[-1]]
-            if _or_if_it_fails(lambda: screen.fits(frame), True):  # noqa: B023
+            if _answer(screen.fits, frame) is not False:
                 return screen
             self._controls.back()
-        return next(screen for screen in table.HOMES if _or_if_it_fails(lambda: screen.fits(frame), True))  # noqa: B023
+        return next(screen for screen in table.HOMES if _answer(screen.fits, frame) is not False)
 
     def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
@@ -307,37 +288,24 @@ class Display(Output):
 
     # ---- header and footer
 
-    def _heading(self, screen: Screen, frame: Frame, *extra: Piece) -> Heading:
-        no_row: Row | None = None
-        return Heading(
-            now_unix_s=self._now_unix_s,
-            row=_or_if_it_fails(lambda: screen.about(frame), no_row),
-            frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
-            now=self._controls.latest,
-            from_url=self.from_url,
-            recorded=self._recorded,
-            extra=extra,
-        )
-
     def _message(self) -> str:
         """The newest message, while it is new."""
         return tame(self._messages.now(self._now_unix_s), ascii_only=self._glyphs.ascii)
 
     def _footer(self, screen: Screen, notes: Sequence[str], position: str, message: str) -> list[Segment]:
         """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
-        width = self._size[0]
-        if self._controls.typing:
+        width, controls = self._size[0], self._controls
+        if controls.typing:
             return self._filter_line(position)
         if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
-        switched = [
-            word for word, is_so in (("bell", self._controls.bell), ("no mouse", not self._controls.mouse)) if is_so
-        ]
+        switched = ["bell"] * controls.bell + ["no mouse"] * (not controls.mouse)
         for note in reversed([*switched, *notes]):
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
-        shown = [(hint, key.names[0]) for key in table.keys_on(screen) if (hint := self._hint(key))]
+        keys = [(_answer(key.footer, controls, self._glyphs.arrows), key.names[0]) for key in table.keys_on(screen)]
+        shown = [(hint, name) for hint, name in keys if hint]
         # A click on these would press a key of the view.
         shown[1:1] = [(key.hint, "") for section in self._settings.more_keys for key in section.keys if key.hint]
         text = hints([hint for hint, _ in shown], width - cell_len(right) - 4)
@@ -347,9 +315,6 @@ class Display(Output):
                 self._hits = [*self._hits, Hit(self._size[1] - 1, at, at + cell_len(hint), name)]
             at += cell_len(hint) + HINT_GAP
         return footer(text, right, width, self._glyphs)
-
-    def _hint(self, key: Key) -> str:
-        return _or_if_it_fails(lambda: key.footer(self._controls, self._glyphs.arrows), "")
 
     def _filter_line(self, position: str) -> list[Segment]:
         width = self._size[0]
@@ -369,12 +334,12 @@ class Display(Output):
         return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
 
 
-def _or_if_it_fails(ask: Callable[[], T], otherwise: T) -> T:
-    """What a screen answers; if it raises, the given value: drawing it will show the error."""
+def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:
+    """The answer of a screen; None if it raises: drawing it will show the error."""
     try:
-        return ask()
+        return ask(*about, **more)
     except Exception:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
-        return otherwise
+        return None
 
 
 def _where(error: Exception) -> str:
