@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Literal
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -42,7 +43,6 @@ from tpumon.xspace.steps.tpu_steps import (
     StepWaits,
     core_steps,
     host_steps,
-    period_steps,
     periods,
     step_waits,
     whole_steps,
@@ -305,7 +305,7 @@ def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *
         waits = step_waits(core, whole)
     elif runs is not None and len(runs) > 1:
         whole = periods(runs)
-        steps = period_steps(ops, whole)
+        steps = core_steps(ops, whole, np.arange(len(whole)), touching=False)
         waits = step_waits(core, whole)
     every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
     return _Core(

@@ -58,15 +58,6 @@ class CaptureEnvironment(Struct, frozen=True, kw_only=True, eq=False):
     options: tuple[tuple[str, str], ...] = ()
 
 
-class Peaks(Struct, frozen=True, kw_only=True, eq=False):
-    """Peak rates of one core in bytes per second, by memory; None where the trace does not say."""
-
-    cmem_read: float | None = None
-    cmem_write: float | None = None
-    vmem_read: float | None = None
-    vmem_write: float | None = None
-
-
 class Profile(Struct, frozen=True, kw_only=True, eq=False):
     """One host's trace.
 
@@ -74,7 +65,6 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         trace: what its figures are made of.
         ops: the ops of all cores together, the longest first.
         programs: names by program, without the number.
-        peaks: of the memories on the chip.
         environment: where and how it was taken.
         host_input: what the host did for input.
         memory: in use over time, by memory.
@@ -84,7 +74,6 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     trace: Trace
     ops: tuple[Op, ...] = ()
     programs: Mapping[int, str] = field(default_factory=dict)
-    peaks: Peaks = field(default_factory=Peaks)
     environment: CaptureEnvironment = field(default_factory=CaptureEnvironment)
     host_input: HostInput = field(default_factory=HostInput)
     memory: tuple[MemoryUse, ...] = ()
@@ -111,7 +100,6 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
         trace=trace,
         ops=ops,
         programs=program_names(space, trace, {op.program_id for op in ops}),
-        peaks=_peaks(space),
         environment=_environment(space) if "environment" in wanted else CaptureEnvironment(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
         memory=read_memory(space.host) if "memory" in wanted else (),
@@ -149,18 +137,6 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
                 if number in wanted:
                     names.setdefault(number, name)
     return names
-
-
-def _peaks(space: Space) -> Peaks:
-    stats = space.tpu_planes[0].stats if space.tpu_planes else {}
-
-    def rate(name: str) -> float | None:
-        value = stats.get(f"peak_{name}_bw_gigabytes_per_second")
-        return float(value) * 1e9 if isinstance(value, (int, float)) and value > 0 else None
-
-    return Peaks(
-        cmem_read=rate("cmem_rd"), cmem_write=rate("cmem_wr"), vmem_read=rate("vmem_rd"), vmem_write=rate("vmem_wr")
-    )
 
 
 def _environment(space: Space) -> CaptureEnvironment:

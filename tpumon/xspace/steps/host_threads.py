@@ -160,15 +160,10 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
         picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
-        calls = _outermost(events.bare().take(picked))
+        calls = events.bare().take(picked).sorted()
+        calls = calls.take(parents(calls.end_ps) < 0)
         for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
-
-
-def _outermost(calls: Events) -> Events:
-    """Calls of a thread that are within no other, in timeline order."""
-    calls = calls.sorted()
-    return calls.take(parents(calls.end_ps) < 0)
 
 
 def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
@@ -180,11 +175,11 @@ def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
     Raises:
         SourceError: `malformed`.
     """
-    jitted = [number for number in plane.metadata_by_id if _PJIT.fullmatch(plane.event_name(number))]
-    for line in plane.lines() if jitted else ():
-        calls = _outermost(plane.read_kinds([line], jitted))
-        for number, here in by_id(calls.metadata_id):
-            yield plane.event_name(number), calls.begin_ps[here]
+    names = {number: plane.event_name(number) for number in plane.metadata_by_id}
+    jitted = [number for number, name in names.items() if _PJIT.fullmatch(name)]
+    threads = [plane.read_kinds([line], jitted) for line in (plane.lines() if jitted else ())]
+    for name, _, begin_ps, _ in _calls(threads, names):
+        yield name, begin_ps
 
 
 def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:

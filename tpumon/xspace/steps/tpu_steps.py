@@ -146,12 +146,6 @@ def periods(runs: Runs) -> Events:
     return Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
 
 
-def period_steps(ops: CoreOps, markers: Events) -> CoreSteps:
-    """Assigns a core's ops to the periods between starts of a function."""
-    # The periods touch: an op that starts with one belongs to it, and not to the one before.
-    return core_steps(ops, markers, np.arange(len(markers)), touching=False)
-
-
 def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> tuple[Events, Ints]:
     """Leaves out stubs: markers without length, and a first or last one that the window cut.
 
