@@ -36,7 +36,7 @@ from tpumon.xspace.steps.host_threads import (
     read_compiling,
     read_host,
 )
-from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
+from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.tpu_steps import (
     CoreSteps,
     HostSteps,
@@ -241,19 +241,13 @@ def _trace(
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
     numbered = number_markers(space.host, lines)
-    by_markers = not any(len(core.modules) for core in lines)
-    step_runs = choice.function.places if choice and choice.function else {}
-    # One after the other: of their ops only one core's are in memory at a time.
-    cores = [
-        _core(core, own if marked else None, step_runs.get(i), by_markers=by_markers)
-        for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True))
-    ]
+    cores = _cores(lines, numbered, choice)
     duties = [(core.totals.place, core.duty) for core in cores]
     if hardware == "TPU":
         duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
     steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
-    if steps is not None and not (len(steps) and len(steps.cores)):
-        steps, host = None, _host(space, ())
+    if marked and steps is None:
+        host = _host(space, ())
     gpus = read_gpus(space.gpus)
     spent = _spent(space, host, on_cores=bool(cores))
     device_type = _device_type(space, hardware)
@@ -286,6 +280,17 @@ def _trace(
         truncation=truncation,
     )
     return trace, cores
+
+
+def _cores(lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None) -> list[_Core]:
+    """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
+    marked = any(len(core.steps) for core in lines)
+    by_markers = not any(len(core.modules) for core in lines)
+    step_runs = choice.function.places if choice and choice.function else {}
+    return [
+        _core(core, own if marked else None, step_runs.get(i), by_markers=by_markers)
+        for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True))
+    ]
 
 
 def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, by_markers: bool) -> _Core:
