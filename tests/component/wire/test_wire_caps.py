@@ -9,8 +9,8 @@ from tpumon.errors import SourceError
 from tpumon.xspace.columns import lines
 from tpumon.xspace.planes import plane, space
 from tpumon.xspace.steps import linking
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 MOST = 5
 

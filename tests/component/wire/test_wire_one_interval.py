@@ -21,8 +21,8 @@ from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.source import TraceSource, _Taken
 from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 INTERVAL_S, WINDOW_S, READ_S, ROUNDS = 1.0, 0.1, 0.025, 12
 UNREADABLE, SLOW = b"unreadable", b"slow"

@@ -27,7 +27,7 @@ from tpumon.xspace.profile import profile
 from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 from tpumon.xspace.profile.profile import read_profile
-from tpumon.xspace.summary import figures
+from tpumon.xspace.trace_figures import figures
 
 MOST = 5.0  # times the cost of a quarter of the trace; the square of anything would be 16
 DEPTH = 10_000

@@ -22,8 +22,8 @@ from tpumon.xspace.hardware import gpu_name, peak_of
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
-from tpumon.xspace.summary import TraceFigures, figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import TraceFigures, figures
 
 NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
 OTHERS = (

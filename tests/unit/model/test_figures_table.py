@@ -11,7 +11,7 @@ from support import REPOSITORY
 from tpumon.model import Figures
 from tpumon.model.figure_table import FIGURES, csv_columns, of_level
 
-COMPUTED_IN = {"tpumon/xspace/summary.py", "tpumon/collection/sources/monitor_rpc.py"}
+COMPUTED_IN = {"tpumon/xspace/trace_figures.py", "tpumon/collection/sources/monitor_rpc.py"}
 AT_HOME = {"tpumon/model/figure_table.py", "tpumon/model/figures.py"}
 
 

@@ -15,8 +15,8 @@ from tpumon.simulator.expected_figures import figures as simulated
 from tpumon.simulator.scenario import KINDS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 AT_S = 3.017
 V4_32 = parse_topology("v4-32")

@@ -11,8 +11,8 @@ from tpumon.xspace.ops import catalogue
 from tpumon.xspace.ops.catalogue import Catalogue
 from tpumon.xspace.ops.op_kinds import KIND
 from tpumon.xspace.planes.space import read_space
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 FLOPS = KIND.names.index("flops")
 OPS = (CONV, LOOP, INFEED, ALL_REDUCE, CUSTOM, Op("region.1", "loop fusion", flops=5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from support.traces import CONV, Traced, run_step
-from tpumon.xspace.planes.core import CorePlace, Duty, chip_times_ps
+from tpumon.xspace.planes.core import CoreDuty, CorePlace, chip_times_ps
 from tpumon.xspace.trace import read_trace
 
 SOMEWHERE = CorePlace(chip=None, global_chip=None, core=0)
@@ -17,7 +17,7 @@ def on(chip):
 
 def busy(*spans):
     begins, ends = (np.array(side, dtype=np.int64) for side in zip(*spans, strict=True))
-    return Duty(begin_ps=begins, end_ps=ends, span_ps=(int(begins[0]), int(ends[-1])))
+    return CoreDuty(begin_ps=begins, end_ps=ends, span_ps=(int(begins[0]), int(ends[-1])))
 
 
 def test_cores_of_one_chip_count_as_one():
@@ -28,7 +28,7 @@ def test_cores_of_one_chip_count_as_one():
 
 def test_a_chip_that_did_nothing_counts_nothing():
     nothing = np.zeros(0, dtype=np.int64)
-    idle = Duty(begin_ps=nothing, end_ps=nothing, span_ps=None)
+    idle = CoreDuty(begin_ps=nothing, end_ps=nothing, span_ps=None)
     assert chip_times_ps([(on(0), idle)] * 2) == (0, 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.traces import CONV, Traced, run_step
 from tpumon.xspace.columns.columns import Events, StatColumn
 from tpumon.xspace.steps import graph, linking
-from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
+from tpumon.xspace.steps.graph import HostGraph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
 from tpumon.xspace.trace import read_trace
 
@@ -133,7 +133,7 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     levels = data.draw(st.lists(st.integers(1, 2), min_size=len(roots), max_size=len(roots)))
     begins = data.draw(st.lists(st.integers(0, 9), min_size=len(roots), max_size=len(roots)))
     (made, makers), (used, users), (devices, markers) = map(links_of, parts)
-    graph_of = Graph(
+    graph_of = HostGraph(
         size=NODES,
         within=np.flatnonzero(np.array(parents) >= 0),
         around=np.array([parent for parent in parents if parent >= 0], dtype=np.int64),
@@ -168,7 +168,7 @@ def test_roots_of_a_circle_number_nothing():
     devices.add(nodes, all_of, 0, [np.array([7, 8], dtype=np.uint64)])
     nothing = np.zeros(0, dtype=np.int64)
     levels = np.ones(2, dtype=np.uint64)
-    circle = Graph(
+    circle = HostGraph(
         size=2, within=nothing, around=nothing, roots=nodes, levels=levels, begins_ps=nodes, made=made, used=used
     )
     assert circle.numbers(devices, 2).tolist() == [-1, -1]
@@ -204,7 +204,7 @@ def test_what_threads_show_is_in_memory_once_while_roots_are_followed(monkeypatc
     core.put(core.line("Steps").events[0].stats, {"_ct": 1, "_c": 7})
     host.event("thread", "step", 0, 60, _r=1, _pt=1, _p=7)
     threads, alive = [], []
-    collect, follow = linking._Threads, Graph.numbers
+    collect, follow = linking._Threads, HostGraph.numbers
 
     def noted(*args):
         found = collect(*args)
@@ -216,6 +216,6 @@ def test_what_threads_show_is_in_memory_once_while_roots_are_followed(monkeypatc
         return follow(*args)
 
     monkeypatch.setattr(linking, "_Threads", noted)
-    monkeypatch.setattr(Graph, "numbers", checked)
+    monkeypatch.setattr(HostGraph, "numbers", checked)
     read_trace(traced.bytes())
     assert alive == [None]

@@ -11,8 +11,8 @@ from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace.columns import lines
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 from tpumon.xspace.wire import fields
 
 SPACES = [

@@ -18,11 +18,11 @@ from tpumon.xspace.steps.functions import (
     choose_step,
     function_figures,
     gather,
+    is_primitive,
     named_function,
 )
-from tpumon.xspace.steps.primitives import is_primitive
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 
 def of(*traced):

@@ -15,10 +15,9 @@ from tpumon.model.figure_table import OP_KINDS
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.ops.op_kinds import TimeKind, time_kind
-from tpumon.xspace.ops.shapes import paddings
-from tpumon.xspace.summary import figures
+from tpumon.xspace.ops.op_kinds import TimeKind, paddings, time_kind
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 

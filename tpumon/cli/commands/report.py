@@ -136,7 +136,7 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
 
 
 def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
-    from tpumon.xspace.summary import figures
+    from tpumon.xspace.trace_figures import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
@@ -147,7 +147,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     from tpumon.analysis.answer import answer_of
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
-    from tpumon.xspace.summary import figures
+    from tpumon.xspace.trace_figures import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
     samples = [

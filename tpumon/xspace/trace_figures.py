@@ -15,7 +15,7 @@ from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.hardware import Peak
-from tpumon.xspace.ops.op_kinds import TimeKind
+from tpumon.xspace.ops.op_kinds import WIDTHS, TimeKind
 from tpumon.xspace.ops.op_tables import (
     custom_call_ratio,
     matrix_flops,
@@ -25,7 +25,6 @@ from tpumon.xspace.ops.op_tables import (
     times_by_kind_ps,
     unknown_bytes_ratio,
 )
-from tpumon.xspace.ops.shapes import WIDTHS
 from tpumon.xspace.step_figures import NO_STEPS, PartialFigures, of_peak, ratio, step_figures
 from tpumon.xspace.steps.functions import NO_STEP
 from tpumon.xspace.trace import CoreTotals, Trace
@@ -40,7 +39,7 @@ _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
 
 class TraceFigures(Struct, frozen=True, kw_only=True):
-    """What the traces of one or several hosts show.
+    """Figures of the traces of one or several hosts.
 
     Attributes:
         device_type: as the trace names it.
