@@ -139,7 +139,7 @@ class NotJudgedGroup(Struct, frozen=True, kw_only=True):
 
 
 class WhyDocument(Struct, frozen=True, kw_only=True):
-    """What `tpumon why --output json` prints."""
+    """The document that `tpumon why --output json` prints."""
 
     schema: Literal[1] = 1
     time_unix_s: UnixTime

@@ -32,7 +32,7 @@ def quoted(text: str, foreign: Iterable[str]) -> str:
 
 
 def told(text: str) -> str:
-    """What a server says in its own words, in double quotes."""
+    """Words of a server, in double quotes."""
     return f'"{cut(text, 200).replace(chr(34), chr(39))}"'
 
 

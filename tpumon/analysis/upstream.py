@@ -163,5 +163,5 @@ def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]
 
 
 def sign_of(change: Change, later_s: int = 0) -> tuple[str, ChangeKind, Status, int]:
-    """What tells a change that an exporter hands on again after an outage; its time may be another by a second then."""
+    """Key of a change: an exporter hands it on again after an outage, at a time that may differ by a second."""
     return change.worker, change.what, change.status, round(change.time_unix_s) + later_s

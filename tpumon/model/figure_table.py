@@ -69,7 +69,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Where it comes from, in a few words."""
+        """Its source, in a few words."""
         if self.origin == "runtime":
             return "runtime metrics"
         traces = "traces with host events" if self.origin == "host" else "traces"
@@ -313,7 +313,7 @@ COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if fi
 WORST, NAME = "worst", "name"
 
 SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
-"""What `--sort` accepts and the live view sorts by. A figure: its worse end first, workers without it last."""
+"""Keys that `--sort` accepts and the live view sorts by. A figure: its worse end first, workers without it last."""
 
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",

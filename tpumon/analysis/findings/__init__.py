@@ -1,4 +1,4 @@
-"""What is wrong with a job: one rule a finding, and the judge that applies them to the samples of all workers.
+"""Findings: one rule each, and the judge that applies the rules to the samples of all workers.
 
 Pure: samples in, findings out. docs/findings.md explains each finding.
 """

@@ -1,4 +1,4 @@
-"""What a rule is, and what it sees.
+"""Rules, and the observations that they judge.
 
 A rule is one class: a finding's limits, its words and its remedy. It is pure: samples in, a number out.
 """
@@ -21,7 +21,7 @@ StatsT = TypeVar("StatsT")
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What one query of one worker showed.
+    """One query of one worker.
 
     Attributes:
         target: the worker.
@@ -129,7 +129,7 @@ class Rule(Generic[MemoryT, StatsT]):
         self.limits = limits
 
     def judges(self, state: State) -> bool:
-        """Whether a query that puts a worker in this state says anything about the finding."""
+        """True if a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
 
     def take(self, memory: MemoryT, seen: Observation) -> None:
@@ -143,7 +143,7 @@ class Rule(Generic[MemoryT, StatsT]):
         return kept
 
     def slice_stats(self, _peers: Sequence[Peer[MemoryT]]) -> StatsT:
-        """What these workers have in common. Needs `compares`."""
+        """Statistics of these workers, to compare each with. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 
     def severity_ratio(self, member: Member[MemoryT, StatsT]) -> float | str:
@@ -151,7 +151,7 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
     def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
-        """When a finding that is present began, if that was before the first sample above the limit."""
+        """Begin of a finding that is present, if that was before the first sample above the limit."""
         return None
 
     def detail(self, member: Member[MemoryT, StatsT]) -> FindingDetail:
@@ -160,7 +160,7 @@ class Rule(Generic[MemoryT, StatsT]):
 
 
 class TooFew(str):
-    """Why a finding cannot be judged yet: one or two more samples will do."""
+    """A reason for which a finding cannot be judged yet: one or two more samples will do."""
 
     __slots__ = ()
 

@@ -229,7 +229,7 @@ class Judge:
                 self._note(group, rule.finding, worker, each.since)
 
     def _slice_stats(self, place: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
-        """What the workers that may step together with this one have in common for a rule, as of the last look."""
+        """A rule's statistics of the workers that may step together with this one, as of the last look."""
         rule, step_name = self._rules[place], worker.step_name
         if not rule.compares:
             return rule.slice_stats(())
@@ -265,7 +265,7 @@ class Judge:
         return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
-        """Whether a finding is more than info for any of the workers that have it."""
+        """True if a finding is more than info for any of the workers that have it."""
         states = (self._workers[name].findings[self._places[finding]] for name in since[finding])
         return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
@@ -335,7 +335,7 @@ def _since_unix_s(state: FindingState) -> float:
 
 
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
-    """What some of so many workers have, the worst first."""
+    """Merges one finding of several workers, the worst first."""
     worst = shown[0].detail
     names = tuple(one.worker.target.worker for one in shown)
     first = min((one.state for one in shown), key=_since_unix_s)

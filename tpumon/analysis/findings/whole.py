@@ -1,4 +1,4 @@
-"""Which comparisons hold: all of a slice must be followed, each slice of its job, and nearly all must have figures.
+"""Conditions of comparing: all of a slice are followed, each slice of its job, and nearly all have figures.
 
 Who is not followed, or has no figures, may be the one that the others wait for. What one worker shows by itself is
 always judged.
@@ -48,7 +48,7 @@ def look(job: JobState, stale: Collection[str]) -> None:
 
 
 def why_not_compared(group: SliceState) -> str | None:
-    """Why the workers of a slice are not compared, as of the last look; None: they are."""
+    """Reason for which the workers of a slice are not compared, as of the last look; None: they are."""
     if group.not_followed is not None:
         return group.not_followed
     if has_enough(group):
@@ -58,7 +58,7 @@ def why_not_compared(group: SliceState) -> str | None:
 
 
 def why_not_itself(worker: WorkerState) -> str | None:
-    """Why one worker is not compared with the others of its slice; None: it is."""
+    """Reason for which one worker is not compared with the others of its slice; None: it is."""
     return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
 
 

@@ -1,4 +1,4 @@
-"""Since when a worker is as it is, through gaps that say nothing about it."""
+"""The time at which a worker entered its present status; gaps that say nothing about it do not count."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class StatusTimeline:
-    """What a worker counts as, and since when.
+    """Status of a worker, and since when.
 
     Attributes:
         state, severity: as noted last; None: nothing was noted yet.
@@ -57,12 +57,12 @@ class StatusTimeline:
 
     @property
     def status(self) -> Status | None:
-        """What the worker counts as; None: nothing was noted yet."""
+        """Its severity while it is live, otherwise its state; None: nothing was noted yet."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def since(self) -> Moment | None:
-        """Since when it is well or in trouble if it is judged by its figures; otherwise since when it is in its state.
+        """Begin of being well or in trouble if it is judged by its figures; otherwise begin of its state.
 
         Another session, a pause or a late sample says nothing about a worker, and restarts nothing. Trouble also
         outlasts a time without an answer or activity, being well does not; a restart of the job ends both.

@@ -22,7 +22,7 @@ _SAME_S = 2.0
 
 @dataclass(slots=True)
 class Activity:
-    """When the worker last did something, for how many samples it does nothing, its longest pause so far, its steps."""
+    """Last activity of a worker, number of samples without any since, its longest pause so far, its steps."""
 
     active: Moment | None = None
     silent: int = 0
@@ -170,7 +170,7 @@ def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
 
 
 def _last_activity(seen: Observation) -> Moment | None:
-    """When its devices last ran something, as the runtime says; None: never since it started, or it does not say."""
+    """Last activity of its devices, as the runtime says; None: none since it started, or it does not say."""
     idle_s = [device.runtime_tensorcore_idle_s for device in seen.figures.devices]
     known = [each for each in idle_s if each is not None]
     uptime_s = seen.figures.runtime.uptime_s

@@ -37,7 +37,7 @@ _OTHER_STEPS = (
 
 @dataclass(slots=True)
 class WorkAndWaiting:
-    """What is known of a worker.
+    """Waiting, own work and steps of a worker, and how they differ from those of others.
 
     Attributes:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
@@ -99,7 +99,7 @@ class _Slice(Struct, frozen=True):
     beside: _Beside | None = None
 
     def shares_steps(self, own_s: float | None) -> bool:
-        """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
+        """True if a worker's steps are as long as those of the others, as they are in one job, or not known."""
         if own_s is None or len(self.step_s) < _FEWEST:
             return True
         least_s, greatest_s = alike_s(median_of_others(self.step_s, own_s), self.step_spread_ratio)
@@ -145,7 +145,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
     def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
-        """What the workers that are live waited and worked last, by slice."""
+        """Last waiting and own work of the workers that are live, by slice."""
         by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
         for peer in peers:
             if peer.seen.state == "live" and peer.memory.waited is not None:
@@ -189,7 +189,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
 
     def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
-        """How much stands out not the worker, but all of its slice; None: not known, or there is no other one."""
+        """Severity ratio of the whole slice of the worker; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None

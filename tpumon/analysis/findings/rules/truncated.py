@@ -18,7 +18,7 @@ class Truncated(Rule[None, None]):
     hidden_by = frozenset()
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
-        """Whether it is."""
+        """2 if it is truncated, otherwise 0."""
         sample = member.seen.sample
         return "there is no trace" if sample.source == "monitor" else 2.0 * (sample.truncated is not None)
 
