@@ -103,8 +103,7 @@ def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
     since = earliest(one.since_unix_s for one in causes if one.finding is not None and one.severity != "info")
     if since is None or since >= at.time_unix_s:
         return at
-    earlier_s = at.time_unix_s - since
-    return Moment(at.time_unix_s - earlier_s, None if at.monotonic_s is None else at.monotonic_s - earlier_s)
+    return at.earlier(at.time_unix_s - since)
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:

@@ -45,7 +45,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     @property
     def at(self) -> Moment:
         """The time at which the query began."""
-        return Moment(self.sample.time_unix_s, self.sample.taken_monotonic_s)
+        return Moment.of(self.sample)
 
     @property
     def step_s(self) -> float | None:

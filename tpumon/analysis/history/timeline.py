@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from tpumon.model import ChangeKind, Severity, State, Status
+from tpumon.model import ChangeKind, Sample, Severity, State, Status
 
 _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
@@ -21,6 +21,15 @@ class Moment(NamedTuple):
 
     time_unix_s: float
     monotonic_s: float | None = None
+
+    @classmethod
+    def of(cls, sample: Sample) -> Self:
+        """Begin of a sample."""
+        return cls(sample.time_unix_s, sample.taken_monotonic_s)
+
+    def earlier(self, by_s: float) -> Moment:
+        """The moment so many seconds before this one."""
+        return Moment(self.time_unix_s - by_s, None if self.monotonic_s is None else self.monotonic_s - by_s)
 
     def unix_s(self, now_unix_s: float, now_monotonic_s: float) -> float:
         """The moment by the wall clock as it is set now."""

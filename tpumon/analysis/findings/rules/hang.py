@@ -176,8 +176,7 @@ def _last_activity(seen: Observation) -> Moment | None:
     uptime_s = seen.figures.runtime.uptime_s
     if not known or uptime_s is None or min(known) >= uptime_s - _SAME_S:
         return None
-    at, silent_s = seen.at, min(known)
-    return Moment(at.time_unix_s - silent_s, None if at.monotonic_s is None else at.monotonic_s - silent_s)
+    return seen.at.earlier(min(known))
 
 
 def _queue(seen: Observation) -> int | None:
