@@ -31,7 +31,7 @@ from tpumon.system.background import Background
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce
 from tpumon.system.heartbeat import Heartbeat
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 from tpumon.untrusted_text import unexpected
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
                     max_bytes=1_000_000 * self.sources.max_trace_mb,
                     connecting=Connecting(),
                 ),
-                ledger=None if self.selection.simulate is not None else Ledger(),
+                ledger=None if self.selection.simulate is not None else DutyLedger(),
             )
             await sampler.run()
 
