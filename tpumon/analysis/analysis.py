@@ -12,13 +12,14 @@ from math import inf
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import Judge, Observation, Thresholds
+from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, snapshot_of, verdict_of
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.state_file import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
-from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
+from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_of
 from tpumon.model import (
     Cause,
     Change,

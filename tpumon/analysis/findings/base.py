@@ -108,6 +108,7 @@ class Rule(Generic[MemoryT, StatsT]):
         compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
+        waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
@@ -121,6 +122,7 @@ class Rule(Generic[MemoryT, StatsT]):
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     begins_it: ClassVar[frozenset[FindingId]] = frozenset()

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from msgspec.structs import replace
-
 from tpumon.analysis.findings.base import TooFew
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
-from tpumon.model import FindingDetail, FindingId
 
 _ENOUGH_RATIO = 0.9
 _PART = 16
-
-WAITING: frozenset[FindingId] = frozenset({"collective-bound", "barrier-wait"})
-"""Findings that a single worker without figures may explain: the others wait for it."""
 
 
 def note_followed(job: JobState) -> None:
@@ -70,11 +64,6 @@ def has_enough(group: SliceState) -> bool:
 def lacks_some(job: JobState) -> bool:
     """True if any worker of a job has no figures."""
     return any(group.current < len(group.workers) for group in job.slices)
-
-
-def lowered(detail: FindingDetail) -> FindingDetail:
-    """The account of a finding of `WAITING` while a worker has no figures."""
-    return detail if detail.severity == "info" else replace(detail, severity="info")
 
 
 def _not_followed(group: SliceState) -> str | None:

@@ -22,6 +22,7 @@ class WaitRule(ShareRule):
 
     compares = True
     compares_slices = True
+    waits = True
 
     def slice_stats(self, peers: Sequence[Peer[None]]) -> Mapping[str, float]:
         """The least share of each slice, or of those that step with it if that is less."""
