@@ -72,7 +72,7 @@ _REMEDY_OF_SLICE = (
 )
 
 
-class _Beside(Struct, frozen=True):
+class _Comparison(Struct, frozen=True):
     """A slice beside the others of its job: shares of the time waited, own work of a step.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Beside(Struct, frozen=True):
     spread_ratio: float
 
 
-class _Slice(Struct, frozen=True):
+class _SliceWork(Struct, frozen=True):
     """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 
     waited: list[float]
@@ -96,7 +96,7 @@ class _Slice(Struct, frozen=True):
     step_s: list[float]
     spread_ratio: float
     step_spread_ratio: float
-    beside: _Beside | None = None
+    beside: _Comparison | None = None
 
     def shares_steps(self, own_s: float | None) -> bool:
         """True if a worker's steps are as long as those of the others, as they are in one job, or not known."""
@@ -106,8 +106,8 @@ class _Slice(Struct, frozen=True):
         return least_s <= own_s <= greatest_s
 
 
-_Slices = Mapping[str, _Slice]
-_NOBODY = _Slice([], [], [], 0.0, 0.0)
+_Slices = Mapping[str, _SliceWork]
+_NOBODY = _SliceWork([], [], [], 0.0, 0.0)
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
@@ -251,7 +251,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         memory, others = member.memory, _others(member)
         more = memory.more.median or 0.0
-        beside = _Beside(
+        beside = _Comparison(
             waited=memory.waited or 0.0,
             work_s=memory.work_s,
             others_waited=median_of_ascending(others.waited),
@@ -266,7 +266,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
         return self._graded(detail, more, member)
 
-    def _evidence(self, names: tuple[str, str, str], beside: _Beside, more: float) -> Mapping[str, Evidence]:
+    def _evidence(self, names: tuple[str, str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
         limit = 1 + self._limit_ratio(beside.spread_ratio)
         wait, work_ratio, work_s = names
         return {
@@ -284,10 +284,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
 
-_ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
+_ALONE = _Comparison(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _others(member: Member[WorkAndWaiting, _Slices]) -> _Slice:
+def _others(member: Member[WorkAndWaiting, _Slices]) -> _SliceWork:
     return member.slice_stats.get(member.seen.target.slice or "", _NOBODY)
 
 
@@ -295,10 +295,10 @@ def _too_few() -> TooFew:
     return TooFew(f"it takes {SAMPLES} samples")
 
 
-def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _Slice:
+def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
     among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
-    return _Slice(
+    return _SliceWork(
         waited=sorted(waited for waited, _ in known),
         work_s=sorted(memory.work_s for _, memory in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
@@ -311,7 +311,7 @@ def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _Slice:
     )
 
 
-def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
+def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Comparison]:
     """Each slice beside the others, if their steps are as long as its own."""
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
@@ -325,7 +325,7 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
             if not least_s <= own_s <= greatest_s:
                 continue
         aside = (len(one.waited) - 1) // 4  # a quarter may stand out among its own
-        beside[name] = _Beside(
+        beside[name] = _Comparison(
             waited=one.waited[-1 - aside],
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),
