@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import AnyRule, Member, Observation, Peer, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, TooFew
 from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, Target
 

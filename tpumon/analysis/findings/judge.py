@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import AnyRule, Member, Observation
 from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation
 from tpumon.analysis.findings.rule_table import PLACES, RULES, SPANNING
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.findings.whole import (

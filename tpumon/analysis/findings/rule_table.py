@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpumon.analysis.findings.base import AnyRule
+from tpumon.analysis.findings.rule import AnyRule
 from tpumon.analysis.findings.rules.device.collectives import BarrierWait, CollectiveBound
 from tpumon.analysis.findings.rules.device.rates import ComputeBound, LowMxu, MemoryBound
 from tpumon.analysis.findings.rules.device.shares import (

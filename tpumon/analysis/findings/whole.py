@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tpumon.analysis.findings.base import TooFew
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
+from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _PART = 16

@@ -9,8 +9,8 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.findings.recent import Recent, alike_s
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 

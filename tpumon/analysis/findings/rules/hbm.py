@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM

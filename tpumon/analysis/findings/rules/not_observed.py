@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, TooFew
+from tpumon.analysis.findings.rule import Member, Observation, Rule, TooFew
 from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Rule
 from tpumon.analysis.findings.recent import median_of_ascending, spread
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
 from tpumon.model.figure_table import MXU, STEP

@@ -14,7 +14,6 @@ from statistics import median, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, TooFew
 from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
@@ -24,6 +23,7 @@ from tpumon.analysis.findings.recent import (
     median_of_others,
     spread,
 )
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, TooFew
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 

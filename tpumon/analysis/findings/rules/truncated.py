@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Member, Rule
+from tpumon.analysis.findings.rule import Member, Rule
 from tpumon.model import Evidence, FindingDetail
 
 

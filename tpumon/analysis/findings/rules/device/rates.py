@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Member, Observation, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.model import Confidence, Evidence, FindingDetail
 from tpumon.model.figure_table import HBM_BANDWIDTH, MXU, Figure

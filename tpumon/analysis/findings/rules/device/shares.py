@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
 from tpumon.model import Evidence, FindingDetail
 
 _NONE: Mapping[str, float] = MappingProxyType({})
