@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
+from tpumon.analysis.findings import RULES
 from tpumon.analysis.findings.rules.slow_down import SlowDown
 from tpumon.model import FindingId, StepTimes, Target, Workers
 
@@ -48,6 +49,7 @@ DIAGONAL = {
     "compute-bound": [f"compute-bound{AT}"],
     "truncated": [f"overflow{AT}", f"jax+overflow-refused{AT}"],
 }  # fmt: skip
+SEVERITIES = {rule.finding: rule.severities for rule in RULES}
 ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
 
 NOTHING = ["steady", "jax", "jitter", "checkpoint@60:every=60", "compile-pause", "jax+checkpoint@60:every=60"]
@@ -67,6 +69,7 @@ def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sampl
             fleet.take(taken(one))
         now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
         found.append({finding.finding: finding for finding in fleet.status(now_unix_s).findings})
+        assert all(finding.severity in SEVERITIES[finding.finding] for finding in found[-1].values())
     return found
 
 

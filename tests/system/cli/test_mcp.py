@@ -10,7 +10,7 @@ import pytest
 
 from fakes.run import environment
 from support.scenes import Scene
-from tpumon.analysis.answer import REMEDIES
+from tpumon.analysis.explain import REMEDIES
 
 mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

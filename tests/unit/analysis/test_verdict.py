@@ -8,7 +8,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.answer import answer_of
+from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Spread, StepTimes, Target, Workers
 
@@ -41,7 +41,7 @@ def both(count, **given):
 
 def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     """Critical, with since when, the reason, who goes on, and what to do."""
-    answer = answer_of(judged(*both(3, infeed_ratio=HIGH), at("a", 3, infeed_ratio=HIGH), down("b", 3)))
+    answer = diagnose(judged(*both(3, infeed_ratio=HIGH), at("a", 3, infeed_ratio=HIGH), down("b", 3)))
     assert (answer.verdict, answer.title, answer.severity) == ("down", "DOWN", "critical")
     first, second = answer.findings
     assert (first.finding, first.severity, first.workers) == ("down", "critical", ("b",))
@@ -56,12 +56,12 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
     up = [at("a", number, runtime={"uptime_s": 100.0 + 10 * number}) for number in range(3)]
     again = at("a", 3, runtime={"uptime_s": 5.0})
-    answer = answer_of(judged(*up, again, names="a"))
+    answer = diagnose(judged(*up, again, names="a"))
     assert (answer.verdict, answer.title) == ("restarted", "RESTARTED")
     assert answer.findings[0].since_unix_s == NOW + 30
     assert answer.exit_status("info") == 0
     later = [at("a", number, runtime={"uptime_s": 5.0 + 10 * (number - 3)}) for number in range(4, 65)]
-    assert answer_of(judged(*up, again, *later, names="a")).verdict == "ok"
+    assert diagnose(judged(*up, again, *later, names="a")).verdict == "ok"
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
 )
 def test_the_exit_status_is_that_of_the_severity(ratio, fails):
     """1 from the chosen severity on."""
-    answer = answer_of(judged(*both(3, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))))
+    answer = diagnose(judged(*both(3, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))))
     assert [level for level in ("info", "warning", "critical", "never") if answer.exit_status(level)] == fails
 
 
 def test_nobody_answered_is_3_whatever_is_asked():
-    answer = answer_of(judged(down("a", 0), down("b", 0)))
+    answer = diagnose(judged(down("a", 0), down("b", 0)))
     assert (answer.verdict, answer.exit_status("never")) == ("down", 3)
 
 
@@ -88,7 +88,7 @@ def test_severities_of_states():
     silent = [failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0) for number in (3, 4, 5)]
     hangs = judged(*(at("a", number) for number in range(3)), *silent, names="a")
     assert (hangs.workers["a"].verdict.state, hangs.workers["a"].verdict.severity) == ("no-activity", "info")
-    assert (answer_of(hangs).verdict, answer_of(hangs).title) == ("hang", "HANG")
+    assert (diagnose(hangs).verdict, diagnose(hangs).title) == ("hang", "HANG")
     busy = judged(*both(3, infeed_ratio=HIGH), failed_sample("a", "busy", time_unix_s=NOW + 30, interval_s=10.0))
     assert (busy.workers["a"].verdict.state, busy.workers["a"].verdict.severity) == ("busy", "critical")
     fleet = Analysis()
@@ -111,8 +111,8 @@ def test_a_worker_that_answers_again_is_not_stale_to_the_judge():
 
 
 def test_json_counts_findings_beyond_ten_and_groups_what_is_not_judged():
-    answer = json.loads(answer_of(judged(*both(3, infeed_ratio=HIGH))).to_json())
+    answer = json.loads(diagnose(judged(*both(3, infeed_ratio=HIGH))).to_json())
     assert answer["findings"][0]["remedy"] == InputBound.remedy, "not cut"
     reasons = [group["reason"] for group in answer["not_judged"]]
     assert len(reasons) == len(set(reasons))
-    assert "not_judged" not in json.loads(answer_of(judged(*both(3))).to_json(brief=True))
+    assert "not_judged" not in json.loads(diagnose(judged(*both(3))).to_json(brief=True))

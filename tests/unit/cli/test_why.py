@@ -12,15 +12,15 @@ from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.answer import REMEDIES, answer_of
+from tpumon.analysis.explain import REMEDIES, diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.quoting import plain, quoted, told
 from tpumon.cli import session
 from tpumon.cli.commands import why
 from tpumon.cli.session import Needs
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings, Recorded, Remote
+from tpumon.untrusted_text import plain_word, quote, quote_names
 
 NOW = 1_769_000_000.0
 ODD = '"\\'
@@ -48,7 +48,7 @@ def fleet_of(*workers, rounds=3, slices=1, **figures):
 
 
 def answer(fleet, at_s=20.0):
-    return answer_of(fleet.status(NOW + at_s))
+    return diagnose(fleet.status(NOW + at_s))
 
 
 def object_of(answer):
@@ -165,11 +165,13 @@ def test_a_hang_is_said_once():
 
 def test_a_name_is_quoted_only_where_it_is_one():
     """`w1` is not in `w10`, and longer names win."""
-    assert quoted("On w1, w10 and jit_step wait", ["w1", "w10", "jit_step"]) == 'On "w1", "w10" and "jit_step" wait'
-    assert len(plain("n" * 99 + "-17")) == 40
-    assert plain("n" * 99 + "-17").endswith("n-17")
-    assert plain("") == plain(" ") == "_"
-    assert told('say "hi"\n\x07') == "\"say 'hi'\""
+    assert (
+        quote_names("On w1, w10 and jit_step wait", ["w1", "w10", "jit_step"]) == 'On "w1", "w10" and "jit_step" wait'
+    )
+    assert len(plain_word("n" * 99 + "-17")) == 40
+    assert plain_word("n" * 99 + "-17").endswith("n-17")
+    assert plain_word("") == plain_word(" ") == "_"
+    assert quote('say "hi"\n\x07') == "\"say 'hi'\""
 
 
 @pytest.mark.parametrize("slices", [1, 16, 256])

@@ -144,7 +144,7 @@ def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
 
 def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
-    from tpumon.analysis.answer import answer_of
+    from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.trace_figures import figures
@@ -154,7 +154,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
         file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
         for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
     ]
-    findings = answer_of(judge_capture(samples, Thresholds())).findings
+    findings = diagnose(judge_capture(samples, Thresholds())).findings
     # A capture whose traces do not say when they began has no since-when.
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 

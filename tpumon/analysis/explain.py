@@ -9,7 +9,6 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.quoting import cut, plain, quoted, told
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
@@ -29,6 +28,7 @@ from tpumon.model import (
 )
 from tpumon.model.documents import UnixTime, encoded
 from tpumon.model.finding import StatedId
+from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
 MOST_FINDINGS = 10
 MOST_WORKERS = 5
@@ -52,7 +52,7 @@ _GAPS: Mapping[State, str] = {
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
     Attributes:
@@ -104,7 +104,7 @@ class Answer(Struct, frozen=True, kw_only=True):
             sentence=self.sentence,
             findings=tuple(map(_shortened, found)),
             more_findings=(len(self.findings) - len(found)) or UNSET,
-            not_judged=UNSET if brief else tuple(replace(each, reason=cut(each.reason)) for each in grouped),
+            not_judged=UNSET if brief else tuple(replace(each, reason=ascii_line(each.reason)) for each in grouped),
         )
 
     def to_json(self, *, brief: bool = False) -> str:
@@ -139,7 +139,7 @@ class NotJudgedGroup(Struct, frozen=True, kw_only=True):
 
 
 class WhyDocument(Struct, frozen=True, kw_only=True):
-    """What `tpumon why --output json` prints."""
+    """The document that `tpumon why --output json` prints."""
 
     schema: Literal[1] = 1
     time_unix_s: UnixTime
@@ -190,7 +190,7 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def answer_of(status: FleetStatus) -> Answer:
+def diagnose(status: FleetStatus) -> Diagnosis:
     """The verdict, from the status of a fleet: the worst of states and findings."""
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
@@ -215,7 +215,7 @@ def answer_of(status: FleetStatus) -> Answer:
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
-    return Answer(
+    return Diagnosis(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),
         answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
@@ -307,16 +307,16 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
     """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
     own = finding.naming(MOST_WORKERS)
     # Not as the other names, anywhere: a slice is often called 0.
-    own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain(own.slice or "")}" '))
+    own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain_word(own.slice or "")}" '))
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
     return replace(
         own,
-        workers=tuple(map(plain, own.workers)),
-        job=None if own.job is None else plain(own.job),
-        slice=None if own.slice is None else plain(own.slice),
-        evidence={plain(name): one for name, one in evidence},
-        sentence=f"The exporter says: {told(own.sentence)}" if is_quoted else quoted(own.sentence, foreign),
-        remedy=REMEDIES.get(own.finding, "") if is_quoted else cut(own.remedy),
+        workers=tuple(map(plain_word, own.workers)),
+        job=None if own.job is None else plain_word(own.job),
+        slice=None if own.slice is None else plain_word(own.slice),
+        evidence={plain_word(name): one for name, one in evidence},
+        sentence=f"The exporter says: {quote(own.sentence)}" if is_quoted else quote_names(own.sentence, foreign),
+        remedy=REMEDIES.get(own.finding, "") if is_quoted else ascii_line(own.remedy),
         url=own.url if own.finding in _PLACES and own.finding != "hang" else f"docs/findings.md#{own.finding}",
     )
 
@@ -325,7 +325,7 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
     """Findings that cannot be judged, also because no worker has figures."""
     known = status.not_judged()
     for one in known:
-        yield replace(one, reason=told(one.reason)) if is_quoted else one
+        yield replace(one, reason=quote(one.reason)) if is_quoted else one
     judged = {one.finding for one in known}
     for worker in status.all():
         judged.update(worker.judged)
@@ -344,7 +344,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
         if state in _GAPS and not ("hang" in said and state == "no-activity"):
             names_of.setdefault(_GAPS[state], []).append(worker.name)
     for words, names in names_of.items():
-        named = _names(f'"{plain(name)}"' for name in names)
+        named = _names(f'"{plain_word(name)}"' for name in names)
         yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
 
 

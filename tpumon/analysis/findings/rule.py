@@ -1,4 +1,4 @@
-"""What a rule is, and what it sees.
+"""Rules, and the observations that they judge.
 
 A rule is one class: a finding's limits, its words and its remedy. It is pure: samples in, a number out.
 """
@@ -21,7 +21,7 @@ StatsT = TypeVar("StatsT")
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What one query of one worker showed.
+    """One query of one worker.
 
     Attributes:
         target: the worker.
@@ -45,7 +45,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     @property
     def at(self) -> Moment:
         """The time at which the query began."""
-        return Moment(self.sample.time_unix_s, self.sample.taken_monotonic_s)
+        return Moment.of(self.sample)
 
     @property
     def step_s(self) -> float | None:
@@ -108,6 +108,7 @@ class Rule(Generic[MemoryT, StatsT]):
         compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
+        waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
@@ -121,6 +122,7 @@ class Rule(Generic[MemoryT, StatsT]):
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     begins_it: ClassVar[frozenset[FindingId]] = frozenset()
@@ -129,7 +131,7 @@ class Rule(Generic[MemoryT, StatsT]):
         self.limits = limits
 
     def judges(self, state: State) -> bool:
-        """Whether a query that puts a worker in this state says anything about the finding."""
+        """True if a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
 
     def take(self, memory: MemoryT, seen: Observation) -> None:
@@ -143,7 +145,7 @@ class Rule(Generic[MemoryT, StatsT]):
         return kept
 
     def slice_stats(self, _peers: Sequence[Peer[MemoryT]]) -> StatsT:
-        """What these workers have in common. Needs `compares`."""
+        """Statistics of these workers, to compare each with. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 
     def severity_ratio(self, member: Member[MemoryT, StatsT]) -> float | str:
@@ -151,7 +153,7 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
     def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
-        """When a finding that is present began, if that was before the first sample above the limit."""
+        """Begin of a finding that is present, if that was before the first sample above the limit."""
         return None
 
     def detail(self, member: Member[MemoryT, StatsT]) -> FindingDetail:
@@ -160,7 +162,7 @@ class Rule(Generic[MemoryT, StatsT]):
 
 
 class TooFew(str):
-    """Why a finding cannot be judged yet: one or two more samples will do."""
+    """A reason for which a finding cannot be judged yet: one or two more samples will do."""
 
     __slots__ = ()
 
