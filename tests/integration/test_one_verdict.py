@@ -27,10 +27,11 @@ from tpumon.analysis.findings import RULES
 from tpumon.cli import collecting
 from tpumon.cli.collecting import Needs
 from tpumon.cli.commands import mcp, once, why
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.style import LOOKS
-from tpumon.pipeline import FeedSettings, Recorded
+from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
 
@@ -175,7 +176,7 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
     monkeypatch.setattr(
         collecting, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
     )
-    given = {"feed": FeedSettings(origin=Recorded("recording")), "needs": Needs(samples=3)}
+    given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
         exit_status = command.run(output="text", **given), command.run(output="json", **given)
