@@ -20,7 +20,7 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
-from tpumon.outputs.notices import Notices
+from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce

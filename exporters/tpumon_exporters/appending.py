@@ -36,11 +36,7 @@ class SampleLines(Output):
             _log.warning("%s", note)
 
     def on_update(self, update: Update) -> None:
-        """Writes one line for a sample.
-
-        Raises:
-            OSError: it cannot be written now.
-        """
+        """Writes one line for a sample."""
         if update.sample is not None:
             self._lines.write(self._line_of(update.sample))
 
@@ -89,7 +85,7 @@ class OpenFile:
         os.close(self.number)
 
     def _takes_back(self, size: int) -> bool:
-        """Whether the last bytes could be removed: never where another has written behind them, or emptied the file."""
+        """Removes the last bytes, unless another has written behind them, or emptied the file; False: it could not."""
         try:
             end = os.lseek(self.number, 0, os.SEEK_CUR)
             if end != os.fstat(self.number).st_size:
@@ -167,7 +163,7 @@ class Appended:
 
     @staticmethod
     def _moved(file: int, path: Path) -> bool:
-        """Whether the path now names another file, or none."""
+        """True if the path now names another file, or none."""
         try:
             return not os.path.samestat(os.fstat(file), path.stat())
         except FileNotFoundError:
@@ -187,7 +183,7 @@ def first_line(path: Path) -> str | None:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line has no newline, as after a full disk or a kill."""
+    """True if the last line has no newline, as after a full disk or a kill."""
     try:
         if not path.is_file() or not path.stat().st_size:
             return False

@@ -50,16 +50,9 @@ COLUMNS: Mapping[str, _Cell] = {
 
 
 def open_csv(where: str, _context: Context) -> SampleLines:
-    """Opens the output.
+    """Opens the output; `where`: a file to append to, or `-` for stdout.
 
     A file that another version of tpumon began keeps its columns, so that every line of it fits its header.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        _context: the run.
-
-    Raises:
-        UsageError: the file cannot be written, or is not ours.
     """
     columns = _columns_of(where) or list(COLUMNS)
     left_out = [name for name in COLUMNS if name not in columns]

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_jsonl(where: str, _context: Context) -> SampleLines:
-    """Opens the output.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        _context: the run.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Opens the output; `where`: a file to append to, or `-` for stdout."""
     return SampleLines(Appended(where), _line)
 
 

@@ -64,15 +64,7 @@ class PrometheusOutput(Output):
 
 @not_to_stdout
 def open_prometheus(where: str, context: Context) -> PrometheusOutput:
-    """Opens the output.
-
-    Args:
-        where: HOST:PORT; `PORT` alone listens on 127.0.0.1, `:PORT` on all interfaces; the default port is 10466.
-        context: the run.
-
-    Raises:
-        UsageError: `where` has none of these forms, it cannot listen there, or the web-config file is invalid.
-    """
+    """Opens the output; `where`: HOST:PORT, or `PORT` on 127.0.0.1, or `:PORT` on all interfaces; 10466 by default."""
     host, port = parse_listen(where)
     return PrometheusOutput(host, port, context)
 

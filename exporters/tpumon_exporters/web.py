@@ -70,7 +70,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """What to answer; compressed if the client accepts it."""
+    """An answer; compressed if the client accepts it."""
 
     body: str | bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -112,14 +112,14 @@ def _cause(error: OSError, port: int) -> str:
 
 
 def _client_of(address: str) -> str:
-    """Whom an address counts for: an IPv6 network of 64 bits is usually one machine's."""
+    """The client that an address counts for: an IPv6 network of 64 bits is usually one machine's."""
     if "." in address or ":" not in address:  # IPv4, mapped into IPv6 or not
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
 
 
 def is_misdirected(hosts: Sequence[str], here: str) -> bool:
-    """Whether a request that came in on a loopback address is for another host: DNS rebinding, from a browser here.
+    """True if a request that came in on a loopback address is for another host: DNS rebinding, from a browser here.
 
     On other addresses nobody can tell: Services and NAT give names that are not known here.
 
@@ -133,7 +133,7 @@ def is_misdirected(hosts: Sequence[str], here: str) -> bool:
 
 
 def _is_ours(host: str) -> bool:
-    """Whether this is `localhost`, an IP address, or a name of this host, with a port or without."""
+    """True for `localhost`, an IP address, or a name of this host, with a port or without."""
     form = _HOST.fullmatch(host.strip().lower())
     if form is None:
         return False
@@ -183,7 +183,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def yields(self) -> bool:
-        """Whether it may be dropped for another."""
+        """True if it may be dropped for another."""
         return not self.answering.locked() and self._loop.time() >= self.spared_s
 
     def within(self, duration_s: float | None) -> None:

@@ -10,7 +10,7 @@ from support.said import Lines
 from support.samples import failed_sample, sample
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.system import console
 
 HOUR_S = 3600

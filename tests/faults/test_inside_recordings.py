@@ -237,7 +237,7 @@ def test_a_worker_that_stops_is_stale_although_the_clock_of_its_recording_was_se
         changes = [change for update in feed.updates() for change in update.changes]
         status = feed.status()
     verdicts = {name: each.verdict for name, each in status.workers.items()}
-    assert {name: verdict.mark for name, verdict in verdicts.items()} == {"w": "ok", "stops": "stale"}
+    assert {name: verdict.status for name, verdict in verdicts.items()} == {"w": "ok", "stops": "stale"}
     assert [change.worker for change in changes] == ["stops"]
     assert status.time_unix_s - verdicts["w"].since_unix_s == pytest.approx(390.0, abs=10.0)  # an interval is lost
     assert 0 <= status.time_unix_s - verdicts["stops"].since_unix_s <= 200.0

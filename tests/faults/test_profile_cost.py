@@ -19,7 +19,6 @@ from tpumon.model.documents import encoded
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.section_table import SECTIONS, needs, report
-from tpumon.xspace import figures
 from tpumon.xspace import files as profiles
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.profile import op_times as ops
@@ -28,6 +27,7 @@ from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.profile.profile import read_profile
+from tpumon.xspace.summary import figures
 
 MOST = 5.0  # times the cost of a quarter of the trace; the square of anything would be 16
 DEPTH = 10_000

@@ -348,7 +348,7 @@ def test_whoever_follows_the_whole_slice_compares_it():
 def test_the_command_follows_several(hosts):
     """`--from A,B`, as JSON lines."""
     with Tpumon("--from", where(hosts[:2]), "--output", "jsonl") as command:
-        command.wait_for(lambda: '"worker": "w0"' in command.out and '"worker": "w1"' in command.out)
+        command.wait_for(lambda: '"worker":"w0"' in command.out and '"worker":"w1"' in command.out)
 
 
 def test_a_command_that_ends_says_who_is_missing(hosts):

@@ -26,7 +26,7 @@ from tpumon.outputs import Context, OutputOptions
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
@@ -64,7 +64,7 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     """What each worker counts as, and since when."""
     verdicts = {each.name: each.verdict for each in status.all()}
     return {
-        name: (one.mark, None if one.since_unix_s is None else round(one.since_unix_s, 1))
+        name: (one.status, None if one.since_unix_s is None else round(one.since_unix_s, 1))
         for name, one in verdicts.items()
     }
 

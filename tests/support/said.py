@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tpumon.outputs import notices
+from tpumon.outputs import run_notices as notices
 from tpumon.system.console import RepetitionFilter
 
 

@@ -11,7 +11,7 @@ from fakes.proc import JAX, FakeProc
 from tpumon.discovery.host.chips import Process, find_chips
 from tpumon.model.chips import CHIPS
 from tpumon.simulator.topology import GENERATIONS
-from tpumon.xspace.hardware.peaks import peak_of
+from tpumon.xspace.hardware import peak_of
 
 ACCELERATOR, NETWORK = "0x120000", "0x020000"
 

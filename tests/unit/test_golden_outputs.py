@@ -11,7 +11,7 @@ from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from support.wired import Wired, wired
 from tpumon.analysis import Analysis
 from tpumon.outputs.metrics import families as table
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
 from tpumon_exporters.fleet_summary import FleetSummary

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": {"errors", "model", "untrusted_text"},
     "outputs.metrics": {"analysis", "errors", "model"},
     "outputs.live": {"analysis", "errors", "system", "model", "untrusted_text", "outputs", "rich"},
-    "outputs.notices": {"analysis.history", "errors", "model"},
+    "outputs.run_notices": {"analysis.history", "errors", "model"},
     "outputs": {"analysis", "errors", "model", "system", "untrusted_text"},
     "report": {"errors", "model", "untrusted_text", "outputs", "xspace", "rich", "jinja2"},
     "simulator": {"errors", "model", "proto", *GRPC},

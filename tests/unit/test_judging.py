@@ -17,7 +17,7 @@ from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target,
 from tpumon.outputs import OutputOptions
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.metrics import collect
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 
 NOW = 1_769_000_000.0
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)

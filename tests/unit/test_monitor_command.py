@@ -17,7 +17,7 @@ from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings
 

@@ -11,7 +11,7 @@ from support import samples, wait_until
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
 from tpumon.outputs import GuardedOutput, Output, QueuedOutput
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 
 WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 

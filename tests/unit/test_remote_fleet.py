@@ -120,16 +120,16 @@ def test_what_came_through_this_process_is_refused_for_a_while():
     """Also when it no longer does: it may have refused ours since, and both would begin again for ever."""
     now = [0.0]
     remote = exporter(now, own_run="me")
-    remote._refuse_own(page(via=["other"]))
+    remote._refuse_own(read(page(via=["other"])))
     for said in (page(via=["a", "me"]), page(via=[]), page(run="me")):
         with pytest.raises(TroubleError, match="leave it out of --from"):
-            remote._refuse_own(said)
-    remote._refuse_own(page(run="restarted"))
-    remote._refuse_own(page(via=[]))
+            remote._refuse_own(read(said))
+    remote._refuse_own(read(page(run="restarted")))
+    remote._refuse_own(read(page(via=[])))
     with pytest.raises(TroubleError):
-        remote._refuse_own(page(via=["me"]))
+        remote._refuse_own(read(page(via=["me"])))
     now[0] = 121.0
-    remote._refuse_own(page(via=[]))
+    remote._refuse_own(read(page(via=[])))
 
 
 def test_few_exchanges_begin_at_once_and_who_is_silent_makes_room():
@@ -282,7 +282,7 @@ def test_several_share_the_history_that_is_handed_on(monkeypatch):
 
     async def fetch(_page, after, changed=None, history_bytes=None):
         asked.append((after, changed, history_bytes))
-        return page(workers=())
+        return read(page(workers=()))
 
     monkeypatch.setattr(SamplesPage, "fetch", fetch)
 

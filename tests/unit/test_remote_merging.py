@@ -10,7 +10,7 @@ from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import Place
-from tpumon.model import Cause, Change, Finding, Handover, Sample, Standing, Target, Workers
+from tpumon.model import Cause, Change, Finding, Handover, Sample, StatusSnapshot, Target, Workers
 
 
 class Stream:
@@ -83,7 +83,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     finding = Finding(finding="hang", severity="critical", workers=("w0",))
     handover = Handover(
         complete=True,
-        standings=(Standing(worker="w0", state="live", severity="ok"),),
+        statuses=(StatusSnapshot(worker="w0", state="live", severity="ok"),),
         changes=(change,),
         history={"w0": {}, "": {}},
         findings=(finding,),
@@ -95,7 +95,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
     (handed,) = (event for event in sent if isinstance(event, Handover))
     name = "ns/two/s/w0"
-    assert (handed.standings[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
+    assert (handed.statuses[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
     assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
     assert [(one.worker, one.job) for one in samples(sent)] == [(name, "ns/two")]
     assert stream.asked == ["a"], "what is known of a worker with another name is handed on again"

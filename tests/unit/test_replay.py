@@ -16,7 +16,7 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
-from tpumon.outputs.live.replay import KEYS, Player
+from tpumon.outputs.live.player import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings

@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from support.traces import ALL_REDUCE, CONV, CUSTOM, INFEED, LOOP, Op, Traced, run_step
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.catalogue import catalogue
-from tpumon.xspace.catalogue.catalogue import Catalogue
+from tpumon.xspace.ops import catalogue
+from tpumon.xspace.ops.catalogue import Catalogue
 from tpumon.xspace.planes.space import read_space
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 OPS = (CONV, LOOP, INFEED, ALL_REDUCE, CUSTOM, Op("region.1", "loop fusion", flops=5))
 

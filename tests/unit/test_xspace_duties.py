@@ -7,8 +7,9 @@ import weakref
 import numpy as np
 
 from support.traces import CONV, Traced, run_step
-from tpumon.xspace import read_trace, trace
+from tpumon.xspace import trace
 from tpumon.xspace.planes.core import ChipDuties, CorePlace, Duty
+from tpumon.xspace.trace import read_trace
 
 SOMEWHERE = CorePlace(chip=None, global_chip=None, core=0)
 

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.traces import CONV, Traced, run_step
-from tpumon.xspace import read_trace
-from tpumon.xspace.columns.columns import StatColumn
-from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.columns.columns import Events, StatColumn
 from tpumon.xspace.steps import graph, linking
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
+from tpumon.xspace.trace import read_trace
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)

@@ -10,9 +10,9 @@ import pytest
 from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.wire import lines, stored
-from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
+from tpumon.xspace.wire import fields, lines, stored
 
 SPACES = [
     *(whole(random.Random(seed), dispatches=seed % 2 == 0).space for seed in range(6)),

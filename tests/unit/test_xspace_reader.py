@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns import event_columns as reader
-from tpumon.xspace.columns.event_columns import kinds_of, of_kinds, read_events, stat_bits
-from tpumon.xspace.wire.lines import pack
+from tpumon.xspace.columns.event_decoder import kinds_of, of_kinds, read_events, stat_bits
+from tpumon.xspace.columns.lines import pack
 
 INT64 = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.sampled_from([0, 127, 128, (1 << 56) - 1, 1 << 56])

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import LineOutline, XEvent, XLine, XStat
-from tpumon.xspace.wire import lines
+from tpumon.xspace.columns.lines import PADDING, _beginnings, _split, read_line
+from tpumon.xspace.wire import FileBytes, fields, lines
 from tpumon.xspace.wire import stored as stored_module
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.lines import PADDING, _beginnings, _split, read_line
-from tpumon.xspace.wire.stored import FileBytes
 
 SMALL = st.integers(1, 1 << 40)
 USUAL = st.builds(

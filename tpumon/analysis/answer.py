@@ -19,7 +19,7 @@ from tpumon.model import (
     Evidence,
     Finding,
     FindingId,
-    Grade,
+    FindingSeverity,
     NotJudged,
     Sample,
     Severity,
@@ -116,7 +116,7 @@ class WhyFinding(Struct, frozen=True, kw_only=True):
     """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
 
     finding: StatedId
-    severity: Grade
+    severity: FindingSeverity
     confidence: Confidence
     workers: tuple[str, ...]
     more_workers: int | UnsetType = UNSET
@@ -267,7 +267,7 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
         )
 
 
-def _of_state(state: StateId, severity: Grade, workers: Sequence[WorkerStatus]) -> Finding:
+def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:
     target = workers[0].target
     names = tuple(worker.name for worker in workers)
     return Finding(

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import GRADES, RULES
-from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What
+from tpumon.model import Cause, Change, ChangeKind, Finding, FindingId, Handover, StateId, Status, Target
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
@@ -146,6 +146,6 @@ def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]
     )
 
 
-def sign_of(change: Change, later_s: int = 0) -> tuple[str, What, Mark, int]:
+def sign_of(change: Change, later_s: int = 0) -> tuple[str, ChangeKind, Status, int]:
     """What tells a change that an exporter hands on again after an outage; its time may be another by a second then."""
-    return change.worker, change.what, change.mark, round(change.time_unix_s) + later_s
+    return change.worker, change.what, change.status, round(change.time_unix_s) + later_s

@@ -22,12 +22,22 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
-from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
+from tpumon.model.finding import (
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    FindingDetail,
+    FindingId,
+    FindingSeverity,
+    NotJudged,
+    StateId,
+)
 from tpumon.model.job_signs import Framework, JobSigns
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
-from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
+from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
 from tpumon.model.target import LONGEST_WINDOW_S, ListedTarget, Pod, Process, Query, Target, Workers
 
 __all__ = [
@@ -42,6 +52,7 @@ __all__ = [
     "Caution",
     "CautionCode",
     "Change",
+    "ChangeKind",
     "Confidence",
     "CoreFigures",
     "DeviceFigures",
@@ -50,10 +61,11 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "FindingDetail",
     "FindingId",
+    "FindingSeverity",
     "Framework",
     "FunctionFigures",
-    "Grade",
     "Handover",
     "JobSigns",
     "KeptActivity",
@@ -62,7 +74,6 @@ __all__ = [
     "KeptState",
     "KeptWorker",
     "ListedTarget",
-    "Mark",
     "MxuMethod",
     "NotJudged",
     "OpCategoryFigures",
@@ -75,13 +86,13 @@ __all__ = [
     "Sample",
     "Severity",
     "Spread",
-    "Standing",
     "State",
     "StateId",
+    "Status",
+    "StatusSnapshot",
     "StepSource",
     "StepTimes",
     "Target",
-    "What",
     "Workers",
     "bounded",
 ]

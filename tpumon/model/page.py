@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Finding, NotJudged
-from tpumon.model.state import Change, Standing
+from tpumon.model.state import Change, StatusSnapshot
 from tpumon.model.target import ListedTarget
 
 _MOST_WORKERS = 10_000
@@ -40,7 +40,7 @@ class Page(PageHead, frozen=True, kw_only=True):
         waiting: why there is no worker.
         targets: the workers.
         changed: of the last change; None: the page hands nothing on, and has none of what follows.
-        standings, changes: all, or what is new.
+        statuses, changes: all, or what is new.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
         history: by worker, see `tpumon.model.Handover`; None: only what is new is here.
@@ -56,7 +56,7 @@ class Page(PageHead, frozen=True, kw_only=True):
     waiting: str | None = None
     targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)] = ()
     changed: Count | None = None
-    standings: Annotated[tuple[Standing, ...], at_most(_MOST_CHANGES)] = ()
+    statuses: Annotated[tuple[StatusSnapshot, ...], at_most(_MOST_CHANGES)] = ()
     changes: Annotated[tuple[Change, ...], at_most(_MOST_CHANGES)] = ()
     findings: Annotated[tuple[Finding, ...] | None, at_most(_MOST_CHANGES)] = None
     not_judged: Annotated[tuple[NotJudged, ...], at_most(_MOST_CHANGES)] = ()

@@ -77,7 +77,7 @@ def build(capture: Capture, _choice: Choice) -> Environment:
 
 def _row(capture: Capture, i: int) -> HostRow:
     host = capture.hosts[i]
-    trace, around = host.profile.trace, host.profile.surroundings
+    trace, around = host.profile.trace, host.profile.environment
     return HostRow(
         worker=host.name,
         device_type=trace.device_type,

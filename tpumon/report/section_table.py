@@ -14,7 +14,7 @@ from tpumon.report.capture import Capture, Choice
 from tpumon.report.overview import OverviewDocument
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.profile import Part
+    from tpumon.xspace.profile.profile import Extra
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Section(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     about: str
-    needs: tuple[Part, ...]
+    needs: tuple[Extra, ...]
     build: Callable[[Capture, Choice], Any]
     blocks: Callable[[Any], Sequence[Block]]
     document: Callable[[Any], Any] = lambda value: value
@@ -135,7 +135,7 @@ class ReportDocument(Struct, frozen=True, kw_only=True):
     sections: Sections
 
 
-def needs(names: Iterable[str]) -> frozenset[Part]:
+def needs(names: Iterable[str]) -> frozenset[Extra]:
     """What must be read for these sections."""
     return frozenset(part for name in names for part in SECTIONS[name].needs)
 

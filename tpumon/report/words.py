@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tpumon.model.figure_table import STEP_PARTS
-from tpumon.outputs.text import three_digits
+from tpumon.outputs.text_blocks import three_digits
 from tpumon.report.blocks import Cell, Column
 
 NOT_KNOWN = "n/a"

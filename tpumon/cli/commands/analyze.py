@@ -11,13 +11,15 @@ from msgspec import Struct
 
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.model.documents import encoded
-from tpumon.outputs.text import render_block
+from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
-from tpumon.xspace import figures, read_trace
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 if TYPE_CHECKING:
-    from tpumon.xspace import Trace, TraceFigures
+    from tpumon.xspace.summary import TraceFigures
+    from tpumon.xspace.trace import Trace
 
 _log = logging.getLogger(__name__)
 

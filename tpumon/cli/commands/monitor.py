@@ -16,7 +16,7 @@ from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
 from tpumon.system.console import shown_by
 
@@ -103,7 +103,7 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
     from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
-    from tpumon.outputs.live.replay import KEYS
+    from tpumon.outputs.live.player import KEYS
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     source = with_one_sampler(settings.feed)

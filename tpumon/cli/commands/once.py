@@ -13,7 +13,7 @@ from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.collecting import Needs, collect
-from tpumon.model import Cause, Mark, Sample, Severity, State
+from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.sample import SampleDocument
@@ -67,7 +67,7 @@ class _Row(Struct, frozen=True, kw_only=True):
 
     worker: str
     verdict: Verdict
-    kind: Mark
+    kind: Status
     sample: Sample | None
     empty: Sample
 
@@ -78,7 +78,7 @@ class _Row(Struct, frozen=True, kw_only=True):
         return cls(
             worker=worker.name,
             verdict=worker.verdict,
-            kind="unknown" if worker.name in unsure else worker.verdict.mark,
+            kind="unknown" if worker.name in unsure else worker.verdict.status,
             sample=worker.sample,
             empty=Sample(
                 worker=worker.name,
@@ -141,7 +141,7 @@ class OnceDocument(Struct, frozen=True, kw_only=True):
     verdict: VerdictId
     sentence: str
     workers: tuple[OnceWorker, ...]  # type: ignore[valid-type]
-    fleet: Mapping[Mark, int]
+    fleet: Mapping[Status, int]
     too_few_samples: bool
 
 

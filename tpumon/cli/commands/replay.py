@@ -20,7 +20,7 @@ def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only
         UsageError: there is no recording.
     """
     from tpumon.outputs.live.loop import live
-    from tpumon.outputs.live.replay import Player
+    from tpumon.outputs.live.player import Player
 
     player = Player(display)
     read_end, write_end = os.pipe()

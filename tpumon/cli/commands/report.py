@@ -25,7 +25,7 @@ from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
-    from tpumon.xspace.profile.profile import Part, Profile
+    from tpumon.xspace.profile.profile import Extra, Profile
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
 
-def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
+def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
@@ -105,7 +105,7 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Hos
     return hosts, whole and not taken.failed
 
 
-def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
+def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
     hosts: list[Host] = []
     for worker, file in files:
         # Whatever is wrong with a file concerns this file alone.
@@ -118,8 +118,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part])
     return tuple(hosts), len(hosts) == len(files)
 
 
-def _profile(file: Path, wanted: frozenset[Part]) -> Profile:
-    import tpumon.xspace  # noqa: F401 - keeps NumPy's threads away
+def _profile(file: Path, wanted: frozenset[Extra]) -> Profile:
     from tpumon.xspace.profile.profile import read_profile
 
     with opened(file) as trace:
@@ -137,7 +136,7 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
 
 
 def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
-    from tpumon.xspace import figures
+    from tpumon.xspace.summary import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
@@ -149,7 +148,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample
     from tpumon.cli.judged import judge_capture
-    from tpumon.xspace import figures
+    from tpumon.xspace.summary import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
     samples = [

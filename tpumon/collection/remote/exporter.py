@@ -158,7 +158,7 @@ class RemoteExporter:
         if handover is not None:
             self._changed = handover.number
             judged = handover.findings, handover.not_judged
-            if handover.complete or handover.standings or handover.changes or judged != self._judged:
+            if handover.complete or handover.statuses or handover.changes or judged != self._judged:
                 self._judged = judged
                 send(replace(handover, exporter=self.name))
         self._quiet += 1

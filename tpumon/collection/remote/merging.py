@@ -319,7 +319,7 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
             history[name] = series
     return replace(
         handover,
-        standings=tuple(replace(each, worker=name) for each in handover.standings if (name := names[each.worker])),
+        statuses=tuple(replace(each, worker=name) for each in handover.statuses if (name := names[each.worker])),
         changes=tuple(replace(each, worker=name) for each in handover.changes if (name := names[each.worker])),
         history=history,
         findings=None
@@ -329,7 +329,7 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
 
 
 def _about(handover: Handover) -> set[str]:
-    return {each.worker for each in handover.standings} | {each.worker for each in handover.changes}
+    return {each.worker for each in handover.statuses} | {each.worker for each in handover.changes}
 
 
 def _found(finding: Finding, name_of: Callable[[str], str | None]) -> Finding | None:

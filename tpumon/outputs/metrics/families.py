@@ -8,7 +8,7 @@ from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
-from tpumon.model import Grade, Sample
+from tpumon.model import FindingSeverity, Sample
 from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
@@ -151,7 +151,7 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
 )
 
 
-_SEVERITIES: Mapping[Grade, float] = {"info": 1.0, "warning": 2.0, "critical": 3.0}
+_SEVERITIES: Mapping[FindingSeverity, float] = {"info": 1.0, "warning": 2.0, "critical": 3.0}
 
 FINDING_METRICS: tuple[FindingMetric, ...] = (
     FindingMetric(

@@ -11,10 +11,9 @@ from msgspec import Struct, field
 
 from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.catalogue.catalogue import CATALOGUE
-from tpumon.xspace.catalogue.op_kinds import ABSURD, NAME_LENGTH, category_name
-from tpumon.xspace.catalogue.totals import OpTable, merge_tables
-from tpumon.xspace.columns.timeline import PS_PER_S
+from tpumon.xspace.columns.columns import PS_PER_S
+from tpumon.xspace.ops.op_kinds import ABSURD, NAME_LENGTH, category_name
+from tpumon.xspace.ops.op_tables import OpTable, merge_tables
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 
 _PATH, _HLO = 400, 2000  # characters
@@ -105,21 +104,14 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ..
         return ()
     table = merge_tables(tables)
     found: dict[int, _Words] = {}
-    missing = set(table.key.tolist())
-    for plane in planes:
-        if not missing:
-            break
-        numbers = list(plane.metadata_by_id)
-        kinds = CATALOGUE.kinds(plane, numbers).rows
+    for plane, own in zip(planes, tables, strict=True):
         wanted = plane.numbers_of(_STATS)
         content = cache(partial(_content, plane))  # any number of ops may hold the same one
-        for row in np.flatnonzero(kinds["counted"]).tolist():
-            key = int(kinds["key"][row])
-            if key in missing:
-                missing.remove(key)
-                found[key] = _words(plane, numbers[row], wanted, content)
+        for key, number in zip(own.key.tolist(), own.number.tolist(), strict=True):
+            if key not in found:
+                found[key] = _words(plane, number, wanted, content)
     order = np.lexsort((table.key, -table.self_ps)).tolist()
-    return tuple(_op(found[key], table, row) for row in order if (key := int(table.key[row])) in found)
+    return tuple(_op(found[int(table.key[row])], table, row) for row in order)
 
 
 class _Words(Struct, frozen=True, kw_only=True, eq=False):

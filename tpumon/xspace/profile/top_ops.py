@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from tpumon.model import OpCategoryFigures, OpFigures
 from tpumon.proto.xplane_pb2 import XEventMetadata
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.catalogue.op_kinds import category_name
-from tpumon.xspace.catalogue.totals import OpTable
-from tpumon.xspace.columns.columns import Floats, Ints
-from tpumon.xspace.columns.timeline import PS_PER_S
+from tpumon.xspace.columns.columns import PS_PER_S, Floats, Ints
+from tpumon.xspace.ops.op_kinds import category_name
+from tpumon.xspace.ops.op_tables import OpTable
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.op_work import Whole, Work, cores_time_s, program_name, work
 from tpumon.xspace.profile.profile import program_names
 from tpumon.xspace.summary import TraceFigures, figures
-from tpumon.xspace.trace import Trace, stored, trace_of
+from tpumon.xspace.trace import Trace, trace_of
+from tpumon.xspace.wire import stored
 
 NAME_LENGTH = 100  # characters; a name of XLA's has some twenty
 _MOST_EQUAL = 100  # ops that took the same time, whose names are read to put them in order

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask
 from tpumon.xspace.columns.intervals import union
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
@@ -23,7 +22,6 @@ from tpumon.xspace.truncation.dispatches import LEAST, Dispatches, goes_on, laun
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
-    OpsOfRuns,
     heaviest_function,
     programs_of,
     runs_beside,
@@ -100,11 +98,11 @@ class Evidence(Struct, frozen=True, eq=False):
 
     Attributes:
         runs: of programs; step markers stand for them where no core has any.
-        marked: the same by step markers, without `activity`; None where they are the runs, or there are none.
+        marked: the same by step markers; None where they are the runs, or there are none.
     """
 
     runs: CoreRuns
-    marked: OpsOfRuns | None
+    marked: CoreRuns | None
 
 
 def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
@@ -115,7 +113,7 @@ def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
         ops: all of them.
         by_markers: whether no core of the host has programs.
     """
-    marked = None if by_markers or not len(core.steps) else OpsOfRuns(core, ops, by_markers=True)
+    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True)
     return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
 
 
@@ -217,7 +215,7 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
                 yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
 
 
-def _lost_markers(cores: Sequence[OpsOfRuns]) -> Iterator[_Loss]:
+def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Step markers without an op while others have some; the last one may just have begun."""
     cores = [core for core in cores if core.has_ops]
     for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
@@ -232,10 +230,9 @@ def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
     leaders: dict[str, tuple[CoreRuns, float]] = {}
     for core in cores:
-        totals = core.totals_ps
-        if not totals:
+        function = heaviest_function([core])
+        if function is None:
             continue
-        function = max(totals, key=lambda name: totals[name])
         own = core.begins_of(function)
         if function not in leaders:
             leader = max(cores, key=lambda other: len(other.begins_of(function)))
@@ -331,7 +328,7 @@ def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispa
     periods = _periods_ps(cores)
     if not len(periods):
         periods = np.array([(core.end_ps - core.begin_ps).max(initial=0) for core in cores])
-    if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):  # np.median takes ten times as long
+    if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):
         return
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
     together = len(cores) == 1 or any(_has_collectives(core.plane) for core in cores)
