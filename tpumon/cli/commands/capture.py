@@ -253,7 +253,7 @@ class _Session:
         worker.warned = True
         if worker.profiler.leaves_out_host_events:
             _log.warning("%s: %s", worker.target.address, worker.profiler.what_is_left_out)
-        if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
+        if self._settings.all_devices and worker.profiler.known.signs.may_use_gpu:
             _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
     async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
@@ -286,7 +286,7 @@ class _Session:
         if worker.profiler.leaves_out_host_events:
             message += "; host events were left out (see above), and there was nothing else to trace"
             # With nothing but host events to trace, another attempt cannot help.
-            worker.hopeless = worker.profiler.has_devices is False
+            worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
     def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from tpumon.collection.sources.examination import Answer, Examination
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
-from tpumon.collection.sources.traces.slots import Sharing
+from tpumon.collection.sources.traces.slots import TraceSlots
 from tpumon.model import JobSigns, Query
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         gpu: trace GPUs, too.
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         max_trace_mb: the largest trace to accept, in MB.
-        sharing: how workers share turns at being traced, memory and readers.
+        slots: bound how many traces are taken at a time; shared by all workers.
     """
 
     host_level: int | None = None
@@ -41,7 +41,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     gpu: bool = False
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     max_trace_mb: int = MAX_TRACE_MB
-    sharing: Sharing = field(default_factory=Sharing)
+    slots: TraceSlots = field(default_factory=TraceSlots)
 
 
 class ProfilerSource(ABC):

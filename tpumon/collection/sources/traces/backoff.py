@@ -36,7 +36,7 @@ class _Stop:
     until_s: float
 
 
-class Restraint:
+class Backoff:
     """What is remembered about one server, for as long as the connection to it lasts.
 
     Args:

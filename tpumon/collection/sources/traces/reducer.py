@@ -38,7 +38,7 @@ _STEPS = (
 )
 
 
-class Lighter:
+class TraceReducer:
     """Which step holds on the present connection.
 
     Options are sent only after a trace was truncated or too large. A server that refuses them, or answers with
