@@ -1,4 +1,4 @@
-"""When to sample: each worker on its own clock; owner of every channel."""
+"""Samples each worker on its own clock; owns every channel."""
 
 from __future__ import annotations
 
@@ -211,12 +211,12 @@ class Sampler:
         )
 
     def _all_gone(self) -> bool:
-        """Whether every worker was asked and none could be reached."""
+        """True if every worker was asked and none could be reached."""
         return bool(self._targets) and all(
             (worker := self._workers.get(key)) is not None and worker.gone for key in self._targets
         )
 
 
 def _key(target: Target) -> _Key:
-    """What identifies a worker; its slice and its runtime may change."""
+    """Identity of a worker; its slice and its runtime may change."""
     return target.worker, target.address

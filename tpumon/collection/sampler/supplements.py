@@ -105,7 +105,7 @@ class _CompanionReader:
 async def _guarded(
     kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
 ) -> Reading | Failure | None:
-    """What a companion's method returns; if it fails, why: the profiler's figures stay."""
+    """Result of a companion's method; its failure if it fails: the profiler's figures stay."""
     try:
         return await call()
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""What a profiler source is: one way to get a worker's figures."""
+"""Base of profiler sources: ways to get a worker's figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GLANCE = Query(level=1, window_s=0.001)
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
-    """What a user decides about sources.
+    """Settings of sources.
 
     Attributes:
         host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
@@ -77,11 +77,11 @@ class ProfilerSource(ABC):
 
     @property
     def unpaid_s(self) -> float:
-        """How long the query under way, or the one that was just cancelled, has traced the job."""
+        """Seconds for which the query under way, or the one that was just cancelled, has traced the job."""
         return 0.0
 
     def likely_s(self, query: Query) -> float:  # noqa: ARG002 - of others
-        """How long a query is likely to trace the job."""
+        """Seconds for which a query is likely to trace the job."""
         return 0.0
 
     async def probe(self) -> None:

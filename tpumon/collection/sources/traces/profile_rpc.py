@@ -43,7 +43,7 @@ _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore 
 
 
 class HostEvents(Struct, frozen=True, kw_only=True):
-    """Which host events to collect.
+    """Host events to collect.
 
     Attributes:
         level: host tracer level 0-3; None: `safe_level` if the server is known to be safe, otherwise 0.
@@ -258,7 +258,7 @@ class Profiler:
         )
 
     async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
-        """What a trace of 1 ms without host events holds; None if the server cannot return one."""
+        """Content of a trace of 1 ms without host events; None if the server cannot return one."""
         request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
         try:
             xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
@@ -269,7 +269,7 @@ class Profiler:
         return await self._outline(xspace) if xspace else None
 
     async def _outline(self, xspace: memoryview) -> Outline:
-        """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
+        """Content of the probe's trace. One of 1 ms is small; whatever is not is no answer to trust."""
         if len(xspace) > MOST_PROBE_BYTES:
             message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
             raise SourceError("malformed", message, address=self.address)
@@ -289,7 +289,7 @@ class Profiler:
         return max(wanted.safe_level, _STEP_MARKER_LEVEL if signs.framework == "PyTorch/XLA" else 0)
 
     async def _host_events_safe(self) -> bool:
-        """Whether host tracing is safe on this server: does not deadlock a job without TensorFlow.
+        """True if host tracing is safe on this server: does not deadlock a job without TensorFlow.
 
         Servers that know GetSnapshot are; jaxlib 0.5.0 to 0.8.3 do not know it, and hang for good at host level 1.
         Asked only if host events are to be collected: the call takes a snapshot of a continuous session if one runs.
@@ -322,7 +322,7 @@ class Profiler:
         return await self._trace(request, timeout_s=timeout_s)
 
     async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
-        """What the server returns: an XSpace; nothing, where it writes it to a file, or has none."""
+        """The XSpace that the server returns; empty if it writes it to a file, or has none."""
         reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
         return memoryview(reply.xspace)
 

@@ -136,7 +136,7 @@ class TraceSource(ProfilerSource):
 
     @property
     def unpaid_s(self) -> float:
-        """How long the query under way, or cut off, has traced the job.
+        """Seconds for which the query under way, or cut off, has traced the job.
 
         A call that has no answer counts for as long as is likely: the server may be dead, or trace when it wakes up.
         """
@@ -146,7 +146,7 @@ class TraceSource(ProfilerSource):
         return self._traced_s + min(time.monotonic() - since_s, likely_s)
 
     def likely_s(self, query: Query) -> float:
-        """How long a query is likely to trace the job."""
+        """Seconds for which a query is likely to trace the job."""
         probe_s = 0.0 if self._profiler.is_known else _PROBE_S
         return probe_s + self._window_s(query) + self._collecting_s
 
@@ -176,11 +176,11 @@ class TraceSource(ProfilerSource):
 
     @property
     def _is_known(self) -> bool:
-        """Whether its last trace came in time, over the connection that it has now."""
+        """True if its last trace came in time, over the connection that it has now."""
         return self._client.connected and self._known_on == self._client.connection
 
     async def _probe(self) -> bool:
-        """Whether the server returns traces: asks it, unless that is known."""
+        """True if the server returns traces: asks it, unless that is known."""
         await self._profiler.look()
         self._call = time.monotonic(), _PROBE_S
         returns_traces = await self._profiler.approach()
@@ -247,7 +247,7 @@ class TraceSource(ProfilerSource):
             raise self._error("internal", message) from error
 
     async def _empty(self, xspace: memoryview, error: SourceError, level: int) -> SourceError:
-        """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
+        """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
         self._learn(None, level)
@@ -379,7 +379,7 @@ class TraceSource(ProfilerSource):
 
 
 def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
-    """Which figures short traces of a server have, as far as its answers and its process show it."""
+    """Words for the figures that short traces of a server have, as far as its answers and its process show it."""
     if devices:
         return f"by short traces: MXU, idle and step time{_COST}"
     if holds_tpu:
@@ -390,7 +390,7 @@ def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
 
 
 def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
-    """Which releases answer so."""
+    """Names of the releases that answer so."""
     if returns_traces:  # TensorFlow and XProf have the same
         return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
     match signs.framework:
