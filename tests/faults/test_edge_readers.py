@@ -22,9 +22,9 @@ from tpumon.collection.remote import RemoteFleet, exporter
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler import sampler as sampler_module
 from tpumon.discovery import target_file, tpu_api
-from tpumon.discovery.base import Fixed
 from tpumon.discovery.dns import DnsNames
-from tpumon.discovery.google_api import Node
+from tpumon.discovery.finder import Fixed
+from tpumon.discovery.google_api import ApiNode
 from tpumon.discovery.host import servers as local
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.pods import WithPods
@@ -246,7 +246,7 @@ def test_names(error, said):
 def test_the_tpu_api(error, monkeypatch):
     """It is asked again, and says why it waits."""
     monkeypatch.setattr(tpu_api, "_SHORTEST_PAUSE_S", 0.02)
-    node = Node(state="READY", health=None, health_words="", is_tpu_node=True, ips=("10.0.0.1",))
+    node = ApiNode(state="READY", health=None, health_words="", is_tpu_node=True, ips=("10.0.0.1",))
     broken = Broken(error, lambda _name: node)
 
     async def main():

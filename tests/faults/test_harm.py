@@ -19,12 +19,12 @@ from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
-from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import Pace
 from tpumon.collection.sampler.worker import Worker
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.backoff import Backoff
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host.listening import find_owners, signs_at
 from tpumon.discovery.host.servers import LocalDiscovery
@@ -92,7 +92,7 @@ def approached(node, signs, **host_events):
             profiler = Profiler(client, HostEvents(**wanted), signs_at=lambda _address: signs)
             await profiler.approach()
             with contextlib.suppress(SourceError):
-                await profiler.take(Capture(window_s=0.02))
+                await profiler.take(TraceRequest(window_s=0.02))
             return profiler
 
     return asyncio.run(main())
@@ -480,7 +480,7 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
 
     async def main():
         now_s = asyncio.get_running_loop().time()
-        duty, source = Duty(0.01), Hanging()
+        duty, source = DutyControl(0.01), Hanging()
         account = duty.follow("w:1")
         source.unpaid_s = unpaid_s
         for _ in range(2):

@@ -22,7 +22,7 @@ from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, WrongServer, free
 from support import free_port, wait_until
 from support.jobs import Job, start_jax
 from support.watching import watching
-from tpumon.discovery.host.ports import USUAL_PORTS, survey
+from tpumon.discovery.host.port_survey import USUAL_PORTS, survey
 from tpumon.discovery.host.servers import LocalDiscovery
 
 HERE = socket.gethostname()

@@ -24,9 +24,9 @@ from support.given_feed import GivenFeed
 from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
-from tpumon.cli import collecting
-from tpumon.cli.collecting import Needs
+from tpumon.cli import session
 from tpumon.cli.commands import mcp, once, why
+from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
@@ -173,9 +173,7 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
         yield course.workers
         yield from course.samples
 
-    monkeypatch.setattr(
-        collecting, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
-    )
+    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
     given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
-from tpumon.cli.settings import _kept
+from tpumon.cli.resolve import _kept
 from tpumon.collection import recording
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.recording import Recording
@@ -344,7 +344,7 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.cli.settings import origin_of
+    from tpumon.cli.resolve import origin_of
 
     def origin(where):
         return origin_of(where)

@@ -8,11 +8,11 @@ from contextlib import aclosing
 
 import pytest
 
-from tpumon.cli.settings import origin_of
+from tpumon.cli.resolve import origin_of
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.remote import shown
 from tpumon.collection.remote.places import ExporterList, Place, sources_of
-from tpumon.discovery.identity import Names
+from tpumon.discovery.identity import JobNames
 from tpumon.errors import UsageError
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
@@ -126,7 +126,7 @@ def test_lists_change_while_they_are_followed(tmp_path, quiet):
 def test_options_fill_in_what_labels_leave_unknown(tmp_path, quiet):
     file = tmp_path / "hosts.json"
     file.write_text(json.dumps([{"targets": ["h:1"], "labels": {"tpu_job": "j"}}]))
-    exporters = ExporterList(f"http://first:1,{file}", given=Names(job="given", slice="s"))
+    exporters = ExporterList(f"http://first:1,{file}", given=JobNames(job="given", slice="s"))
 
     async def first():
         async with aclosing(exporters.watch(lambda _url: True)) as changes:

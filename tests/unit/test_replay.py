@@ -8,9 +8,9 @@ import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.cli.collecting import Needs
 from tpumon.cli.commands import events, monitor, once
 from tpumon.cli.process import command_of
+from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError

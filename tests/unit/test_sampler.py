@@ -16,7 +16,7 @@ from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.system.pausing import Pause

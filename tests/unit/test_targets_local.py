@@ -19,7 +19,7 @@ from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
-from tpumon.discovery.host.ports import LINE_FOR_A_JOB
+from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.identity import Identified, names

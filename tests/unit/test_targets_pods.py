@@ -11,7 +11,7 @@ import pytest
 
 from fakes.kubelet import OTHERS, devices, holder, kubelet, pod
 from tpumon.analysis import Analysis
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.discovery.pods import WithPods
 from tpumon.model import Pod, Target, Workers
 from tpumon_exporters.exposition import Exposition

@@ -21,7 +21,6 @@ from tpumon.cli.options import (
     ExportOptions,
     FollowOptions,
     FormatOption,
-    MessageOptions,
     StdoutOptions,
     ThresholdOptions,
     VerdictOptions,
@@ -31,7 +30,7 @@ from tpumon.cli.options import (
     with_groups,
     written,
 )
-from tpumon.cli.settings import (
+from tpumon.cli.resolve import (
     check_queries,
     feed_of,
     given,
@@ -47,7 +46,7 @@ from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 
 if TYPE_CHECKING:
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
 
 _log = logging.getLogger(__name__)
@@ -95,7 +94,6 @@ def monitor(
     exports: ExportOptions,
     appearance: AppearanceOptions,
     thresholds: ThresholdOptions,
-    _messages: MessageOptions,
     version: _Version = False,  # noqa: ARG001 - its callback acts on it
 ) -> Command | None:
     """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
@@ -151,7 +149,6 @@ def serve_command(
     options: FollowOptions,
     exports: ExportOptions,
     thresholds: ThresholdOptions,
-    _messages: MessageOptions,
     listen: Annotated[
         str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
     ] = _LISTEN,
@@ -203,7 +200,6 @@ def once_command(
     options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
-    _messages: MessageOptions,
     output: FormatOption = "text",
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
@@ -231,7 +227,6 @@ def why_command(
     options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
-    _messages: MessageOptions,
     output: FormatOption = "text",
     brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
 ) -> Command:
@@ -260,7 +255,6 @@ def mcp_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
-    _messages: MessageOptions,
 ) -> Command:
     r"""Answer an agent's questions over stdio (Model Context Protocol).
 
@@ -282,7 +276,7 @@ def _judged(
     context: typer.Context, options: FollowOptions, thresholds: ThresholdOptions, verdict: VerdictOptions
 ) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
 
     # What a service's environment or a file says of these is meant for a monitor.
     queries = options.num_queries if is_typed(context, "num_queries") else None
@@ -306,7 +300,6 @@ def events_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
-    _messages: MessageOptions,
     output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")

@@ -1,4 +1,4 @@
-"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.settings` combines them."""
+"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.resolve` combines them."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -121,6 +121,12 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     ] = False
 
 
+def _be_verbose(verbose: bool) -> bool:
+    if verbose:
+        console.be_verbose()
+    return verbose
+
+
 class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     """Workers to follow: where their samples come from, what to measure, and how often."""
 
@@ -230,6 +236,15 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     ] = None
     no_runtime_metrics: Annotated[
         bool, measured("--no-runtime-metrics", help="Do not query libtpu's runtime metric service (HBM, duty cycle).")
+    ] = False
+    verbose: Annotated[
+        bool,
+        option(
+            "--verbose",
+            "-v",
+            callback=_be_verbose,
+            help="Also print on stderr what is asked of servers, and how long each call takes.",
+        ),
     ] = False
 
 
@@ -364,26 +379,6 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
     sustained: Annotated[
         int, _threshold(min=1, metavar="N", help="Consecutive samples that must agree before a finding appears.")
     ] = 3
-
-
-def _be_verbose(verbose: bool) -> bool:
-    if verbose:
-        console.be_verbose()
-    return verbose
-
-
-class MessageOptions(Struct, frozen=True, kw_only=True):
-    """What stderr gets."""
-
-    verbose: Annotated[
-        bool,
-        written(
-            "--verbose",
-            "-v",
-            callback=_be_verbose,
-            help="Also print on stderr what is asked of servers, and how long each call takes.",
-        ),
-    ] = False
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Query, Sample, Workers
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 
 if TYPE_CHECKING:
     from tpumon.collection.remote.nearby import Nearby
@@ -132,7 +132,7 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
                     max_bytes=1_000_000 * self.sources.max_trace_mb,
                     connecting=Connecting(),
                 ),
-                ledger=None if self.selection.simulate is not None else Ledger(),
+                ledger=None if self.selection.simulate is not None else DutyLedger(),
             )
             await sampler.run()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tpumon.collection.sources.pod_resources import pods_with_tpus
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.errors import SourceError
 from tpumon.model import Pod, Workers
 from tpumon.untrusted_text import unexpected

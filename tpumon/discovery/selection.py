@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, aclosing
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.discovery.base import Discovery, Fixed
+from tpumon.discovery.finder import Discovery, Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.analysis import Analysis, FleetStatus
+from tpumon.analysis.findings import Thresholds
+from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class AnalyzedHost(Struct, frozen=True, kw_only=True):
     """One file.
 
     Attributes:
@@ -73,7 +76,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
         return None
 
 
-def read_host(file: Path) -> Host:
+def read_host(file: Path) -> AnalyzedHost:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file_title(file)
     try:
@@ -89,17 +92,17 @@ def read_host(file: Path) -> Host:
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
-        return Host(name=name, trace=None, sample=failed)
+        return AnalyzedHost(name=name, trace=None, sample=failed)
 
 
-def _host(file: Path, name: str) -> Host:
+def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
     host = figures([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
-    return Host(name=name, trace=trace, sample=sample)
+    return AnalyzedHost(name=name, trace=trace, sample=sample)
 
 
 def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
@@ -128,12 +131,27 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
     return bounded(sample)
 
 
-def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
+def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetStatus:
+    """The status of the hosts of one profile when it began, from one sample of each."""
+    begin_unix_s = max(sample.time_unix_s for sample in samples)
+    names: dict[str, None] = {}
+    for number, sample in enumerate(samples):
+        names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
+    named = [
+        replace(sample, worker=name, time_unix_s=begin_unix_s) for name, sample in zip(names, samples, strict=True)
+    ]
+    fleet = Analysis(replace(thresholds, sustained=1))
+    fleet.take(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
+    fleet.take_together(named)
+    return fleet.status(begin_unix_s)
+
+
+def _combined_sample(hosts: Sequence[AnalyzedHost], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
     return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+def _warnings(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
     seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
@@ -142,7 +160,7 @@ def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_text(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -152,7 +170,7 @@ def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
         show(f"{title}{render_block(sample, level=2)}\n")
 
 
-def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_json(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Sample | None = None
     if combined is not None:

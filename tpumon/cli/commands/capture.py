@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
 from tpumon.collection.sources import Client
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
@@ -85,7 +85,7 @@ class _Saved(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _CaptureWorker:
     """The progress of one worker."""
 
     target: Target
@@ -113,7 +113,7 @@ def _reason(failure: TpumonError | None) -> Reason | None:
 class _Done(Struct, frozen=True):
     """The run is over."""
 
-    workers: Sequence[_Worker]
+    workers: Sequence[_CaptureWorker]
 
 
 _Event = _Tracing | _Done
@@ -157,12 +157,12 @@ def take(settings: CaptureSettings) -> Taken:
     )
 
 
-def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
+def _workers(settings: CaptureSettings) -> Sequence[_CaptureWorker]:
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
     if pause := current_pause():
         _log.info("sampling on this host is %s; taking this profile anyway, as you asked for it", pause)
-    workers: Sequence[_Worker] = ()
+    workers: Sequence[_CaptureWorker] = ()
     with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
         for event in background.events(timeout_s=bar.refresh_s):
             match event:
@@ -183,8 +183,8 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
         for target in targets:
             client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
             await stack.enter_async_context(client)
-            workers.append(_Worker(target, Profiler(client, host_events, signs_at=signs_at)))
-        session = stack.enter_context(closing(_Session(settings, logdir, send)))
+            workers.append(_CaptureWorker(target, Profiler(client, host_events, signs_at=signs_at)))
+        session = stack.enter_context(closing(_CaptureSession(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)
             if not any(worker.pending for worker in workers):
@@ -194,7 +194,7 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
         send(_Done(workers))
 
 
-class _Session:
+class _CaptureSession:
     """One session directory, and the attempts to fill it."""
 
     def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
@@ -207,7 +207,7 @@ class _Session:
         """Removes the directory if it is empty."""
         self._logdir.discard(self._name)
 
-    async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
+    async def attempt(self, workers: Sequence[_CaptureWorker], number: int) -> None:
         """Profiles these workers once, together."""
         overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
         for worker in workers:
@@ -225,10 +225,10 @@ class _Session:
                 await self._trace_together(ready[first : first + at_once], number, overdue)
         self._explain(workers, number, remaining)
 
-    async def _trace_together(self, workers: Sequence[_Worker], attempt: int, overdue: set[str]) -> None:
+    async def _trace_together(self, workers: Sequence[_CaptureWorker], attempt: int, overdue: set[str]) -> None:
         """Profiles as many workers at the same moment as there is memory for."""
         start_in_s = _LEAD_S if len(workers) > 1 else 0.0
-        together = Capture(
+        together = TraceRequest(
             window_s=self._settings.window_s,
             hlo=True,
             all_devices=self._settings.all_devices,
@@ -242,7 +242,7 @@ class _Session:
             *(self._trace(w, attempt, at_once if w.target.address in overdue else together) for w in workers)
         )
 
-    async def _approach(self, worker: _Worker) -> None:
+    async def _approach(self, worker: _CaptureWorker) -> None:
         try:
             worker.returns_traces = await worker.profiler.approach()
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
@@ -256,7 +256,7 @@ class _Session:
         if self._settings.all_devices and worker.profiler.known.signs.may_use_gpu:
             _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
-    async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
+    async def _trace(self, worker: _CaptureWorker, attempt: int, capture: TraceRequest) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
@@ -272,7 +272,7 @@ class _Session:
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
-    async def _check(self, worker: _Worker, xspace: memoryview) -> Outline:
+    async def _check(self, worker: _CaptureWorker, xspace: memoryview) -> Outline:
         """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
         try:
             facts = await asyncio.to_thread(outline, xspace)
@@ -289,7 +289,7 @@ class _Session:
             worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
-    def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
+    def _explain(self, workers: Sequence[_CaptureWorker], number: int, remaining: int) -> None:
         empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
         if empty and remaining:
             _log.info("No trace event is collected. Automatically retrying.")
@@ -304,7 +304,7 @@ class _Session:
                 _log.info("%s; trying again", worker.failure)
 
 
-def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
+def _failure_of(worker: _CaptureWorker, error: Exception) -> TpumonError:
     """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
     if isinstance(error, TpumonError):
         return error
@@ -312,7 +312,7 @@ def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
     return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
-def _explain_failures(workers: Sequence[_Worker]) -> None:
+def _explain_failures(workers: Sequence[_CaptureWorker]) -> None:
     """Says what profilers warned of, and which workers have no profile."""
     for worker in workers:
         for warning in worker.saved.outline.warnings if worker.saved is not None else ():
@@ -324,7 +324,7 @@ def _explain_failures(workers: Sequence[_Worker]) -> None:
             )
 
 
-def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
+def _report(settings: CaptureSettings, workers: Sequence[_CaptureWorker]) -> int:
     """Prints where the profile is and how to open it."""
     done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     if not done:

@@ -146,8 +146,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
     from tpumon.analysis.answer import answer_of
     from tpumon.analysis.findings import Thresholds
-    from tpumon.cli.commands.analyze import file_sample
-    from tpumon.cli.judged import judge_capture
+    from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.summary import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]

@@ -26,7 +26,7 @@ _MESSAGES_S = 2.0
 _KEPT = {"TPUMON_DEBUG", "PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 
 
-class Job(NamedTuple):
+class MonitoredProcess(NamedTuple):
     """The process to monitor."""
 
     pid: int
@@ -59,7 +59,7 @@ def _start(output: int) -> None:
     started = start_ticks_of(os.getpid())
     if started is None:
         raise OSError("its process is not in /proc")
-    job = Job(os.getpid(), started)
+    job = MonitoredProcess(os.getpid(), started)
     child = os.fork()
     if not child:
         _detach(job, output)
@@ -81,7 +81,7 @@ def _opened(file: str | None) -> int:
         os.close(opened)
 
 
-def _detach(job: Job, output: int) -> None:
+def _detach(job: MonitoredProcess, output: int) -> None:
     """Monitors from a process whose parent has ended; does not return."""
     try:
         os.setsid()  # Ctrl-C is the program's
@@ -94,7 +94,7 @@ def _detach(job: Job, output: int) -> None:
         os._exit(0)
 
 
-def _monitor(job: Job, output: int) -> None:
+def _monitor(job: MonitoredProcess, output: int) -> None:
     """Waits until the job is announced, then monitors it until it ends."""
     _give_back(output)
     addresses: list[str] = []
@@ -141,7 +141,7 @@ def _environment() -> dict[str, str]:
     return {**kept, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}
 
 
-def _addresses(job: Job) -> list[str]:
+def _addresses(job: MonitoredProcess) -> list[str]:
     """Those of the processes that the job is or has started."""
     listeners = {listener.port: listener for listener in read_listeners()}
     attached = attached_processes(listeners.values())

@@ -16,7 +16,7 @@ from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send,
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.server import Secret
-from tpumon.discovery.identity import Names as Given
+from tpumon.discovery.identity import JobNames
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class RemoteFleet:
         auth_file: str | None = None,
         own_run: str | None = None,
         exporters: ExporterList | None = None,
-        given: Given = NOT_GIVEN,
+        given: JobNames = NOT_GIVEN,
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,

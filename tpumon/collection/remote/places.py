@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.server import GOOD_FORM, Secret, Server
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.base import Discovery
 from tpumon.discovery.dns import DnsNames, Resolve, resolve_host
-from tpumon.discovery.identity import Names as Given
+from tpumon.discovery.finder import Discovery
+from tpumon.discovery.identity import JobNames
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.untrusted_text import one_line
 
 EXPORTER_PORT = 10466
-NOT_GIVEN = Given()
+NOT_GIVEN = JobNames()
 LISTS = (".json", ".yml", ".yaml")
 """Ends of the names of files that list exporters, as in Prometheus' file_sd."""
 
@@ -142,7 +142,7 @@ class ExporterList:
         text: str,
         *,
         auth: Secret | None = None,
-        given: Given = NOT_GIVEN,
+        given: JobNames = NOT_GIVEN,
         waits: bool = False,
         resolve: Resolve = resolve_host,
         look_s: float = 2.0,

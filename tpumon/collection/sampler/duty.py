@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
 from tpumon.system.host_files import directory, since_boot_s
-from tpumon.system.ledger import Entry, Ledger, Peer
+from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Account:
         self._before_s: float | None = None  # and the one before it
         self._since_s: float | None = None  # when the others were first told of it
         self._looked_s = float("inf")  # when they were last asked what they have traced
-        self._peers: Sequence[Peer] = ()
+        self._peers: Sequence[PeerEntry] = ()
         self._known: dict[str, _Known] = {}
         self._sharing = 1
         self.explained = False
@@ -136,7 +136,7 @@ class Account:
             interval_s=self.interval_s,
         )
 
-    def note_peers(self, peers: Sequence[Peer], now_s: float) -> None:
+    def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts what the others say."""
         boot_s = since_boot_s()
         found = [self._note_peer(peer, boot_s) for peer in peers]
@@ -157,7 +157,7 @@ class Account:
         self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
         self._sharing = 1 + len(sharing)
 
-    def _note_peer(self, peer: Peer, boot_s: float) -> tuple[float, float]:
+    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
         """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
         entry = peer.entry
         known = self._known.pop(peer.file, None)
@@ -198,7 +198,7 @@ class Duty:
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
     """
 
-    def __init__(self, duty_ratio: float, ledger: Ledger | None = None) -> None:
+    def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
         self._accounts: dict[str, Account] = {}

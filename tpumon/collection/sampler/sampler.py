@@ -18,10 +18,10 @@ from tpumon.collection.sampler.supplements import WorkerCompanions, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import Worker
 from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.untrusted_text import one_line, unexpected
 
@@ -64,7 +64,7 @@ class Sampler:
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
         pause: Callable[[], Awaitable[Pause | None]] | None = None,
-        ledger: Ledger | None = None,
+        ledger: DutyLedger | None = None,
     ) -> None:
         self._discovery = discovery
         self._query = query

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
-from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
 from tpumon.collection.sources.traces.slots import TraceSlots
 from tpumon.model import JobSigns, Query
@@ -100,7 +100,7 @@ class ProfilerSource(ABC):
         """
         sample = await self.fetch(_GLANCE)
         of = f" of {sample.device_type}" if sample.device_type else ""
-        answer = Answer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
+        answer = RpcAnswer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
         return Examination(answers=(answer,), simulated=sample.simulated, gives=self.gives)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class RpcAnswer(Struct, frozen=True, kw_only=True):
     """The outcome of one RPC, or why it was not called; `words` are one line."""
 
     rpc: str
@@ -31,7 +31,7 @@ class Examination(Struct, frozen=True, kw_only=True):
         simulated: whether tpumon's simulator answered.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RpcAnswer, ...] = ()
     usable: bool = True
     gives: str = ""
     generation: str | None = None

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from tpumon.discovery.host.announced import announced_environment, attached_processes
-from tpumon.discovery.host.jobs import Job, find_job
+from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners
-from tpumon.discovery.host.ports import (
+from tpumon.discovery.host.port_survey import (
     HIDDEN,
     LINE_FOR_A_JOB,
     RUNTIME_PORTS,
@@ -49,7 +49,7 @@ _STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
 
 @dataclass(slots=True)
-class _Worker:
+class _LocalServer:
     """A profiler server.
 
     Attributes:
@@ -138,8 +138,8 @@ class LocalDiscovery:
         self._attached: dict[int, int] = {}  # by port, the process that says so
         self._calls: dict[int, _Call] = {}
         self._refused: dict[int, _Refused] = {}
-        self._workers: dict[int, _Worker] = {}
-        self._job: Job | None = None  # one without a profiler server, as far as is known
+        self._workers: dict[int, _LocalServer] = {}
+        self._job: HostJob | None = None  # one without a profiler server, as far as is known
         self._look_for_job_s = self._noted_s = -math.inf
         self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
@@ -314,7 +314,7 @@ class LocalDiscovery:
             self._workers.clear()
         if self._workers and gone:
             del self._workers[min(gone, key=lambda worker: worker.gone_s or 0.0).listener.port]
-        self._workers[port] = _Worker(call.listener, call.owner)
+        self._workers[port] = _LocalServer(call.listener, call.owner)
 
     def _note_refusal(self, call: _Call, answer: SourceError, now_s: float) -> None:
         before = self._refused.get(call.listener.port)
@@ -360,7 +360,7 @@ class LocalDiscovery:
             )
         return Workers(targets=tuple(targets))
 
-    def _not_subprocesses(self, workers: list[_Worker]) -> list[_Worker]:
+    def _not_subprocesses(self, workers: list[_LocalServer]) -> list[_LocalServer]:
         pids = {worker.owner.pid for worker in workers if worker.owner is not None and worker.gone_s is None}
         own = []
         for worker in workers:

@@ -56,7 +56,7 @@ class HostEvents(Struct, frozen=True, kw_only=True):
     beside_devices: bool
 
 
-class Capture(Struct, frozen=True, kw_only=True):
+class TraceRequest(Struct, frozen=True, kw_only=True):
     """One trace to take.
 
     Attributes:
@@ -203,7 +203,7 @@ class Profiler:
             self._looked = None
         return self.known.returns_traces
 
-    async def take(self, capture: Capture) -> memoryview:
+    async def take(self, capture: TraceRequest) -> memoryview:
         """Takes a trace that the server returns: the serialized XSpace exactly as sent.
 
         Raises:
@@ -214,7 +214,7 @@ class Profiler:
             raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
         return xspace
 
-    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> memoryview:
+    async def take_written(self, capture: TraceRequest, logdir: LogDir, session: str) -> memoryview:
         """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
@@ -259,7 +259,7 @@ class Profiler:
 
     async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
         """Content of a trace of 1 ms without host events; None if the server cannot return one."""
-        request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
+        request = _request(TraceRequest(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
         try:
             xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
         except SourceError as error:
@@ -305,7 +305,7 @@ class Profiler:
         raise SourceError("continuous", "a continuous profiling session is active; standing back", address=self.address)
 
     async def _profile(
-        self, capture: Capture, *, root: str, session: str | None = None, host_name: str = ""
+        self, capture: TraceRequest, *, root: str, session: str | None = None, host_name: str = ""
     ) -> memoryview:
         if not self.is_known or self.known.host_level is None:
             raise SourceError("unavailable", "the connection broke", address=self.address)
@@ -328,7 +328,7 @@ class Profiler:
 
 
 def _request(
-    capture: Capture,
+    capture: TraceRequest,
     *,
     root: str,
     session: str | None = None,

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
-from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
@@ -191,7 +191,7 @@ class TraceSource(ProfilerSource):
         """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
-        capture = Capture(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
+        capture = TraceRequest(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
         take = self._take_returned if returns_traces else self._take_written
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
@@ -275,17 +275,17 @@ class TraceSource(ProfilerSource):
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
             words = f"returns traces, {'with' if devices else 'without'} device planes"
-        snapshot = Answer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
+        snapshot = RpcAnswer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
         if signs.host_events_safe:
             words_if_seen = f"host events are safe: the job is {signs.framework or 'not one of jaxlib alone'}"
-            snapshot = Answer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
+            snapshot = RpcAnswer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
         elif not safe:
             words_if_unsafe = "unknown (UNIMPLEMENTED): host events may hang the job"
-            snapshot = Answer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
+            snapshot = RpcAnswer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
         visible = returns_traces or Address.parse(self._target.address).is_this_host
         holds_tpu = bool(devices) or signs.holds_tpu
         return Examination(
-            answers=(Answer(rpc=self.rpc, state="ok", words=words), snapshot),
+            answers=(RpcAnswer(rpc=self.rpc, state="ok", words=words), snapshot),
             usable=visible and (holds_tpu or safe or not returns_traces),
             gives=_gives(devices=devices, holds_tpu=holds_tpu, safe=safe),
             generation=_age(returns_traces=returns_traces, safe=safe, signs=signs),
@@ -318,7 +318,7 @@ class TraceSource(ProfilerSource):
             takes_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
         )
 
-    async def _take_returned(self, capture: Capture) -> tuple[memoryview, bool]:
+    async def _take_returned(self, capture: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
 
         A server that refuses them has traced nothing yet, and is asked again without them.
@@ -335,7 +335,7 @@ class TraceSource(ProfilerSource):
                 raise  # the job was traced: the next query goes without them
         return await self._profiler.take(replace(capture, advanced={})), False
 
-    async def _take_written(self, capture: Capture) -> tuple[memoryview, bool]:
+    async def _take_written(self, capture: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
@@ -346,7 +346,7 @@ class TraceSource(ProfilerSource):
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
             return await self._take_into(LocalLogDir(private), capture), False
 
-    async def _take_into(self, logdir: LogDir, capture: Capture) -> memoryview:
+    async def _take_into(self, logdir: LogDir, capture: TraceRequest) -> memoryview:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
             return await self._profiler.take_written(capture, logdir, session)

@@ -194,9 +194,8 @@ def feed_of(
     )
 
 
-_DECIDING = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)} - {
-    "level"
-}
+_OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}
+_DECIDING = {*_OPTIONS, "listen"} - {"level", "verbose"}
 
 
 def _nearby_level_of(context: typer.Context) -> int | None:
@@ -204,7 +203,7 @@ def _nearby_level_of(context: typer.Context) -> int | None:
 
     Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done.
     """
-    for name in (*_DECIDING, "listen"):
+    for name in _DECIDING:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             return None

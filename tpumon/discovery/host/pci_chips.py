@@ -19,7 +19,7 @@ _ACCELERATOR_CLASS = "0x12"  # Google's network and disk controllers have the sa
 _TPUS = {chip.pci_device for chip in CHIPS.values()}
 
 
-class Process(Struct, frozen=True, kw_only=True):
+class ChipHolder(Struct, frozen=True, kw_only=True):
     """A process that holds a chip.
 
     Attributes:
@@ -48,7 +48,7 @@ class Chip(Struct, frozen=True, kw_only=True):
     functions: int
     nodes: tuple[str, ...]
     missing: tuple[str, ...]
-    holders: tuple[Process, ...]
+    holders: tuple[ChipHolder, ...]
 
 
 class Chips(Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ def _vfio_group(path: Path) -> str | None:
         return None
 
 
-def _chip(dev: Path, parts: Sequence[_Function], holders: Mapping[str, Sequence[Process]]) -> Chip:
+def _chip(dev: Path, parts: Sequence[_Function], holders: Mapping[str, Sequence[ChipHolder]]) -> Chip:
     nodes = sorted({str(dev / part.node) for part in parts if part.node is not None})
     there = tuple(node for node in nodes if os.path.lexists(node))
     return Chip(
@@ -165,16 +165,16 @@ def _chip(dev: Path, parts: Sequence[_Function], holders: Mapping[str, Sequence[
     )
 
 
-def _holders(nodes: set[str], proc: Path, remarks: list[str]) -> dict[str, list[Process]]:
+def _holders(nodes: set[str], proc: Path, remarks: list[str]) -> dict[str, list[ChipHolder]]:
     """Processes by the file in /dev that they have open, of these files."""
-    holders: dict[str, list[Process]] = defaultdict(list)
+    holders: dict[str, list[ChipHolder]] = defaultdict(list)
     hidden = 0
     for pid, files in open_files(proc):
         if files is None:
             hidden += 1
             continue
         for node in nodes.intersection(files):
-            holders[node].append(Process(pid=pid, program=program_of(pid, proc) or ""))
+            holders[node].append(ChipHolder(pid=pid, program=program_of(pid, proc) or ""))
     if hidden:
         remarks.append(f"{hidden} processes of other users hide their open files: run as root to see all holders")
     return holders

@@ -42,7 +42,7 @@ _LAST_PRIVILEGED_PORT = 1023
 HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class SurveyedPort(Struct, frozen=True, kw_only=True):
     """What became of one port, for people.
 
     Attributes:
@@ -101,7 +101,7 @@ def why_not_approached(
     return None
 
 
-async def survey(port: int | None = None) -> list[Seen]:
+async def survey(port: int | None = None) -> list[SurveyedPort]:
     """Lists everything that listens here; each port gets at most one call, the harmless one.
 
     Raises:
@@ -111,12 +111,12 @@ async def survey(port: int | None = None) -> list[Seen]:
     owners = await asyncio.to_thread(owners_of, listeners, PROC)
     attached = await asyncio.to_thread(attached_processes, listeners)
 
-    async def see(listener: Listener) -> Seen:
+    async def see(listener: Listener) -> SurveyedPort:
         owner = owners.get(listener.port)
         reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
         if reason is None and port not in {None, listener.port}:
             reason = f"only port {port} was asked for"
-        seen = Seen(
+        seen = SurveyedPort(
             address=listener.address,
             port=listener.port,
             owner=owner,
@@ -131,7 +131,7 @@ async def survey(port: int | None = None) -> list[Seen]:
     return _without_subprocesses(await asyncio.gather(*(see(listener) for listener in listeners)))
 
 
-def _without_subprocesses(seen: Iterable[Seen]) -> list[Seen]:
+def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
     """Servers of subprocesses count as such, not as profilers of their own."""
     listed = list(seen)
     pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
