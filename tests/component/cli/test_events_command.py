@@ -11,17 +11,18 @@ import pytest
 from support import free_port
 from support.exporter import sample, serving
 from tpumon.cli.commands import events
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.collection.sampler import Pace
 from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Query
-from tpumon.pipeline import FeedSettings, Remote, Sampling
+from tpumon.pipeline import FeedSettings
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon_exporters.web import Request
 
 
 def of(exporter, **more):
-    return {"feed": FeedSettings(origin=Remote(f"http://{exporter.address}")), **more}
+    return {"feed": FeedSettings(origin=ExportersSource(f"http://{exporter.address}")), **more}
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
 
 def test_an_exporter_that_does_not_answer_is_an_error():
     """With its reason; nobody waits for it."""
-    feed = FeedSettings(origin=Remote(f"http://127.0.0.1:{free_port()}"))
+    feed = FeedSettings(origin=ExportersSource(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(NoTargetError, match="Connection refused"):
         events.run(feed=feed)
 
@@ -86,7 +87,7 @@ def test_an_exporter_of_an_earlier_version_remembers_nothing(exporter, monkeypat
 
 def test_workers_can_be_watched_for_changes(capsys):
     """Samples of this process: what changes is printed as it comes."""
-    sampling = Sampling(
+    sampling = SamplingSource(
         query=Query(level=2, window_s=0.02),
         selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
         pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),

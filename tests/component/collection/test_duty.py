@@ -11,7 +11,7 @@ import pytest
 from support import virtual_time
 from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler, duty
-from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
@@ -421,7 +421,7 @@ def test_an_account_outlives_the_worker_until_it_is_full():
     """A worker that comes back under another name is not traced more."""
 
     async def main():
-        all_of_them = Duty(0.01)
+        all_of_them = DutyControl(0.01)
         account = all_of_them.follow(ADDRESS)
         await all_of_them.enter(account, 0.5)
         all_of_them.settle(account, 0.5, 3.0)
@@ -465,7 +465,7 @@ def test_a_file_that_was_away_is_not_counted_once_more(directory):
     """During a pause the files of all lose their effect and are removed; what was traced before is long over."""
 
     async def main():
-        all_of_them = Duty(0.01, DutyLedger())
+        all_of_them = DutyControl(0.01, DutyLedger())
         account = all_of_them.follow(ADDRESS)
         debts_s = []
         for waits_s, traced_s, debt_s in (

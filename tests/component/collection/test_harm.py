@@ -19,12 +19,12 @@ from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
-from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import Pace
 from tpumon.collection.sampler.worker import Worker
 from tpumon.collection.sources import Client, SourceOptions
-from tpumon.collection.sources.traces.backoff import Restraint
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.backoff import Backoff
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host.listening import find_owners, signs_at
 from tpumon.discovery.host.servers import LocalDiscovery
@@ -92,7 +92,7 @@ def approached(node, signs, **host_events):
             profiler = Profiler(client, HostEvents(**wanted), signs_at=lambda _address: signs)
             await profiler.approach()
             with contextlib.suppress(SourceError):
-                await profiler.take(Capture(window_s=0.02))
+                await profiler.take(TraceRequest(window_s=0.02))
             return profiler
 
     return asyncio.run(main())
@@ -101,11 +101,11 @@ def approached(node, signs, **host_events):
 def test_a_tpu_that_does_not_answer_to_its_type_gets_one_more_probe():
     """Only if the process visibly holds a TPU, and none that may use a GPU."""
     with TpuNode(device="unrestricted") as node:
-        assert approached(node, JobSigns(holds_tpu=True)).has_devices
+        assert approached(node, JobSigns(holds_tpu=True)).known.device_planes
         assert device_types(node) == [TPUS, ALL_DEVICES, ALL_DEVICES]
     for signs in (JobSigns(), None, JobSigns(holds_tpu=True, may_use_gpu=True)):
         with TpuNode(device="unrestricted") as node:
-            assert not approached(node, signs).has_devices
+            assert not approached(node, signs).known.device_planes
             assert device_types(node) == [TPUS, TPUS]
     with TpuNode(device=True) as node:
         approached(node, JobSigns(holds_tpu=True))
@@ -272,7 +272,7 @@ def run(node, query, *, times, options=None, clock=None):
         async with Client(node.address, max_bytes=1_000_000 * options.max_trace_mb) as client:
             source = TraceSource(client, Target(worker="w", address=node.address), options)
             if clock is not None:
-                source._restraint._clock_s = lambda: clock[0]
+                source._backoff._clock_s = lambda: clock[0]
             results = []
             for _ in range(times):
                 try:
@@ -325,7 +325,7 @@ def test_what_comes_back_is_looked_at_anew():
         connected, connection, address = True, 1, "w:1"
 
     client = Connection()
-    restraint = Restraint(client, clock_s=lambda: 0.0)
+    restraint = Backoff(client, clock_s=lambda: 0.0)
     for _ in range(4):
         restraint.note_empty("nothing")
     with pytest.raises(SourceError, match="no more are taken: nothing; looking again in 60 s"):
@@ -373,7 +373,7 @@ def test_a_continuous_session_that_ends_is_noticed(record_testsuite_property):
         with TpuNode(continuous=True, device=True) as node:
             async with Client(node.address) as client:
                 source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions())
-                source._restraint = Restraint(client, clock_s=lambda: now_s[0])
+                source._backoff = Backoff(client, clock_s=lambda: now_s[0])
                 while now_s[0] < 3600:
                     with pytest.raises(SourceError) as caught:
                         await source.fetch(Query(level=2, window_s=0.05))
@@ -480,7 +480,7 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
 
     async def main():
         now_s = asyncio.get_running_loop().time()
-        duty, source = Duty(0.01), Hanging()
+        duty, source = DutyControl(0.01), Hanging()
         account = duty.follow("w:1")
         source.unpaid_s = unpaid_s
         for _ in range(2):

@@ -17,7 +17,7 @@ from support.exporter import found, sample, serving
 from tpumon.analysis import Analysis
 from tpumon.collection.remote import RemoteFleet, exchange, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.collection.remote.fleet import Turns
+from tpumon.collection.remote.fleet import Pacer
 from tpumon.collection.remote.server import Secret, TroubleError
 from tpumon.model import Handover, Sample, Workers
 from tpumon.model.documents import decoded
@@ -136,13 +136,13 @@ def test_few_exchanges_begin_at_once_and_who_is_silent_makes_room():
     """In virtual time: 300 exchanges, of which each third gets no answer for 10 s."""
 
     async def main():
-        turns, loop = Turns(), asyncio.get_running_loop()
+        pacer, loop = Pacer(), asyncio.get_running_loop()
         began_s, busy, most = loop.time(), 0, 0
         done_s = {}
 
         async def ask(number):
             nonlocal busy, most
-            async with turns.turn():
+            async with pacer.turn():
                 busy, most = busy + 1, max(most, busy + 1)
                 await asyncio.sleep(10.0 if number % 3 == 0 else 0.05)
                 busy -= 1
@@ -162,11 +162,16 @@ def test_all_exchanges_together_are_paced():
     """Of 1,000 that are due at once, 250 a second."""
 
     async def main():
-        turns, loop = Turns(), asyncio.get_running_loop()
+        pacer, loop = Pacer(), asyncio.get_running_loop()
         began_s = loop.time()
+
+        async def ask():
+            async with pacer.turn():
+                pass
+
         async with asyncio.TaskGroup() as group:
             for _ in range(1000):
-                group.create_task(turns.pace())
+                group.create_task(ask())
         return loop.time() - began_s
 
     assert virtual_time.run(main()) == pytest.approx(4.0, abs=0.3)

@@ -248,10 +248,11 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
 def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_property):
     """503 while the sampling loop is stuck, 200 once it runs again."""
     from support import free_port
+    from tpumon.collection.event_sources import SamplingSource
     from tpumon.discovery.selection import Selection
     from tpumon.model import Query
     from tpumon.outputs import Export
-    from tpumon.pipeline import Feed, FeedSettings, Sampling
+    from tpumon.pipeline import Feed, FeedSettings
     from tpumon.simulator.settings import SimulatorSettings
     from tpumon_exporters import pages
 
@@ -264,7 +265,7 @@ def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_proper
 
     port = free_port()
     settings = FeedSettings(
-        origin=Sampling(
+        origin=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
         ),

@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "collection.sampler": {"errors", "model", "untrusted_text", "system", "collection.sources", "discovery"},
     "collection.remote": {"analysis", "errors", "model", "discovery", "untrusted_text", "system"},
     "collection.recording": {"errors", "model", "untrusted_text", "system.logdir", "zstandard"},
+    "collection.event_sources": {"analysis", "collection", "discovery", "model", "system"},
     "collection": set(),
     "discovery": {
         *("errors", "model", "untrusted_text", "system", "collection.sources", "simulator"),

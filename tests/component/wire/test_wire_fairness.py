@@ -114,8 +114,8 @@ def answered(seen, address):
 def test_healthy_workers_keep_their_turns(count, profile):
     """However many others hang, they hold up none of four healthy workers."""
     options = SourceOptions()
-    options.sharing.known = asyncio.Semaphore(4)
-    options.sharing.others = asyncio.Semaphore(4)
+    options.slots.known = asyncio.Semaphore(4)
+    options.slots.others = asyncio.Semaphore(4)
     with contextlib.ExitStack() as stack:
         stack.enter_context(odd_reading.odd_readers())
         healthy = [stack.enter_context(TpuNode(device=True)).address for _ in range(4)]
@@ -135,7 +135,7 @@ def test_healthy_workers_keep_their_turns(count, profile):
 def test_the_wait_for_a_turn_is_part_of_the_interval():
     """A worker that waits because its turn does not come says what its interval really is."""
     options = SourceOptions()
-    options.sharing.known = options.sharing.others = asyncio.Semaphore(1)
+    options.slots.known = options.slots.others = asyncio.Semaphore(1)
 
     def waited(seen):
         return [

@@ -27,10 +27,11 @@ from tpumon.analysis.findings import RULES
 from tpumon.cli import session
 from tpumon.cli.commands import mcp, once, why
 from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.style import LOOKS
-from tpumon.pipeline import FeedSettings, Recorded
+from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
 
@@ -173,7 +174,7 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
         yield from course.samples
 
     monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
-    given = {"feed": FeedSettings(origin=Recorded("recording")), "needs": Needs(samples=3)}
+    given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
         exit_status = command.run(output="text", **given), command.run(output="json", **given)

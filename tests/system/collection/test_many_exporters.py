@@ -234,9 +234,8 @@ def chained(*sources, port=0, run=None):
             fleet = RemoteFleet(",".join(sources), own_run=options.run, poll_s=0.05)
             await fleet.feed(output.take)
 
-        lines: list[str] = []
         with Background(main):
-            yield output, lines
+            yield output
 
 
 def test_an_exporter_of_exporters_is_read_by_a_third(hosts):
@@ -244,7 +243,7 @@ def test_an_exporter_of_exporters_is_read_by_a_third(hosts):
     twin = Workers(targets=(Target(worker="w0", address="localhost:9999", job="other"),))
     hosts[1].take(twin)
     hosts[1].take(sample("w0", address="localhost:9999"))
-    with chained(hosts[0].address, hosts[1].address) as (middle, _), Following(middle.address, poll_s=0.05) as last:
+    with chained(hosts[0].address, hosts[1].address) as middle, Following(middle.address, poll_s=0.05) as last:
         last.wait_for(lambda: set(last.workers) == {"j/w0", "other/w0"}, "both")
         last.wait_for(lambda: len({one.worker for one in last.samples()}) == 2, "a sample of each")
         assert {one.name for one in last.workers.values()} == {"w0"}
@@ -257,28 +256,28 @@ def goes_round(output):
     return said["run"] in said["via"]
 
 
-def test_a_loop_is_refused(hosts):
+def test_a_loop_is_refused(hosts, said):
     """Of one, and of three: what is not in it goes on."""
     ports = [free_port() for _ in range(3)]
     addresses = [f"127.0.0.1:{port}" for port in ports]
     own = f"127.0.0.1:{free_port()}"
-    with chained(own, hosts[9].address, port=int(own.rpartition(":")[2])) as (_, lines):
-        wait_until(lambda: any("leave it out of --from" in line for line in lines), 30, lambda: lines)
-        assert lines == [f"exporter http://{own}: its samples come through this tpumon itself; leave it out of --from"]
+    with chained(own, hosts[9].address, port=int(own.rpartition(":")[2])):
+        wait_until(lambda: any("leave it out of --from" in line for line in said), 30, lambda: said)
+        assert said == [f"exporter http://{own}: its samples come through this tpumon itself; leave it out of --from"]
+    said.clear()
     with contextlib.ExitStack() as stack:
         round_ = [
             stack.enter_context(chained(addresses[number - 1], hosts[number].address, port=ports[number]))
             for number in range(3)
         ]
         wait_until(
-            lambda: any("leave it out of --from" in line for _, lines in round_ for line in lines),
+            lambda: any("leave it out of --from" in line for line in said),
             60,
-            lambda: [lines for _, lines in round_],
+            lambda: said,
         )
-        following = stack.enter_context(Following(round_[0][0].address, poll_s=0.05))
+        following = stack.enter_context(Following(round_[0].address, poll_s=0.05))
         following.wait_for(lambda: "w0" in following.workers, "its own")
-        wait_until(lambda: not any(goes_round(output) for output, _ in round_), 30, "nothing goes round")
-        said = [line for _, lines in round_ for line in lines]
+        wait_until(lambda: not any(goes_round(output) for output in round_), 30, "nothing goes round")
         refused = [line for line in said if "leave it out of --from" in line]
         assert all("Connection refused" in line for line in said if line not in refused), "one began before another"
         assert 1 <= len(refused) <= 3
@@ -290,7 +289,7 @@ def series(output):
     return {name: value for name, _, value in (line.rpartition(" ") for line in lines) if "worker=" in name}
 
 
-def test_whoever_follows_the_whole_slice_compares_it():
+def test_whoever_follows_the_whole_slice_compares_it(said):
     """Ten hosts: each judges what its worker shows, the fleet's process adds the straggler and exposes findings."""
     labels = 'worker="{}",tpu_job="j",tpu_slice="s"'
     severity = "tpumon_finding_severity{{" + labels + ',finding="straggler"}}'
@@ -300,7 +299,7 @@ def test_whoever_follows_the_whole_slice_compares_it():
         for name, output in zip(names, outputs, strict=True):
             target = Target(worker=name, address="localhost:9999", job="j", slice="s", slice_workers=10)
             output.take(Workers(targets=(target,)))
-        middle, lines = stack.enter_context(chained(*(output.address for output in outputs)))
+        middle = stack.enter_context(chained(*(output.address for output in outputs)))
 
         def sample_all(count):
             """One query of the first workers, which the fleet's process then has."""
@@ -317,7 +316,7 @@ def test_whoever_follows_the_whole_slice_compares_it():
                 lasts = {name: workers[name].history.last for name in sent if name in workers}
                 return all((last := lasts.get(name)) and last.time_unix_s >= sent[name] - 0.001 for name in sent)
 
-            wait_until(arrived, 30, lambda: lines)
+            wait_until(arrived, 30, lambda: said)
 
         for _ in range(5):
             sample_all(10)
@@ -337,7 +336,7 @@ def test_whoever_follows_the_whole_slice_compares_it():
             sample_all(9)
             return middle.fleet.status(time.time()).workers["w9"].verdict.state == "stale"
 
-        wait_until(is_stale, 30, lambda: lines)
+        wait_until(is_stale, 30, lambda: said)
         verdict = middle.fleet.status(time.time()).workers["w9"].verdict
         assert verdict.severity == "unknown", "its exporter is down, which says nothing about it"
         shown = series(middle)

@@ -17,7 +17,7 @@ from fakes.tpu_node import TpuNode
 from support.jobs import Job
 from support.profiler import Profiler
 from tpumon.collection.sources import Client, SourceOptions
-from tpumon.collection.sources.traces.backoff import Restraint
+from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK, Query, Target
@@ -287,7 +287,7 @@ def test_a_continuous_session_of_the_owner_is_left_alone(job: Job) -> None:
         seen = []
         async with Client(job.address) as client:
             source = TraceSource(client, Target(worker="w", address=job.address), SourceOptions())
-            source._restraint = Restraint(client, clock_s=lambda: now_s)
+            source._backoff = Backoff(client, clock_s=lambda: now_s)
             with Profiler(job.address) as owner:
                 owner.start_continuous("the-owners")
                 try:

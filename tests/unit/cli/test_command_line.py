@@ -11,9 +11,10 @@ import typer.main
 from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
 from tpumon.cli.process import command_of
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.errors import UsageError
 from tpumon.outputs import Export
-from tpumon.pipeline import FeedSettings, Remote, Sampling
+from tpumon.pipeline import FeedSettings
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}
@@ -243,7 +244,7 @@ def test_limits_may_be_percentages():
 def test_a_simulated_tpu_is_asked_every_second():
     """Defaults depend on where samples come from."""
     simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
-    assert isinstance(simulated, Sampling)
+    assert isinstance(simulated, SamplingSource)
     assert (simulated.pace.interval_s, simulated.pace.max_duty_ratio) == (1.0, 1.0)
     assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.01)
 
@@ -266,12 +267,12 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
     assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
-    assert settings("once", "--from", "h:1").feed.origin == Remote("http://h:1")
+    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
 
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):
     """Typed without --from, or with a recording, it is a mistake."""
-    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == Remote("http://h:1", "f")
+    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == ExportersSource("http://h:1", "f")
     for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
         with pytest.raises(UsageError, match="requires --from URL"):
             settings(*command, "--from-auth", "f")
@@ -284,12 +285,12 @@ def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
     """What an exporter knows of its workers stands."""
     chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
     origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
-    assert origin == Remote("http://h:1", job="j", slice="s")
+    assert origin == ExportersSource("http://h:1", job="j", slice="s")
 
 
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
-    assert settings("--from", "http://h:1").feed.origin == Remote("http://h:1")
+    assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1")
 
 
 @pytest.mark.parametrize(

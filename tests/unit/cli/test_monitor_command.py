@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon.cli.commands import monitor
+from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
 from tpumon.outputs import output as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.pipeline import FeedSettings, Remote
+from tpumon.pipeline import FeedSettings
 
 
 class Ticker(Output):
@@ -65,7 +66,7 @@ def ticker(monkeypatch):
     monkeypatch.setattr(monitor, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
     monkeypatch.setattr(Ticker, "opened", [])
     return monitor.MonitorSettings(
-        feed=FeedSettings(origin=Remote("http://h:1")),
+        feed=FeedSettings(origin=ExportersSource("http://h:1")),
         display=DisplaySettings(),
         output=Export(name="ticker", where="-"),
     )

@@ -12,15 +12,16 @@ from support.samples import failed_sample, sample
 from tpumon.cli import session
 from tpumon.cli.commands import once
 from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.errors import NoTargetError
 from tpumon.model import Query, Spread, StepTimes, Target, Workers
-from tpumon.pipeline import FeedSettings, Remote, Sampling
+from tpumon.pipeline import FeedSettings
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1
 WORK_S = {"w0": 0.095}
 """Of a step, how much a worker does not wait."""
-EXPORTER = Remote("http://h:1")
+EXPORTER = ExportersSource("http://h:1")
 
 
 def answered(worker, **given):
@@ -114,7 +115,9 @@ def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
     begin_unix_s = time.time() - 10
     silent = [failed("w0", "empty-trace", source="runtime", time_unix_s=begin_unix_s + at_s) for at_s in range(1, 9)]
     events = [answered("w0", time_unix_s=begin_unix_s), *silent]
-    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=Sampling(query=Query(level=2)))
+    _, printed, taken = run(
+        events, samples=4, workers=["w0"], output="json", origin=SamplingSource(query=Query(level=2))
+    )
     (worker,) = json.loads(printed)["workers"]
     assert (taken, worker["state"]) == (4, "no-activity")
     assert [finding["finding"] for finding in worker["findings"]] == ["hang"]

@@ -12,9 +12,10 @@ from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon.cli import session
 from tpumon.cli.session import Needs, Watch
+from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import StepTimes, Target, Workers
-from tpumon.pipeline import FeedSettings, Remote
+from tpumon.pipeline import FeedSettings
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
 
@@ -51,7 +52,7 @@ def feed(monkeypatch):
 
 
 def settings():
-    return FeedSettings(origin=Remote("http://h:1"))
+    return FeedSettings(origin=ExportersSource("http://h:1"))
 
 
 def taken():

@@ -17,9 +17,10 @@ from tpumon.analysis.findings import RULES
 from tpumon.cli import session
 from tpumon.cli.commands import why
 from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
-from tpumon.pipeline import FeedSettings, Recorded, Remote
+from tpumon.pipeline import FeedSettings
 from tpumon.untrusted_text import plain_word, quote, quote_names
 
 NOW = 1_769_000_000.0
@@ -214,7 +215,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return {"feed": FeedSettings(origin=Recorded(str(where))), "needs": Needs(samples=3), **given}
+    return {"feed": FeedSettings(origin=RecordingSource(str(where))), "needs": Needs(samples=3), **given}
 
 
 @pytest.mark.parametrize(
@@ -285,6 +286,6 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(session, "_AGAIN_S", 0.0)
-    assert why.run(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3)) == 1
+    assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

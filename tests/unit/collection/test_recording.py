@@ -16,10 +16,10 @@ from support.samples import failed_sample, sample
 from support.wired import Wired, wired
 from tpumon.cli.resolve import _kept
 from tpumon.collection import recording
+from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Target, Workers
-from tpumon.pipeline import Recorded, Remote
 from tpumon.system import console
 from tpumon_exporters.record import Recorder, RecordOptions
 
@@ -349,8 +349,8 @@ def test_from_tells_files_and_servers_apart(tmp_path):
     def origin(where):
         return origin_of(where)
 
-    assert origin("10.0.0.2:10466") == Remote("http://10.0.0.2:10466")
-    assert origin("[fd00::2]:1") == Remote("http://[fd00::2]:1")
-    assert origin("https://h") == Remote("https://h")
-    assert origin(str(tmp_path)) == Recorded(str(tmp_path))
-    assert origin("day.jsonl.gz") == Recorded("day.jsonl.gz")
+    assert origin("10.0.0.2:10466") == ExportersSource("http://10.0.0.2:10466")
+    assert origin("[fd00::2]:1") == ExportersSource("http://[fd00::2]:1")
+    assert origin("https://h") == ExportersSource("https://h")
+    assert origin(str(tmp_path)) == RecordingSource(str(tmp_path))
+    assert origin("day.jsonl.gz") == RecordingSource("day.jsonl.gz")

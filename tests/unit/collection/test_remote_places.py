@@ -9,11 +9,11 @@ from contextlib import aclosing
 import pytest
 
 from tpumon.cli.resolve import origin_of
+from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.remote import shown
 from tpumon.collection.remote.places import ExporterList, Place, sources_of
 from tpumon.discovery.identity import JobNames
 from tpumon.errors import UsageError
-from tpumon.pipeline import Recorded, Remote
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 
@@ -66,11 +66,11 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
     def origin(where):
         return origin_of(str(where))
 
-    assert origin(listed) == Remote(str(listed))
-    assert origin(recorded) == Recorded(str(recorded))
-    assert origin(named) == Recorded(str(named))
-    assert origin(f"h:1,{listed}") == Remote(f"http://h:1,{listed}")
-    assert origin("no/such.yml") == Remote("no/such.yml")
+    assert origin(listed) == ExportersSource(str(listed))
+    assert origin(recorded) == RecordingSource(str(recorded))
+    assert origin(named) == RecordingSource(str(named))
+    assert origin(f"h:1,{listed}") == ExportersSource(f"http://h:1,{listed}")
+    assert origin("no/such.yml") == ExportersSource("no/such.yml")
     with pytest.raises(UsageError, match="no such file or directory"):
         origin("nodir")
     with pytest.raises(UsageError, match="cannot be combined"):
@@ -79,7 +79,7 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
 
 def test_one_password_is_enough():
     """In the URL, or in the file."""
-    assert origin_of("a:1,https://b", "f") == Remote("http://a:1,https://b", "f")
+    assert origin_of("a:1,https://b", "f") == ExportersSource("http://a:1,https://b", "f")
     with pytest.raises(UsageError, match="--from-auth: the URL has a password already"):
         origin_of("a:1,https://me:pw@b", "f")
 

@@ -11,6 +11,7 @@ from support.wired import Wired
 from tpumon.cli.commands import events, monitor, once
 from tpumon.cli.process import command_of
 from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import StepTimes, Target, Workers
@@ -18,7 +19,7 @@ from tpumon.outputs import Export
 from tpumon.outputs.live.player import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.pipeline import FeedSettings, Recorded
+from tpumon.pipeline import FeedSettings
 from tpumon_exporters.record import Recorder
 
 START = 1_700_000_000.0
@@ -128,7 +129,7 @@ def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
 def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
-    feed = FeedSettings(origin=Recorded(str(eventless)))
+    feed = FeedSettings(origin=RecordingSource(str(eventless)))
     assert once.run(feed=feed, needs=Needs(samples=3)) == 0
     since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
@@ -200,7 +201,7 @@ def test_keys_of_the_view_work_and_outlast_a_jump(watching):
 
 def test_a_pipe_gets_everything_at_once(tape, capfd):
     """As lines, or as text."""
-    feed = FeedSettings(origin=Recorded(str(tape)))
+    feed = FeedSettings(origin=RecordingSource(str(tape)))
     lines = monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output=Export(name="jsonl", where="-"))
     assert monitor.run(lines) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3 * HOURS_S // 120
@@ -212,7 +213,7 @@ def test_a_pipe_gets_everything_at_once(tape, capfd):
 
 def test_once_judges_the_end_of_a_recording(tape, capsys):
     """All are well there, and there are enough samples."""
-    assert once.run(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(samples=3)) == 0
+    assert once.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
     table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
 

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.tpu_node import TpuNode
 from tpumon.collection.sources import Client, SourceOptions
-from tpumon.collection.sources.traces.reducer import Lighter
+from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
@@ -28,7 +28,7 @@ def overflow(lighter, *, given=False, takes=True):
 
 def test_the_steps_come_one_after_another():
     """A shorter window, fewer SparseCores, one chip; one that did not help is taken back."""
-    lighter = Lighter(Channel())
+    lighter = TraceReducer(Channel())
     assert lighter.options == {}
     assert overflow(lighter)
     assert (lighter.options, lighter.caution) == ({}, None)
@@ -43,13 +43,13 @@ def test_the_steps_come_one_after_another():
 
 
 def test_a_window_that_the_user_chose_stays():
-    lighter = Lighter(Channel())
+    lighter = TraceReducer(Channel())
     assert not overflow(lighter, given=True)
     assert lighter.options == SPARSE
 
 
 def test_an_old_server_gets_no_option():
-    lighter = Lighter(Channel())
+    lighter = TraceReducer(Channel())
     for _ in range(5):
         overflow(lighter, takes=False)
         assert lighter.options == {}
@@ -57,7 +57,7 @@ def test_an_old_server_gets_no_option():
 
 def test_what_was_given_up_stays_so_until_the_connection_is_another():
     channel = Channel()
-    lighter = Lighter(channel)
+    lighter = TraceReducer(channel)
     overflow(lighter, given=True)
     lighter.give_up()
     for _ in range(3):
