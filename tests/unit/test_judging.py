@@ -100,7 +100,7 @@ def test_a_sample_that_was_judged_keeps_its_findings():
 def test_a_bug_in_a_rule_costs_no_sample(monkeypatch, said):
     """It is said once, and the sample is one that nobody judged."""
     one = Judged(workers("a"))
-    monkeypatch.setattr(InputBound, "strength", lambda *_: 1 / 0)
+    monkeypatch.setattr(InputBound, "severity_ratio", lambda *_: 1 / 0)
     assert [one.judged(at("a", number)).findings for number in range(2)] == [None, None]
     assert said == ["samples cannot be judged, a bug in tpumon: ZeroDivisionError: division by zero"]
 

@@ -253,19 +253,19 @@ class Analysis:
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
         """Takes what the judge says of a worker."""
-        causes = self._judge.causes(worker)
+        state = self._judge.worker(worker)
         judgement.is_faulty = False
         if judgement.upstream:
-            before, judgement.raised = judgement.raised, self._upstream.added(causes)
-            judgement.compared = tuple(one for one in self._judge.judged(worker) if one in SPANNING)
-            judgement.not_compared = tuple(each for each in self._judge.not_judged(worker) if each[0] in SPANNING)
+            before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
+            judgement.compared = tuple(one for one in state.judged if one in SPANNING)
+            judgement.not_compared = tuple(each for each in state.not_judged if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
                 judgement.number = self._number = self._number + 1
         else:
-            judgement.causes = causes
-            judgement.judged = self._judge.judged(worker)
-            judgement.not_judged = self._judge.not_judged(worker)
-            judgement.needs_more = self._judge.needs_more(worker)
+            judgement.causes = state.causes
+            judgement.judged = state.judged
+            judgement.not_judged = state.not_judged
+            judgement.needs_more = state.needs_more
 
     def _explain_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""

@@ -8,13 +8,14 @@ from typing import Literal, overload
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import GRADES, RULES
+from tpumon.analysis.findings import RULES
 from tpumon.analysis.quoting import cut, plain, quoted, told
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NoTargetError, Reason
 from tpumon.model import (
+    SEVERITY_LEVELS,
     Confidence,
     Evidence,
     Finding,
@@ -87,8 +88,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         """
         if not self.answered:
             return NoTargetError.exit_status
-        failing = () if fail_on == "never" else list(GRADES)[: GRADES[fail_on] + 1]
-        return int(self.severity in failing)
+        return int(fail_on != "never" and SEVERITY_LEVELS.get(self.severity, 0) >= SEVERITY_LEVELS[fail_on])
 
     def document(self, *, brief: bool = False) -> WhyDocument:
         """One object; `more_findings` counts those beyond ten.
@@ -198,7 +198,7 @@ def answer_of(status: FleetStatus) -> Answer:
         *(_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings),
         *(_cleaned(one, foreign, is_quoted=False) for one in state_findings(status)),
     ]
-    findings = sorted(found, key=lambda one: (GRADES[one.severity], _PLACES.get(one.finding, len(_PLACES))))
+    findings = sorted(found, key=lambda one: (-SEVERITY_LEVELS[one.severity], _PLACES.get(one.finding, len(_PLACES))))
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}))
     if findings:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
-from tpumon.model import Cause, FindingId, Sample, Severity, State, Status, StatusSnapshot
+from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, Sample, Severity, State, Status, StatusSnapshot
 
 
 @dataclass(slots=True)
@@ -75,9 +75,6 @@ class Judgement:
         found, judged = tuple(cause for cause in self.all_causes if cause.finding is not None), self.all_judged
         known = sample.findings, sample.judged
         return sample if known == (found, judged) else replace(sample, findings=found, judged=judged)
-
-
-_RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
 
 
 def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
@@ -179,12 +176,12 @@ def _raised(
     judgement: Judgement, severity: Severity, since: float | None, critical: float | None
 ) -> tuple[Severity, float | None, float | None]:
     """Severity, since when, and since when it is critical, with the findings that comparing a worker here adds."""
-    if not judgement.raised or severity not in _RAISED_TO:
+    if not judgement.raised or severity not in SEVERITY_LEVELS:
         return severity, since, critical
     raised = judgement.raised[0].severity
     began = earliest(one.since_unix_s for one in judgement.raised)
-    if raised in WELL or _RAISED_TO.index(raised) < _RAISED_TO.index(severity):
-        return max(severity, raised, key=_RAISED_TO.index), since, critical
+    if raised in WELL or SEVERITY_LEVELS[raised] < SEVERITY_LEVELS[severity]:
+        return max(severity, raised, key=lambda one: SEVERITY_LEVELS[one]), since, critical
     since = began if severity in WELL or since is None else min(since, began or since)
     if raised == "critical":
         critical = began if critical is None or began is None else min(critical, began)

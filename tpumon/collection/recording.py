@@ -43,7 +43,7 @@ class _Times(Struct, frozen=True):
     """The times of a line."""
 
     time_unix_s: UnixTime
-    took_s: UnixTime = 0.0
+    took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
 
 
 class Moment(Struct, frozen=True):

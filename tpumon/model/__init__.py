@@ -23,6 +23,7 @@ from tpumon.model.figures import (
     StepTimes,
 )
 from tpumon.model.finding import (
+    SEVERITY_LEVELS,
     Cause,
     Confidence,
     Evidence,
@@ -46,6 +47,7 @@ __all__ = [
     "RUNTIME_COUNTS",
     "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
+    "SEVERITY_LEVELS",
     "SIMULATED_MARK",
     "Address",
     "Cause",

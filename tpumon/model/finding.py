@@ -44,6 +44,9 @@ StatedId = Literal[FindingId, StateId]
 FindingSeverity = Literal["info", "warning", "critical"]
 """How bad a finding is. info: worth knowing, nothing to act on at once."""
 
+SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critical": 3}
+"""The one scale of severities; also what metrics show."""
+
 Confidence = Literal["high", "medium", "low"]
 
 _MOST_WORKERS = 10_000

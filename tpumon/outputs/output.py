@@ -33,7 +33,7 @@ Expose = Literal["findings", "all"]
 """Metrics of workers that come from exporters: these have the rest, and two series of one worker break joins."""
 
 Own = TypeVar("Own")
-"""An exporter's own options: a frozen dataclass whose fields all have defaults."""
+"""An exporter's own options: a frozen Struct or dataclass whose fields all have defaults."""
 
 
 class OutputOptions(Struct, frozen=True, kw_only=True):

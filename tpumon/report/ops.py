@@ -24,7 +24,7 @@ from tpumon.report.words import (
 )
 from tpumon.report.work import Ledger, bound_by, intensity, ledger, moved, work_of, work_of_one
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.profile.op_work import Work
+from tpumon.xspace.profile.op_work import OpWork
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.op_times import Op
@@ -35,7 +35,7 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-class Group(Work, frozen=True, kw_only=True):
+class Group(OpWork, frozen=True, kw_only=True):
     """What some ops did together.
 
     Attributes:
@@ -47,7 +47,7 @@ class Group(Work, frozen=True, kw_only=True):
     ops: int
 
 
-class Node(Work, frozen=True, kw_only=True):
+class Node(OpWork, frozen=True, kw_only=True):
     """What ops did below one part of a framework's path (`tf_op`), parents before what they hold.
 
     Attributes:
@@ -59,7 +59,7 @@ class Node(Work, frozen=True, kw_only=True):
     depth: int
 
 
-class OpRow(Work, frozen=True, kw_only=True):
+class OpRow(OpWork, frozen=True, kw_only=True):
     """What one op did.
 
     Attributes:
@@ -241,7 +241,7 @@ _WORK_COLUMNS = (
 )
 
 
-def _work_cells(work: Work) -> tuple[Cell, ...]:
+def _work_cells(work: OpWork) -> tuple[Cell, ...]:
     return (
         percent_cell(work.time_ratio),
         time_cell(work.self_time_s),

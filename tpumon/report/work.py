@@ -9,7 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.report.capture import Capture, Choice
-from tpumon.xspace.profile.op_work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
+from tpumon.xspace.profile.op_work import (
+    NO_PROGRAM,
+    Capacity,
+    OpWork,
+    cores_time_s,
+    op_work,
+    per,
+    program_name,
+    work_of_op,
+)
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.op_times import Op, Traffic
@@ -42,9 +51,9 @@ class Ledger(Struct, frozen=True, kw_only=True):
     rates: Rates
 
     @property
-    def whole(self) -> Whole:
+    def capacity(self) -> Capacity:
         """What the work of ops is relative to."""
-        return Whole(time_s=self.total_s, flops_rate=self.rates.flops, hbm_rate=self.rates.hbm)
+        return Capacity(time_s=self.total_s, flops_rate=self.rates.flops, hbm_rate=self.rates.hbm)
 
     def function(self, op: Op) -> str:
         """The name of an op's program without its number."""
@@ -103,15 +112,15 @@ def plus(one: float | None, other: float | None) -> float | None:
     return one if other is None else other if one is None else one + other
 
 
-def work_of(ops: Sequence[Op], book: Ledger) -> Work:
+def work_of(ops: Sequence[Op], book: Ledger) -> OpWork:
     """What some ops did together: times of all, FLOPs and bytes of those without ops within.
 
     XProf: UpdateNodeMetrics, PopulateOpMetricsNode.
     """
     leaves = [op for op in ops if op.is_leaf]
     time_s = sum(op.self_time_s for op in ops)
-    return work(
-        book.whole,
+    return op_work(
+        book.capacity,
         time_s=time_s,
         self_time_s=time_s,
         normalized_s=sum(op.normalized_s for op in ops),
@@ -121,17 +130,9 @@ def work_of(ops: Sequence[Op], book: Ledger) -> Work:
     )
 
 
-def work_of_one(op: Op, book: Ledger) -> Work:
+def work_of_one(op: Op, book: Ledger) -> OpWork:
     """What one op did; what ran within it counts as its own, as in XProf's table of HLO ops."""
-    return work(
-        book.whole,
-        time_s=op.time_s,
-        self_time_s=op.self_time_s,
-        normalized_s=op.normalized_s,
-        occurrences=op.occurrences,
-        flops=op.flops,
-        hbm_bytes=op.traffic.hbm,
-    )
+    return work_of_op(book.capacity, op)
 
 
 def _known_sum(amounts: Iterable[float | None]) -> float | None:

@@ -314,9 +314,10 @@ def _mxu_width(traces: Sequence[Trace]) -> int:
 
 def _host_times(traces: Sequence[Trace]) -> PartialFigures:
     """Compiling, input and callbacks, of the host with most of it; which programs ran."""
-    compiling = [trace.compile_ratio for trace in traces if trace.compile_ratio is not None]
-    waiting = [trace.input_wait_ratio for trace in traces if trace.input_wait_ratio is not None]
-    calling = [trace.callback_ratio for trace in traces if trace.callback_ratio is not None]
+    times = [trace.host_times for trace in traces]
+    compiling = [each.compile_ratio for each in times if each.compile_ratio is not None]
+    waiting = [each.input_wait_ratio for each in times if each.input_wait_ratio is not None]
+    calling = [each.callback_ratio for each in times if each.callback_ratio is not None]
     times_ps = Counter[str]()
     for trace in traces:
         times_ps.update(trace.programs_ps)

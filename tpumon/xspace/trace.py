@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.model import SIMULATED_MARK, Caution
@@ -48,7 +48,8 @@ from tpumon.xspace.steps.tpu_steps import (
     step_waits,
     whole_steps,
 )
-from tpumon.xspace.truncation.search import ALWAYS, Evidence, Truncation, evidence_of, find_truncation
+from tpumon.xspace.truncation.runs import CoreRuns
+from tpumon.xspace.truncation.search import ALWAYS, Truncation, find_truncation
 from tpumon.xspace.wire import stored
 
 Hardware = Literal["TPU", "GPU", "CPU"]
@@ -72,6 +73,21 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
     waits: StepWaits | None
 
 
+class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
+    """Shares of the time from the first event of host or devices to the last.
+
+    Attributes:
+        compile_ratio: the host traced or compiled functions; None without events of the host.
+        input_wait_ratio: the training thread waited for TensorFlow's input pipeline; None if no event shows that.
+        callback_ratio: a program that ran on the host's CPU called Python; None if no op of the host's names its
+            program.
+    """
+
+    compile_ratio: float | None = None
+    input_wait_ratio: float | None = None
+    callback_ratio: float | None = None
+
+
 class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One host's trace.
 
@@ -92,15 +108,10 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             that do not run it twice are left out.
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
-        programs_ps: time that ran of each program, by its id.
+        programs_ps: time of each program, by its id; of the host's own where no core ran any.
         program_names: of those that ran on its TensorCores, by their numbers.
         host: what the host's threads show; None if they were not needed.
-        compile_ratio: share of the time from the first event of host or devices to the last in which the host traced
-            or compiled functions; None without events of the host.
-        input_wait_ratio: share of the same time in which the training thread waited for TensorFlow's input pipeline;
-            None if no event shows that.
-        callback_ratio: share of the same time in which a program that ran on the host's CPU called Python; None if no
-            op of the host's names its program.
+        host_times: shares of the time in which the host did what may keep devices waiting.
         gpus: what its GPUs did.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
@@ -128,9 +139,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     programs_ps: Mapping[str, int]
     program_names: Mapping[int, str]
     host: HostActivity | None
-    compile_ratio: float | None
-    input_wait_ratio: float | None
-    callback_ratio: float | None
+    host_times: HostTimes
     gpus: GpuActivity
     start_unix_s: float | None
     hostnames: tuple[str, ...]
@@ -155,7 +164,8 @@ class _Core(Struct, frozen=True, kw_only=True, eq=False):
         has_ops: whether there is any op.
         has_infeed: whether any op is an infeed.
         dropped: events left out because their times are absurd.
-        evidence: what it shows of dropped events.
+        runs: of programs; step markers stand for them where no core of the host has any.
+        marked_runs: the same by step markers; None where they are the runs, or there are none.
     """
 
     totals: CoreTotals
@@ -165,7 +175,8 @@ class _Core(Struct, frozen=True, kw_only=True, eq=False):
     has_ops: bool
     has_infeed: bool
     dropped: int
-    evidence: Evidence
+    runs: CoreRuns
+    marked_runs: CoreRuns | None
 
 
 def read_trace(xspace: bytes | BinaryIO) -> Trace:
@@ -192,8 +203,9 @@ def trace_of(space: Space) -> Trace:
     lines = [read_core_lines(plane, CONSUMER_STATS) for plane in space.tensor_cores] if hardware == "TPU" else []
     ran = any(len(core.modules) for core in lines)
     # Whether all of it counts is known when all of it has been read. Truncated traces are read again.
-    trace, evidence = _trace(space, hardware, lines, None, ran=ran)
-    truncation = find_truncation(space, evidence)
+    trace, cores = _trace(space, hardware, lines, None, ran=ran)
+    marked = [core.marked_runs for core in cores if core.marked_runs is not None]
+    truncation = find_truncation(space, [core.runs for core in cores], marked)
     if truncation is None:
         return trace
 
@@ -213,8 +225,8 @@ _OF_STEPS = ("steps", "module_steps", "choice", "functions", "host")
 
 def _trace(
     space: Space, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
-) -> tuple[Trace, list[Evidence]]:
-    """The trace, and what its cores show of dropped events.
+) -> tuple[Trace, list[_Core]]:
+    """The trace, and its cores.
 
     Args:
         space: the host's.
@@ -244,7 +256,7 @@ def _trace(
     if steps is not None and not (len(steps) and len(steps.cores)):
         steps, host = None, _host(space, ())
     gpus = read_gpus(space.gpus)
-    spent = _host_times(space, host, cores)
+    spent = _spent(space, host, on_cores=bool(cores))
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     host_stats = space.host.stats if space.host else {}
@@ -265,12 +277,10 @@ def _trace(
         module_steps={} if marked else {i: core.steps for i, core in enumerate(cores) if core.steps is not None},
         choice=choice,
         functions=functions or (host.functions if host else ()),
-        programs_ps=_programs_ps(runs) or spent.programs_ps,
+        programs_ps=_programs_ps(runs) or (spent.programs_ps if spent else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
         host=host,
-        compile_ratio=spent.compile_ratio,
-        input_wait_ratio=spent.input_wait_ratio,
-        callback_ratio=spent.callback_ratio,
+        host_times=_host_times(spent, [core.window_ps for core in cores]),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
@@ -278,7 +288,7 @@ def _trace(
         remarks=_remarks(space, cores, numbered.capped),
         truncation=truncation,
     )
-    return trace, [core.evidence for core in cores]
+    return trace, cores
 
 
 def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, by_markers: bool) -> _Core:
@@ -310,7 +320,8 @@ def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *
         has_ops=len(ops.events) > 0,
         has_infeed=ops.has_infeed,
         dropped=core.steps.dropped + core.modules.dropped + ops.events.dropped,
-        evidence=evidence_of(core, ops.events, by_markers=by_markers),
+        runs=CoreRuns(core, ops.events, by_markers=by_markers),
+        marked_runs=None if by_markers or not len(core.steps) else CoreRuns(core, ops.events, by_markers=True),
     )
 
 
@@ -336,43 +347,36 @@ def _programs_ps(runs: Sequence[tuple[str, int, Ints, Ints]]) -> dict[str, int]:
     return times_ps
 
 
-class _HostTimes(Struct, frozen=True, kw_only=True, eq=False):
-    """Shares of the time in which the host did something, and the programs that it ran itself."""
-
-    compile_ratio: float | None = None
-    input_wait_ratio: float | None = None
-    callback_ratio: float | None = None
-    programs_ps: Mapping[str, int] = field(default_factory=dict)
-
-
-def _host_times(space: Space, host: HostActivity | None, cores: Sequence[_Core]) -> _HostTimes:
-    """What the host's threads spent their time on.
+def _spent(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:
+    """Activity of the host's threads; of its steps nothing where nobody needs them. None without events of the host.
 
     Args:
         space: the trace.
-        host: what its threads show, if that is known already.
-        cores: its TensorCores.
+        host: the whole activity, if that is known already.
+        on_cores: whether there are TensorCores.
     """
     if space.host is None or not space.host.lines():
-        return _HostTimes()
-    if host is None and (not cores or may_show_input(space.host)):
-        host = read_host(space.host, space.gpus)
-    spans = [core.window_ps for core in cores]
+        return None
+    if host is None and (not on_cores or may_show_input(space.host)):
+        return read_host(space.host, space.gpus)
     if host is None:
         compiling = read_compiling(space.host)
-        host = HostActivity(compile_ps=covered_ps(compiling.begin_ps, compiling.end_ps))
-        spans.append(extent((compiling.begin_ps, compiling.end_ps)))
-    else:
-        spans.append(host.window_ps)
-    known = [span for span in spans if span is not None]
+        spans = (compiling.begin_ps, compiling.end_ps)
+        return HostActivity(compile_ps=covered_ps(*spans), window_ps=extent(spans))
+    return host
+
+
+def _host_times(host: HostActivity | None, cores: Sequence[tuple[int, int] | None]) -> HostTimes:
+    if host is None:
+        return HostTimes()
+    known = [span for span in (*cores, host.window_ps) if span is not None]
     # Nothing takes no time in no window.
     window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
     wait_ps, callback_ps = host.input_wait_ps, host.callback_ps
-    return _HostTimes(
+    return HostTimes(
         compile_ratio=host.compile_ps / window_ps,
         input_wait_ratio=None if wait_ps is None else wait_ps / window_ps,
         callback_ratio=None if callback_ps is None else callback_ps / window_ps,
-        programs_ps=host.programs_ps,
     )
 
 

@@ -164,6 +164,21 @@ class WorkerState:
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
 
+    @property
+    def judged(self) -> tuple[FindingId, ...]:
+        """The findings that can be judged of it, present or not."""
+        return tuple(each.rule.finding for each in self.findings if each.is_judged)
+
+    @property
+    def not_judged(self) -> tuple[tuple[FindingId, str], ...]:
+        """The findings that cannot be judged of it, each with the reason."""
+        return tuple((each.rule.finding, why) for each in self.findings if (why := each.why_not) is not None)
+
+    @property
+    def needs_more(self) -> bool:
+        """True if one or two more samples would tell more of it."""
+        return any(each.needs_more for each in self.findings)
+
     def may_step_with(self, step_name: str | None) -> bool:
         """Whether it is not known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name

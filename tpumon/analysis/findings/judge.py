@@ -29,11 +29,11 @@ from tpumon.analysis.findings.whole import (
 )
 from tpumon.analysis.history import Moment
 from tpumon.model import (
+    SEVERITY_LEVELS,
     Cause,
     Finding,
     FindingDetail,
     FindingId,
-    FindingSeverity,
     KeptWorker,
     State,
     StateId,
@@ -43,8 +43,6 @@ from tpumon.model import (
 URL = "docs/findings.md#"
 
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
-GRADES: Mapping[FindingSeverity, int] = {"critical": 0, "warning": 1, "info": 2}
-"""Places of the grades, the worst first."""
 
 
 class _Shown(NamedTuple):
@@ -193,10 +191,9 @@ class Judge:
                     others.append(worker.target.worker)
         return others
 
-    def causes(self, worker: str) -> tuple[Cause, ...]:
-        """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
-        known = self._workers.get(worker)
-        return () if known is None else known.causes
+    def worker(self, name: str) -> WorkerState:
+        """A worker that is followed: its findings, and what can be judged of it, as of its last query."""
+        return self._workers[name]
 
     def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
         """The findings, by slice, the worst first.
@@ -212,26 +209,8 @@ class Judge:
                 current = set(workers) if current is None else current
                 there = [worker for worker in group.workers if worker.target.worker in current]
                 found += [one for finding in having if (one := self._finding(finding, there)) is not None]
-        return tuple(
-            sorted(found, key=lambda one: (GRADES[one.severity], self._places[one.finding], -len(one.workers)))
-        )
-
-    def not_judged(self, worker: str) -> tuple[tuple[FindingId, str], ...]:
-        """The findings that cannot be judged of a worker, each with the reason."""
-        known = self._workers.get(worker)
-        if known is None:
-            return ()
-        return tuple((each.rule.finding, why) for each in known.findings if (why := each.why_not) is not None)
-
-    def judged(self, worker: str) -> tuple[FindingId, ...]:
-        """The findings that can be judged of a worker, present or not."""
-        known = self._workers.get(worker)
-        return () if known is None else tuple(each.rule.finding for each in known.findings if each.is_judged)
-
-    def needs_more(self, worker: str) -> bool:
-        """Whether one or two more samples of a worker would tell more of it."""
-        known = self._workers.get(worker)
-        return known is not None and any(each.needs_more for each in known.findings)
+        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], self._places[one.finding], -len(one.workers)))
+        return tuple(found)
 
     def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str]) -> None:
         """Applies the rules to a worker that was queried."""
@@ -276,7 +255,7 @@ class Judge:
             and (detail := (each := worker.findings[place]).detail) is not None
             and _is_shown(worker, each)
         ]
-        having.sort(key=lambda one: (GRADES[one.detail.severity], -one.state.severity_ratio))
+        having.sort(key=lambda one: (-SEVERITY_LEVELS[one.detail.severity], -one.state.severity_ratio))
         return _finding(self._rules[place], having, len(workers)) if having else None
 
     def _hidden(self, group: SliceState) -> set[FindingId]:
@@ -348,7 +327,7 @@ def _causes(worker: WorkerState, hidden: Container[FindingId]) -> Iterator[Cause
             )
         )
     # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
-    yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
+    yield from sorted(causes, key=lambda cause: -SEVERITY_LEVELS[cause.severity])
 
 
 def _since_unix_s(state: FindingState) -> float:

@@ -6,7 +6,6 @@ Safe to paste into an issue: no environment, no tokens, no names of users.
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Literal
@@ -18,6 +17,7 @@ from tpumon.cli.doctor.diagnosis import Diagnosis, diagnose
 from tpumon.cli.doctor.problems import problems_of
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import NoTargetError
+from tpumon.model.documents import encoded
 from tpumon.system.console import show
 
 _SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ def run(*, where: Selection, output: Literal["text", "json"] = "text", use_proxy
     diagnosis = asyncio.run(_diagnose(where, use_proxy=use_proxy))
     diagnosis = replace(diagnosis, problems=(*diagnosis.problems, *problems_of(diagnosis)))
     if output == "json":
-        show(json.dumps({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}, allow_nan=False))
+        show(encoded({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}))
     else:
         show("\n".join(render(diagnosis)))
     return 0 if diagnosis.usable else NoTargetError.exit_status

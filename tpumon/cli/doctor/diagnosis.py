@@ -12,8 +12,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tpumon import __version__
 from tpumon.collection import sources
@@ -128,10 +128,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """What `--output json` prints: every field; each kind of companion is a list of its own name."""
-        plain: dict[str, Any] = to_builtins(replace(self, companions=()))
-        del plain["companions"]
-        lists = {row.kind.about.key: to_builtins(row.reports) for row in self.companions}
-        return plain | lists
+        own = {name: value for name, value in asdict(self).items() if name != "companions"}
+        return own | {row.kind.about.key: row.reports for row in self.companions}
 
 
 async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> Diagnosis:

@@ -26,9 +26,6 @@ from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
 from tpumon.system.threads import in_thread
 
-MOST_WORKERS = 10_000
-MOST_VIA = 20_000
-
 _AT_ONCE = 50  # samples that are decoded before other exporters have a turn
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0  # between two exchanges
 _BYTES_PER_S = 4_000_000  # an exporter whose answers are larger is asked less often: reading them takes time

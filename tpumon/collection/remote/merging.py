@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.collection.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
+from tpumon.collection.remote.exporter import Event, Send
 from tpumon.collection.remote.places import Place
 from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
+from tpumon.model.page import MOST_RUNS, MOST_WORKERS
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ class Merging:
             targets=targets,
             waiting=None if targets else waiting or self._waiting(),
             finders=self.finders,
-            via=tuple(sorted(runs)[:MOST_VIA]),
+            via=tuple(sorted(runs)[:MOST_RUNS]),
         )
         self.is_due = False
         if workers != self._published:

@@ -51,18 +51,18 @@ class Line(Struct, frozen=True, eq=False):
         """The serialized line."""
         return self.stored[self.begin : self.end]
 
-    def portions(self, most_bytes: int = _PORTION_BYTES) -> Iterator[Packed]:
+    def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
         """The line's events, portion by portion, so that of a long line little is in memory.
 
         Args:
-            most_bytes: of a portion.
+            most_bytes: of a portion; _PORTION_BYTES if not given.
 
         Raises:
             SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
         """
         at, count = self.begin + self.first, 0
         while at < self.end:
-            packed, at = self._portion(at, most_bytes)
+            packed, at = self._portion(at, most_bytes or _PORTION_BYTES)
             count += len(packed.begin)
             if count > MOST_EVENTS:  # without the others, its device would look idle
                 raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")

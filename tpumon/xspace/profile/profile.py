@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import BinaryIO, Literal
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -71,7 +72,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)
-    ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
+    ops = _ops(space, trace) if "ops" in wanted else ()
     hlo = space.metadata if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:
         ops = _with_contents(ops, hlo)
@@ -85,6 +86,14 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
         memory=read_memory(space.host) if "memory" in wanted else (),
         buffers=read_programs(hlo) if "buffers" in wanted else (),
     )
+
+
+def _ops(space: Space, trace: Trace) -> tuple[Op, ...]:
+    if not trace.cores:
+        return ()
+    table = trace.table
+    order = np.lexsort((table.key, -table.self_ps))
+    return read_ops(space.tensor_cores, [core.table for core in trace.cores], table, order)
 
 
 def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
