@@ -43,7 +43,7 @@ def exporters() -> list[str]:
 
 
 def outputs() -> list[str]:
-    """What stdout can get."""
+    """Outputs that can write to stdout."""
     from tpumon.outputs import stdout_names
 
     return ["auto", "live", "text", *stdout_names()]

@@ -1,4 +1,4 @@
-"""Which pod the workers of this node run in, where the kubelet says so."""
+"""Adds the pod in which the workers of this node run, where the kubelet says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workers the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
+"""The workers that the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def first_port(ports: Collection[int]) -> int:
 
 
 def noted_first_port(ports: Collection[int]) -> int:
-    """As `first_port`, for ports that a user named, of which nothing else is known: nothing is noted.
+    """The first port among those that a user named, of which nothing else is known: nothing is noted.
 
     The answer stays the same in one process, where names that are in use do not change.
     """
@@ -83,7 +83,7 @@ def _first(entries: Collection[_Entry], ports: Collection[int]) -> _Note | None:
 
 
 def _entries() -> list[_Entry]:
-    """What the files say that holds now; those of this user that hold no longer are removed."""
+    """The notes that hold now; files of this user that hold no longer are removed."""
     found = []
     with suppress(OSError):
         for file in _FILES.listed():

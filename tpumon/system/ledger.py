@@ -32,7 +32,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """What one tpumon says of one server. Times are since this machine was started.
+    """One tpumon's entry of one server. Times are since this machine was started.
 
     Attributes:
         since_s: when it first said something of it.
@@ -135,7 +135,7 @@ class DutyLedger:
         )
 
     def _others(self) -> Sequence[Mapping[str, PeerEntry]]:
-        """What the files of other tpumons say. Removes those of this user that have no effect."""
+        """The entries of other tpumons' files. Removes files of this user that have no effect."""
         read: dict[Path, tuple[tuple[int, int], Mapping[str, PeerEntry]]] = {}
         left_bytes = _MOST_BYTES_AT_ONCE
         now_s = since_boot_s()

@@ -1,4 +1,4 @@
-"""How much memory this process may use, and giving it back."""
+"""Limits of this process's memory, and giving memory back."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _LEAD_S = 0.5  # several workers start together, this far ahead, so that every r
 
 
 class CaptureSettings(Struct, frozen=True, kw_only=True):
-    """What to profile, and where to save it.
+    """Workers to profile, and the place to save to.
 
     Attributes:
         logdir: directory or bucket URL.
@@ -98,7 +98,7 @@ class _CaptureWorker:
 
     @property
     def pending(self) -> bool:
-        """Whether another attempt may succeed."""
+        """True if another attempt may succeed."""
         if self.saved is not None or self.hopeless:
             return False
         if self.failure is None:
@@ -305,7 +305,7 @@ class _CaptureSession:
 
 
 def _failure_of(worker: _CaptureWorker, error: Exception) -> TpumonError:
-    """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
+    """The reason why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing."""
     if isinstance(error, TpumonError):
         return error
     words = f"{type(error).__name__}: {one_line(str(error))}"

@@ -36,7 +36,7 @@ _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
 class ReportSettings(Struct, frozen=True, kw_only=True):
-    """What to show of which profile.
+    """Settings of `tpumon report`: a profile, and what to show of it.
 
     Attributes:
         paths: as for `analyze`.
@@ -143,7 +143,7 @@ def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
 
 
 def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
-    """What is wrong, by the rules of `tpumon why`."""
+    """The findings, by the rules of `tpumon why`."""
     from tpumon.analysis.answer import answer_of
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture

@@ -31,7 +31,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> str:
-        """What it runs, as the middle of a sentence."""
+        """Its framework or its TPU, as the middle of a sentence."""
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
 

@@ -1,4 +1,4 @@
-"""What listens on this host and whose it is, from /proc. Only reads; connects to nothing."""
+"""Listeners of this host and their processes, from /proc. Only reads; connects to nothing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
 
 
 def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
-    """Which process holds each of these sockets, by inode, for processes whose files can be read.
+    """The processes that hold these sockets, by inode, as far as their files can be read.
 
     Source: /proc/PID/fd, exe, cmdline, maps. Takes milliseconds to a second, depending on the number of open files.
     """
@@ -146,7 +146,7 @@ def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
 
 
 def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
-    """What can be seen of the job that listens at `host:port`; None if it is not on this host, or hidden."""
+    """Signs of the job that listens at `host:port`; None if it is not on this host, or hidden."""
     place = Address.parse(address)
     if not place.is_this_host:
         return None
@@ -159,12 +159,12 @@ def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
 
 
 def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
-    """What can be seen of a process that has these files open."""
+    """Signs of a process that has these files open."""
     return _signs(_read(proc / str(pid) / "maps"), files)
 
 
 def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, str]:
-    """What can be seen of a process that has these files open, and the name of the program or script that it runs."""
+    """A process that has these files open, and the name of the program or script that it runs."""
     words, _ = program_and_arguments(_read(proc / str(pid) / "cmdline").split(b"\0"))
     script = b"" if words[-1] == b"-c" else words[-1]
     return _owner(pid, proc, files), script.decode(errors="replace")
