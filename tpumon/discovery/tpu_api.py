@@ -99,7 +99,7 @@ class _NamedTpu:
         ]
 
     def _port(self, ip: str | None) -> int | None:
-        """The port of a worker's profiler server, or where it will be; no stranger's, which would be called on and on."""
+        """The port of a worker's profiler server, now or later; no stranger's, which would be called on and on."""
         if ip in self.port_of:
             return self.port_of[ip]
         usual = [port for port, _ in Counter(self.port_of.values()).most_common()]

@@ -146,7 +146,8 @@ def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
 def parent_of(owner: Owner | None, pids: Collection[int]) -> int | None:
     """The one of these processes from which a process descends; None: it descends from none.
 
-    jax.profiler.register_subprocess has a process traced by that one. While one of the two is traced, the other refuses or loses its part, so only the parent is sampled.
+    jax.profiler.register_subprocess has a process traced by that one. While one of the two is traced, the other
+    refuses or loses its part, so only the parent is sampled.
     """
     return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
 
