@@ -84,7 +84,7 @@ def _first(entries: Collection[_Entry], ports: Collection[int]) -> _Note | None:
 
 def _entries() -> list[_Entry]:
     """The notes that hold now; files of this user that hold no longer are removed."""
-    found = []
+    entries = []
     with suppress(OSError):
         for file in _FILES.listed():
             read = _FILES.read(file.path)
@@ -92,10 +92,10 @@ def _entries() -> list[_Entry]:
                 continue
             note = _note(read[0])
             if note is not None and note.network == network():
-                found.append(_Entry(file.path, read[1], note))
+                entries.append(_Entry(file.path, read[1], note))
             elif note is None and file.uid == os.getuid():
                 file.path.unlink(missing_ok=True)
-    return found
+    return entries
 
 
 def _note(text: str) -> _Note | None:

@@ -200,8 +200,8 @@ class _Look:
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
-        found = {one.address: one for one in profilers}
-        self.servers = [_with_owner(server, found.get(server.address)) for server in self.servers]
+        by_address = {one.address: one for one in profilers}
+        self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]
 
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""

@@ -33,15 +33,15 @@ def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict
     by_user: dict[int, set[int]] = {}
     for listener in listeners:
         by_user.setdefault(listener.uid, set()).add(listener.port)
-    found: dict[int, int] = {}
+    attached: dict[int, int] = {}
     before = _before_number(proc)
     for uid, ports in by_user.items():
         folder = _folder_of(uid)
         for pid in _announcing(folder, uid, before):
             port = _port(folder / f"{before}{pid}", pid, uid, proc)
             if port in ports:
-                found[port] = pid
-    return found
+                attached[port] = pid
+    return attached
 
 
 def announced_environment(pid: int, proc: Path = PROC) -> dict[str, str]:

@@ -121,8 +121,8 @@ def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
                 fields = line.split()
                 if len(fields) < 10 or not (fields[1].endswith(ports[0]) and fields[2].endswith(ports[1])):
                     continue
-                found = [(_ip(field.partition(":")[0]), int(field[-4:], 16)) for field in fields[1:3]]
-                if fields[3] == _ESTABLISHED and found == ends and fields[9] != "0":
+                listed = [(_ip(field.partition(":")[0]), int(field[-4:], 16)) for field in fields[1:3]]
+                if fields[3] == _ESTABLISHED and listed == ends and fields[9] != "0":
                     return int(fields[7])
     return None
 

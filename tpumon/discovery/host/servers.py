@@ -229,8 +229,8 @@ class LocalDiscovery:
             announced = port in self._attached
             if worker.owner is not None and worker.announced != announced and worker.gone_s is None:
                 worker.announced = announced
-                found = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
-                worker.environment = tuple(sorted(found.items())) or worker.environment  # it may be about to end
+                environment = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
+                worker.environment = tuple(sorted(environment.items())) or worker.environment  # it may be about to end
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
