@@ -223,7 +223,7 @@ def test_only_those_of_whom_nothing_is_known_are_independent() -> None:
 def selected(selection: Selection) -> list[Target]:
     async def first() -> Workers:
         async with AsyncExitStack() as stack:
-            discovery = await open_discovery(selection, stack, lambda _line: None)
+            discovery = await open_discovery(selection, stack)
             async with aclosing(discovery.watch(lambda: False)) as changes:
                 return await anext(changes)
 

@@ -100,9 +100,10 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Ho
     from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
 
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
-        taken = take(replace(settings.capture, logdir=directory))
-        hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
-    return hosts, whole and not taken.failed
+        workers = take(replace(settings.capture, logdir=directory))
+        files = [(each.target.worker, Path(each.saved.path)) for each in workers if each.saved is not None]
+        hosts, whole = _read_all(files, wanted)
+    return hosts, whole and len(files) == len(workers)
 
 
 def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
