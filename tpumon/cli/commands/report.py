@@ -36,7 +36,7 @@ _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
 class ReportSettings(Struct, frozen=True, kw_only=True):
-    """What to show of which profile.
+    """Settings of `tpumon report`: a profile, and what to show of it.
 
     Attributes:
         paths: as for `analyze`.
@@ -100,9 +100,10 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Ho
     from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
 
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
-        taken = take(replace(settings.capture, logdir=directory))
-        hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
-    return hosts, whole and not taken.failed
+        workers = take(replace(settings.capture, logdir=directory))
+        files = [(each.target.worker, Path(each.saved.path)) for each in workers if each.saved is not None]
+        hosts, whole = _read_all(files, wanted)
+    return hosts, whole and len(files) == len(workers)
 
 
 def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
@@ -143,7 +144,7 @@ def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
 
 
 def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
-    """What is wrong, by the rules of `tpumon why`."""
+    """The findings, by the rules of `tpumon why`."""
     from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
