@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
@@ -16,7 +15,7 @@ from tpumon.cli.process import _command
 from tpumon.errors import UsageError
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.proto.profiler_pb2 import ProfileOptions
-from tpumon.report.render import html, markdown, text
+from tpumon.report.render import markdown, text
 from tpumon.report.section_table import SECTIONS, report
 from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.profile.step_times import _PARTS_OF
@@ -295,13 +294,6 @@ def test_markdown_shows_names_as_they_are(tmp_path):
 def test_markdown_is_what_it_was(golden, tmp_path):
     made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), ("overview", "steps"), Choice(top=5))
     golden.check("report/report.md", markdown.render(made.pages))
-
-
-def test_a_page_without_its_library_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    made = report(capture_of(saved(tmp_path, training())), ("ops",), Choice())
-    with pytest.raises(UsageError, match=r"pip install 'tpumon\[html\]'"):
-        html.render(made.pages, "Profile")
 
 
 def test_a_truncated_trace_says_so_in_every_section(tmp_path, capsys):

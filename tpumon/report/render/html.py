@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from tpumon import __version__
-from tpumon.errors import UsageError
 from tpumon.report.blocks import Page
 from tpumon.report.render.svg import HEIGHT, WIDTH, draw, draw_heat
 
@@ -16,14 +17,7 @@ def render(pages: Sequence[Page], title: str) -> str:
     Args:
         pages: the sections.
         title: of the page: what it is a report of.
-
-    Raises:
-        UsageError: Jinja is not installed.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise UsageError("--output html needs Jinja: pip install 'tpumon[html]'") from error
     environment = Environment(
         loader=PackageLoader("tpumon.report", "render"),
         autoescape=True,
