@@ -14,8 +14,8 @@ from support.traces import PROGRAM, Op, Traced
 from tpumon.cli.commands import analyze
 from tpumon.cli.commands import report as report_command
 from tpumon.proto.hlo_pb2 import HloProgram
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.section_table import SECTIONS, needs, report
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.xspace import figures
 from tpumon.xspace import files as profiles
 from tpumon.xspace.planes.plane import parsed_metadata
@@ -33,7 +33,7 @@ DEPTH = 10_000
 def whole_report(xspace):
     """All sections of a report."""
     read = read_profile(xspace, needs(SECTIONS))
-    capture = Capture(hosts=(Host(name="host", profile=read),), figures=figures([read.trace]))
+    capture = Capture(hosts=(HostProfile(name="host", profile=read),), figures=figures([read.trace]))
     return report(capture, tuple(SECTIONS), Choice()).to_json()
 
 

@@ -23,8 +23,8 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.ops import build
+from tpumon.report.ops_section import build
+from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
@@ -71,7 +71,7 @@ def test_the_numbers_are_those_of_the_report(trace, most):
     xspace = TRACES[trace]()
     profile = read_profile(xspace, {"ops"})
     found = read_figures(xspace, most)
-    report = build(Capture(hosts=(Host(name="h", profile=profile),), figures=found), Choice(top=most))
+    report = build(Capture(hosts=(HostProfile(name="h", profile=profile),), figures=found), Choice(top=most))
 
     numbers = ("self_time_s", "time_ratio", "flops_rate", "flops_utilization_ratio", "hbm_rate")
     numbers = (*numbers, "hbm_utilization_ratio")

@@ -30,7 +30,7 @@ def scenarios(incomplete: str) -> list[tuple[str, str]]:
 
 def sections() -> list[str]:
     """Sections of a report."""
-    from tpumon.report.section_table import SECTIONS
+    from tpumon.report.sections import SECTIONS
 
     return [*SECTIONS, "all"]
 

@@ -1,27 +1,26 @@
-"""What a report is of."""
+"""Profiles to report on, and the choice of their ops."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from tpumon.model import Finding
 from tpumon.model.codec import to_plain
 from tpumon.untrusted_text import one_line
+from tpumon.xspace import TraceFigures
+from tpumon.xspace.profile.profile import Profile
+from tpumon.xspace.profile.step_times import StepTable, step_table
 
-if TYPE_CHECKING:
-    from tpumon.xspace.profile.profile import Profile
-    from tpumon.xspace.summary import TraceFigures
 
-
-class Host(Struct, frozen=True, kw_only=True):
-    """One host of a capture.
+class HostProfile(Struct, frozen=True, kw_only=True):
+    """The profile of one host.
 
     Attributes:
-        name: unique in the capture.
+        name: of the host, unique in the capture.
         profile: its trace.
     """
 
@@ -30,26 +29,30 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class Capture(Struct, frozen=True, kw_only=True):
-    """One profile: the traces of one or several hosts that were taken together.
+    """The traces of one or several hosts that were taken together.
 
     Attributes:
         hosts: at least one.
         figures: of all hosts together.
-        findings: what is wrong, the worst first, as `tpumon why` judges it.
+        findings: the worst first, as `tpumon why` judges them.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[HostProfile, ...]
     figures: TraceFigures
     findings: tuple[Finding, ...] = ()
 
+    def step_table(self) -> StepTable:
+        """The steps of all hosts."""
+        return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
+
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """Which ops to show.
+    """The ops to show.
 
     Attributes:
-        top: how many rows a table of ops has at most.
+        top: the most rows of a table of ops.
         program: only programs whose name or number contains this.
-        words: only ops whose name, category, provenance or source contains this, in capital letters or small ones.
+        words: only ops whose name, category, provenance or source contains this, in any case.
     """
 
     top: int = 20
@@ -58,13 +61,13 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What was chosen, in words; "" for everything."""
+        """The choice in words; "" for everything."""
         parts = [f"program {one_line(self.program)}"] if self.program else []
         return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])
 
 
 def plain_json(value: Any) -> Any:
-    """A frozen value as JSON has it; numbers that no trace can mean (infinite ones) are absent."""
+    """A value as JSON has it; numbers that no trace can mean (infinite ones) are absent."""
     return _finite(to_plain(value))
 
 

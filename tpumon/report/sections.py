@@ -1,0 +1,90 @@
+"""The table of sections. A new section is a module in this package and a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tpumon.report import (
+    environment_section,
+    input_section,
+    memory_section,
+    ops_section,
+    overview_section,
+    steps_section,
+)
+from tpumon.report.blocks import Block, Lines, Page
+from tpumon.report.profiles import Capture, Choice, plain_json
+from tpumon.xspace.profile.profile import Part
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """One section of a report.
+
+    Attributes:
+        title: for people.
+        needs: the parts of a trace to read beyond those that figures need.
+        build: makes its value, a Struct that is its JSON.
+        blocks: writes the value for people.
+    """
+
+    title: str
+    needs: tuple[Part, ...]
+    build: Callable[[Capture, Choice], Any]
+    blocks: Callable[[Any], Sequence[Block]]
+
+
+def _section(title: str, needs: tuple[Part, ...], module: Any) -> Section:
+    return Section(title=title, needs=needs, build=module.build, blocks=module.blocks)
+
+
+SECTIONS: Mapping[str, Section] = {
+    "overview": _section("Overview", ("ops", "environment"), overview_section),
+    "ops": _section("Operations", ("ops", "contents"), ops_section),
+    "steps": _section("Steps", (), steps_section),
+    "input": _section("Input", ("input",), input_section),
+    "memory": _section("Memory", ("memory", "buffers"), memory_section),
+    "environment": _section("Environment", ("environment",), environment_section),
+}
+"""All sections, by the name that `--section` takes and that is the key in JSON, in the order of a report."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Some sections of one capture.
+
+    Attributes:
+        values: of each section, by name.
+        truncated: the losses of the traces and the span that the tables cover; None for whole traces.
+        pages: the sections, ready to be written.
+    """
+
+    values: Mapping[str, Any]
+    truncated: str | None
+    pages: tuple[Page, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields as in docs/report.md."""
+        return {
+            "schema": 1,
+            "truncated": self.truncated,
+            "sections": {name: plain_json(value) for name, value in self.values.items()},
+        }
+
+
+def needs(names: Iterable[str]) -> frozenset[Part]:
+    """The parts of a trace to read for these sections."""
+    return frozenset(part for name in names for part in SECTIONS[name].needs)
+
+
+def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
+    """Builds some sections."""
+    values = {name: SECTIONS[name].build(capture, choice) for name in names}
+    truncated = capture.figures.truncated
+    above = (Lines(title="Dropped events", lines=(f"the trace is truncated: {truncated}",)),) if truncated else ()
+    pages = tuple(
+        Page(name=name, title=SECTIONS[name].title, blocks=(*above, *SECTIONS[name].blocks(value)))
+        for name, value in values.items()
+    )
+    return Report(values=values, truncated=truncated, pages=pages)
