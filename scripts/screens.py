@@ -219,8 +219,8 @@ def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str
 def _core(job: Job, core: Sequence[CoreStep], number: int) -> CoreFigures:
     alone = measure(job, [core])
     return CoreFigures(
-        chip=number // job.topology.generation.devices_per_chip,
-        core=number % job.topology.generation.devices_per_chip,
+        chip=number // job.topology.generation.chip.devices,
+        core=number % job.topology.generation.chip.devices,
         idle_ratio=alone.idle_ratio,
         flops_utilization_ratio=alone.flops_ratio,
         infeed_ratio=None if alone.infeed_ratio is None else alone.infeed_ratio.avg,

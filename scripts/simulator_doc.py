@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpumon.simulator.scenario.fault_table import PARAMETERS
-from tpumon.simulator.scenario.listing import listed
+from tpumon.simulator.scenario.fault_table import PARAMETERS, listed
 
 PAGE = Path(__file__).parents[1] / "docs" / "simulator.md"
 

@@ -21,7 +21,7 @@ command = partial(app.command, context_settings=ENVIRONMENT)
 
 def _scenarios() -> str:
     """The list of scenarios, for `tpumon simulate --help`."""
-    from tpumon.simulator.scenario.listing import listed
+    from tpumon.simulator.scenario.fault_table import listed
 
     rows = [f"{one.name}: {'. '.join((one.about, *one.settings))}." for one in listed()]
     term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START seconds after the job and lasts LENGTH seconds."

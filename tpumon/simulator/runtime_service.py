@@ -143,7 +143,7 @@ class RuntimeMetrics:
                 yield _Value(device, 100 * busy[local])
             return
         # v2 and v3 report one row per chip, for its two devices together.
-        per_chip = topology.generation.devices_per_chip
+        per_chip = topology.generation.chip.devices
         for chip in range(topology.chips_per_host):
             share = max(busy[chip * per_chip : (chip + 1) * per_chip])
             yield _Value(self._worker * topology.chips_per_host + chip, 100 * share)

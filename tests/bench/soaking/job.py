@@ -32,7 +32,7 @@ from tpumon.simulator.rpc import Method, PortServer
 from tpumon.simulator.runtime_service import RuntimeMetrics
 from tpumon.simulator.scenario import Job, to_ns
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace_writer import Trace, build_trace
+from tpumon.simulator.trace_writer import SimulatedTrace, build_trace
 
 NETWORK = "10.64.0.0/15"
 PROFILER_PORT, RUNTIME_PORT = 8466, 8431
@@ -169,7 +169,7 @@ def figures_of(kind: str, result: MonitorResult) -> _Truth:
     }
 
 
-def _build_trace(job: Job, worker: int, **window: Any) -> Trace:
+def _build_trace(job: Job, worker: int, **window: Any) -> SimulatedTrace:
     """As the simulator's, and keeps the figures of what it shows."""
     shown = measure(job, window_events(job, worker, window["start_ns"], window["stop_ns"]))
     _traced.get().append(figures_of("trace", monitor_result(shown, level=2)))

@@ -11,8 +11,8 @@ basics.py    units of time, numbers that look random
 
 from tpumon.simulator.scenario.basics import MS, SECOND, to_ns
 from tpumon.simulator.scenario.clock import CHAPTER_NS, Piece, Step
-from tpumon.simulator.scenario.fault_table import KINDS, PRESETS
-from tpumon.simulator.scenario.faults import SCENARIOS, Fault
+from tpumon.simulator.scenario.fault_table import KINDS, PRESETS, SCENARIOS
+from tpumon.simulator.scenario.faults import Fault
 from tpumon.simulator.scenario.job import USABLE_HBM_RATIO, Job
 from tpumon.simulator.scenario.job_work import HLO_CATEGORIES, OPS, Part, Program, Stop, Work
 from tpumon.simulator.scenario.parts import STEP_GAP_NS, Parts, Slot, layout
