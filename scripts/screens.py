@@ -33,8 +33,7 @@ from tpumon.model import (
 )
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.simulator.expected_figures import CoreStep, measure, window_events
-from tpumon.simulator.expected_figures import Figures as Measured
+from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure, window_events
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
@@ -196,7 +195,7 @@ def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
     return sum(work_ns) / len(work_ns) / _NS if work_ns else None
 
 
-def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str, float] | None:
+def _parts(events: Sequence[Sequence[CoreStep]], measured: ExpectedFigures) -> dict[str, float] | None:
     """Parts of an average step, in seconds."""
     whole = [seen.parts for core in events for seen in core if seen.partial is None]
     if not whole or measured.step_s is None:
@@ -228,7 +227,7 @@ def _core(job: Job, core: Sequence[CoreStep], number: int) -> CoreFigures:
     )
 
 
-def _devices(job: Job, used: Sequence[int], measured: Measured) -> Iterator[DeviceFigures]:
+def _devices(job: Job, used: Sequence[int], measured: ExpectedFigures) -> Iterator[DeviceFigures]:
     for device, used_bytes in enumerate(used):
         yield DeviceFigures(
             device=str(device),

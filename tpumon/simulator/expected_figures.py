@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tpumon.model import Spread
 from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
 
 
@@ -34,15 +35,7 @@ class CoreStep(NamedTuple):
         return layout(self.parts) if self.partial is None else self.partial
 
 
-class Range(Struct, frozen=True, kw_only=True):
-    """Average, minimum and maximum."""
-
-    avg: float
-    min: float
-    max: float
-
-
-class Figures(Struct, frozen=True, kw_only=True):
+class ExpectedFigures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window; None if the window lacks the events for them.
 
     Attributes:
@@ -60,8 +53,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     idle_ratio: float | None
     flops_ratio: float | None
     hbm_ratio: float | None
-    step_s: Range | None
-    infeed_ratio: Range | None
+    step_s: Spread | None
+    infeed_ratio: Spread | None
     steps: int
     busy: tuple[float, ...]
 
@@ -91,12 +84,12 @@ def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, sto
     return CoreStep(step, parts, slots) if slots else None
 
 
-def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> Figures:
+def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> ExpectedFigures:
     """Computes the figures of one worker over a window; times in nanoseconds since the job's start."""
     return measure(job, window_events(job, worker, start_ns, stop_ns))
 
 
-def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
+def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
     """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = flops = moved = 0
@@ -118,13 +111,13 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
         busy_shares.append(core_busy_ns / span_ns if span_ns else 0.0)
     total_ns = sum(spans_ns)
     lengths, infeeds = _per_step(events)
-    return Figures(
+    return ExpectedFigures(
         mxu_ratio=flops / (total_ns / 1e9 * peak) if total_ns else 0.0,
         idle_ratio=1 - busy_ns / total_ns if total_ns else None,
         flops_ratio=flops / (busy_ns / 1e9 * peak) if busy_ns else None,
         hbm_ratio=moved / (total_ns / 1e9 * bandwidth) if total_ns else None,
-        step_s=_range(lengths),
-        infeed_ratio=_range(infeeds),
+        step_s=_spread(lengths),
+        infeed_ratio=_spread(infeeds),
         steps=len(lengths),
         busy=tuple(busy_shares),
     )
@@ -165,7 +158,5 @@ def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[f
     return lengths, infeeds
 
 
-def _range(values: Sequence[float]) -> Range | None:
-    if not values:
-        return None
-    return Range(avg=sum(values) / len(values), min=min(values), max=max(values))
+def _spread(values: Sequence[float]) -> Spread | None:
+    return Spread(avg=sum(values) / len(values), min=min(values), max=max(values)) if values else None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
-from tpumon.simulator.expected_figures import Figures, figures
+from tpumon.simulator.expected_figures import ExpectedFigures, figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.rpc import Abort, Code, Method
 from tpumon.simulator.scenario import Job, to_ns
@@ -179,7 +179,7 @@ class ProfilerService:
         return to_ns(self._clock()) - self._epoch_unix_ns
 
 
-def monitor_result(window: Figures, *, level: int) -> profiler_pb2.MonitorResult:
+def monitor_result(window: ExpectedFigures, *, level: int) -> profiler_pb2.MonitorResult:
     """Returns the figures as numbers; `response_type` says which of them are set."""
     result = profiler_pb2.MonitorResult(
         response_type=profiler_pb2.MonitorResult.UTIL_ONLY, matrix_unit_utilization_percent=100 * window.mxu_ratio
