@@ -1,7 +1,7 @@
 """`python -m grafana.generate` writes dashboards and Prometheus rules from the modules and templates in this folder.
 
 With `--out DIR` it writes them for a deployment: with your configuration (`--config FILE.toml`, whose keys are those of
-`grafana.config.Config`), and also as objects of Kubernetes. It needs only the standard library.
+`grafana.config.Config`), and also as objects of Kubernetes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.panels import SEVERITIES, Panel, Query, lines, states, table
 from grafana.queries import EACH, FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
+from tpumon.model.figure_table import FIGURES, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, STEP
 
 UID = "tpumon-worker"
 _FEW = "Shows the selected workers with the highest averages, at most 10."
@@ -86,36 +89,27 @@ def _each(title: str, metric: str, description: str, unit: str = "percentunit", 
     return lines(title, f"{description} {_FEW}", query, unit=unit, size=(8, 8), small=small)
 
 
+_ADVICE: Mapping[str, str] = {
+    IDLE.key: "If high, look at input, host code, or slower workers.",
+    FLOPS.key: "If low, look at shapes, layouts and precision.",
+    HBM_BANDWIDTH.key: "If high while FLOP/s are low, the program is memory-bound: fuse ops, or recompute.",
+}
+"""What a value means for who looks at it, by key of the figure."""
+
+
 def _figures() -> list[Panel]:
+    """One panel for each figure that has a metric: a new row of the table appears by itself."""
+    drawn = [figure for figure in FIGURES if figure.metric is not None and figure is not STEP]
     return [
-        _each("Matrix units", "tpu_mxu_utilization_ratio", "Utilization of the matrix units, including idle time."),
-        _each(
-            "Idle",
-            "tpu_idle_ratio",
-            "Share of time in which no op ran. If high, look at input, host code, or slower workers.",
-        ),
-        _each(
-            "Duty cycle",
-            "tpu_duty_cycle_ratio",
-            "Share of time in which ops ran, excluding ops that wait for input.",
-        ),
-        _each(
-            "FLOP/s relative to peak",
-            "tpu_flops_utilization_ratio",
-            "FLOP/s while ops ran, relative to the peak: the efficiency of the program itself. If low, look at "
-            "shapes, layouts and precision.",
-        ),
-        _each(
-            "HBM bandwidth relative to peak",
-            "tpu_hbm_bandwidth_utilization_ratio",
-            "HBM bandwidth relative to the peak. If high while FLOP/s are low, the program is memory-bound: fuse ops, "
-            "or recompute.",
-        ),
-        _each(
-            "Infeed wait",
-            "tpu_infeed_ratio",
-            "Share of the step time spent waiting for infeed; absent for programs without infeed.",
-            small=True,
+        *(
+            _each(
+                figure.label,
+                figure.metric or "",
+                f"{figure.about} {_ADVICE.get(figure.key, '')}".strip(),
+                {"ratio": "percentunit", "seconds": "s"}[figure.unit],
+                small=figure is INFEED,
+            )
+            for figure in drawn
         ),
         lines(
             "Step time, min, average and max",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,16 +9,15 @@ from statistics import median
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.history import WELL
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.model import SCHEMA_VERSION
+from tpumon.model.documents import encoded
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import Appended
 
-_ENCODER = json.JSONEncoder(allow_nan=False)
 _SHORTEST_INTERVAL_S = 1.0
 _WAIT_FOR_ALL_S = 2.0
 
@@ -117,11 +115,11 @@ class FleetSummary(Output):
             "fleet": {
                 "workers": len(status.workers),
                 "counts": _counts(status, unsure),
-                "figures": {name: asdict(across) for name, across in status.figures().items()},
+                "figures": status.figures(),
             },
             "workers": [_row(worker, self._context.run.ops) for worker in status.worst_first() if _is_not_ok(worker)],
         }
-        self._written_to.write(_ENCODER.encode(line))
+        self._written_to.write(encoded(line))
         self._unwritten = False
         self._lines += 1
         self._next_s = self._pace() + self._interval_s(status)
@@ -147,7 +145,7 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
         "severity": verdict.severity,
         "causes": [cause.words for cause in verdict.causes],
         "since_unix_s": verdict.since_unix_s,
-        "sample": None if worker.sample is None else worker.sample.with_ops(most_ops).to_json(),
+        "sample": None if worker.sample is None else worker.sample.with_ops(most_ops).document(),
     }
 
 

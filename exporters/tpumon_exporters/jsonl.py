@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from tpumon.model.documents import encoded
 from tpumon_exporters.appending import Appended, SampleLines
 
 if TYPE_CHECKING:
     from tpumon.model import Sample
     from tpumon.outputs import Context
-
-_ENCODER = json.JSONEncoder(allow_nan=False)  # NaN and infinity are not JSON; a source that lets one through has a bug
 
 
 def open_jsonl(where: str, context: Context) -> SampleLines:
@@ -28,4 +26,4 @@ def open_jsonl(where: str, context: Context) -> SampleLines:
 
 
 def _line(sample: Sample) -> str:
-    return _ENCODER.encode(sample.to_json())
+    return encoded(sample.document())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,10 +9,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from tpumon.analysis.history import WELL
 from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION
-from tpumon.model.codec import to_plain
+from tpumon.model import Finding
+from tpumon.model.documents import encoded
+from tpumon.model.state import Event
 from tpumon.outputs import Context, Output, not_to_stdout
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ _MOST_NAMED = 20
 _LIMIT_S = 10.0
 _AT_ONCE = 10.0
 _PER_S = 0.1
+
+
+class _Told(Event, frozen=True, kw_only=True):
+    """What the command gets: the change, what is wrong with its worker, and how many changes were left out."""
+
+    findings: tuple[Finding, ...]
+    left_out: int
 
 
 class OnChange(Output):
@@ -90,14 +99,14 @@ class OnChange(Output):
         status = self._context.fleet.status(self._context.clock())
         worker = status.workers.get(change.worker)
         present = {cause.finding for cause in (() if worker is None else worker.verdict.causes)}
-        findings = [
-            to_plain(one.naming(_MOST_NAMED))
+        findings = tuple(
+            one.naming(_MOST_NAMED)
             for one in status.findings
             if change.worker in one.workers or (one.more_workers and one.finding in present)
-        ]
-        told = {"schema": SCHEMA_VERSION, **to_plain(change), "findings": findings, "left_out": self._left_out}
+        )
+        told = _Told(**asdict(change), findings=findings, left_out=self._left_out)
         self._left_out = 0
-        trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
+        trouble = _run(self._command, f"{encoded(told)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
             self._context.log(f"--on-change: {trouble}")
         self._failing = trouble is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import deque
@@ -18,7 +17,9 @@ from prometheus_client.exposition import choose_encoder
 from tpumon import __version__
 from tpumon.analysis import MOST_HISTORY_BYTES, FleetStatus, Update
 from tpumon.analysis.handover import page_of
-from tpumon.model import SCHEMA_VERSION, Sample
+from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample
+from tpumon.model.documents import encoded, encoded_part
+from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon.untrusted_text import one_line
 from tpumon_exporters.exposition import Exposition
@@ -34,10 +35,6 @@ _STALLED_S = 15.0
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
-_SAID = ("worker", "address", "job", "slice", "independent", "name", "slice_workers", "job_slices")
-"""What readers learn of a worker beside its samples."""
-
-_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class Pages:
@@ -158,21 +155,21 @@ class Pages:
                 most_bytes=min(asked_bytes, MOST_HISTORY_BYTES) if asked_bytes > 1 else MOST_HISTORY_BYTES,
             )
         status = self._fleet.status(now_unix_s)
-        header = {
-            "schema": SCHEMA_VERSION,
-            "tpumon": __version__,
-            "run": self._run,
-            "via": self._via,
-            "now_unix_s": self._clock(),
-            "sequence": sequence,
-            "level": self._context.run.level,
-            "host": self._context.run.host,
-            "waiting": status.waiting,
-            "targets": [{name: getattr(each.target, name) for name in _SAID} for each in status.all()],
+        page = Page(
+            schema=SCHEMA_VERSION,
+            tpumon=__version__,
+            run=self._run,
+            via=tuple(self._via),
+            now_unix_s=self._clock(),
+            sequence=sequence,
+            level=self._context.run.level,
+            host=self._context.run.host,
+            waiting=status.waiting,
+            targets=tuple(ListedTarget.of(each.target) for each in status.all()),
+            samples=tuple(encoded_part(_as_judged_now(sample, status).document()) for sample in samples),
             **({} if handover is None else page_of(handover)),
-        }
-        encoded = filter(None, (_encoded(_as_judged_now(sample, status)) for sample in samples))
-        body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(encoded)}]}}\n'
+        )
+        body = f"{encoded(page)}\n"
         return Response(body=body, content_type="application/json")
 
     def _has_all_after(self, after: int) -> bool:
@@ -243,13 +240,6 @@ def _as_judged_now(sample: Sample, status: FleetStatus) -> Sample:
     if (last.findings, last.judged) == (sample.findings, sample.judged):
         return sample
     return replace(sample, findings=last.findings, judged=last.judged)
-
-
-def _encoded(sample: Sample) -> str | None:
-    try:
-        return _ENCODER.encode(sample.to_json())
-    except ValueError:  # NaN is a source's bug; readers must not get invalid JSON
-        return None
 
 
 def _refused(status: HTTPStatus, line: str) -> Response:

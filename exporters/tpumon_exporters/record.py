@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import calendar
-import json
 import os
 import re
 import time
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tpumon.collection.recording import PACKED, is_workers, workers_to_json
+from tpumon.collection.recording import PACKED, is_workers, workers_line
 from tpumon.errors import UsageError
+from tpumon.model.documents import encoded
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import OpenFile
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Workers
 
-_ENCODER = json.JSONEncoder(allow_nan=False)
 _GZIP = zlib.MAX_WBITS | 16
 _TICK_S = 0.5
 _MEMBER_S = 60.0
@@ -100,9 +99,9 @@ class Recorder(Output):
         """Records a sample, or who the workers are from now on, at the next tick."""
         if update.workers is not None:
             self._workers = update.workers
-            self._put(_ENCODER.encode(workers_to_json(update.workers, self._clock())))
+            self._put(workers_line(update.workers, self._clock()))
         if update.sample is not None:
-            self._put(_ENCODER.encode(update.sample.to_json()))
+            self._put(encoded(update.sample.document()))
 
     def tick(self, now_unix_s: float) -> None:
         """Writes what came since the last one.
@@ -145,7 +144,7 @@ class Recorder(Output):
         number = self._remove_old(now_unix_s) + 1
         self._file = _File(self._directory, number, now_unix_s, now_s)
         if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
-            self._waiting.insert(0, _line(_ENCODER.encode(workers_to_json(self._workers, now_unix_s))))
+            self._waiting.insert(0, _line(workers_line(self._workers, now_unix_s)))
             self._waiting_bytes += len(self._waiting[0])
 
     def _remove_old(self, now_unix_s: float) -> int:

@@ -13,10 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from support.samples import sample  # noqa: E402
-from tpumon.analysis import Analysis, Update  # noqa: E402
+from tpumon.analysis import Update  # noqa: E402
 from tpumon.collection.recording import Recording  # noqa: E402
 from tpumon.model import Spread, StepTimes, Target, Workers  # noqa: E402
-from tpumon.outputs.live.display import Display  # noqa: E402
 from tpumon.outputs.live.replay import Player  # noqa: E402
 from tpumon.outputs.live.view_settings import DisplaySettings  # noqa: E402
 from tpumon_exporters.record import Recorder  # noqa: E402
@@ -65,11 +64,10 @@ def main() -> None:
         count = DAY_S // INTERVAL_S * WORKERS
         size = sum(file.stat().st_size for file in Path(directory).iterdir())
         print(f"{'record':32} CPU {took_s / count * 1e3:.3f} ms per sample; {size / count:.0f} bytes per sample")
-        display = Display(DisplaySettings(), Analysis())
-        players: list[Player] = []
-        timed("first picture of the view", lambda: players.append(Player(display, Recording(directory))))
-        timed("10 minutes back", lambda: players[0].press("<"))
-        timed("search an hour for a change", lambda: players[0].press("!"))
+        player = Player(DisplaySettings())
+        timed("first picture of the view", lambda: player.show(Recording(directory)))
+        timed("10 minutes back", lambda: player.press("<"))
+        timed("search an hour for a change", lambda: player.press("!"))
         timed("read the whole day", lambda: sum(1 for _ in Recording(directory).moments()))
 
 

@@ -28,8 +28,8 @@ for tool in TOOLS:
 """
 PROGRAMS = {
     "analyze": """
-from tpumon.cli.commands.analyze import AnalyzeSettings, run
-assert run(AnalyzeSettings(paths=[FILE], output="json")) == 0
+from tpumon.cli.commands.analyze import run
+assert run(paths=[FILE], output="json") == 0
 """,
     "report ops": REPORT.replace("SECTION", "'ops'"),
     "report overview": REPORT.replace("SECTION", "'overview'"),

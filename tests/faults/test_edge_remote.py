@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import ssl
 import threading
@@ -19,6 +20,8 @@ from support.exporter import certificates, sample, serving
 from tpumon.collection import remote
 from tpumon.collection.remote import exchange
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 
 WHOLE_S = 1.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -159,12 +162,14 @@ def test_only_names_that_are_followed_are_kept():
     for round_ in range(300):
         names = [f"w{round_}-{number}" for number in range(100)]
         page = {
+            "schema": 1,
+            "tpumon": "0",
             "run": "one",
             "sequence": round_,
             "targets": [{"worker": name, "address": f"{name}:9999"} for name in names],
             "samples": [sample(name, time_unix_s=1000.0).to_json() for name in names],
         }
-        asyncio.run(exporter._answered(page, time.time(), lambda _event: None))
+        asyncio.run(exporter._answered(decoded(Page, json.dumps(page)), time.time(), lambda _event: None))
     assert sorted(exporter._sent) == sorted(names)
 
 

@@ -11,7 +11,6 @@ from fakes.protobuf import plane, xspace
 from fakes.tpu_node import TpuNode, Trace
 from support.traces import CONV, Traced, run_step
 from tpumon.cli.commands import analyze, capture
-from tpumon.cli.commands.analyze import AnalyzeSettings
 from tpumon.cli.commands.capture import CaptureSettings
 from tpumon.discovery.selection import Selection
 
@@ -31,7 +30,7 @@ def put(directory, name):
 
 
 def analyzed(capsys, *paths):
-    status = analyze.run(AnalyzeSettings(paths=[str(path) for path in paths], output="json"))
+    status = analyze.run(paths=[str(path) for path in paths], output="json")
     printed = capsys.readouterr()
     return status, json.loads(printed.out), printed.err
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
+from functools import partial
 
 import pytest
 
@@ -13,6 +15,7 @@ from support.growth import cost
 from support.traces import PROGRAM, Op, Traced
 from tpumon.cli.commands import analyze
 from tpumon.cli.commands import report as report_command
+from tpumon.model.documents import encoded
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs, report
@@ -34,7 +37,7 @@ def whole_report(xspace):
     """All sections of a report."""
     read = read_profile(xspace, needs(SECTIONS))
     capture = Capture(hosts=(HostProfile(name="host", profile=read),), figures=figures([read.trace]))
-    return report(capture, tuple(SECTIONS), Choice()).to_json()
+    return json.loads(encoded(report(capture, tuple(SECTIONS), Choice()).document))
 
 
 class Hlo:
@@ -219,11 +222,11 @@ def test_reading_a_file_that_takes_too_long_is_given_up(odd, capsys):
     """It is named, with what to do; the other one is read."""
     before = signal.getsignal(signal.SIGPROF)
     paths = [str(file) for file in odd]
-    for run, settings in (
-        (analyze.run, analyze.AnalyzeSettings(paths=paths)),
-        (report_command.run, report_command.ReportSettings(paths=paths)),
+    for run in (
+        partial(analyze.run, paths=paths),
+        partial(report_command.run, report_command.ReportSettings(paths=paths)),
     ):
-        assert run(settings) == 1
+        assert run() == 1
         out, (said,) = (text.splitlines() for text in capsys.readouterr())
         assert said.startswith(f"tpumon: {odd[0]}: reading these 0.0 MB was given up after 0 s of processor time")
         assert said.endswith("take one of a shorter window")

@@ -177,18 +177,18 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
     )
     given = {"feed": FeedSettings(origin=Recorded("recording")), "needs": Needs(samples=3)}
 
-    def printed(command, settings):
-        exit_status = command.run(settings(output="text", **given)), command.run(settings(output="json", **given))
+    def printed(command):
+        exit_status = command.run(output="text", **given), command.run(output="json", **given)
         assert exit_status == (exit_of(status),) * 2
         text, _, plain = capsys.readouterr().out.rstrip("\n").rpartition("\n")
         return text, json.loads(plain)
 
-    text, plain = printed(once, once.OnceSettings)
+    text, plain = printed(once)
     _once(text, plain, status)
-    text, answer = printed(why, why.WhySettings)
+    text, answer = printed(why)
     _why(text, answer, status)
-    questions = mcp._Questions(mcp.McpSettings(feed=given["feed"], samples=3))
-    listed = json.loads(mcp._workers(why.read_status(why.WhySettings(**given))))
+    questions = mcp._Questions(given["feed"], samples=3)
+    listed = json.loads(mcp._workers(why.read_status(**given)))
     asked = json.loads(questions._ask(lambda found: why.answer_of(found).to_json()))
     assert asked["findings"] == answer["findings"]
     assert {one["worker"]: (one["state"], one["severity"], sorted(one["findings"])) for one in listed["workers"]} == {

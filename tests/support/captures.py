@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from support.traces import (
     Traced,
     run_step,
 )
-from tpumon.model.codec import to_plain
+from tpumon.model.documents import encoded
 from tpumon.proto.xplane_pb2 import XEventMetadata
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs
@@ -212,6 +213,7 @@ def capture_of(files: Sequence[Path], *names: str) -> Capture:
 
 def section(files: Sequence[Path], name: str, choice: Choice | None = None) -> dict[str, Any]:
     """A section of a report of these files, as JSON."""
-    plain = to_plain(SECTIONS[name].build(capture_of(files, name), choice or Choice(top=1000)))
+    value = SECTIONS[name].build(capture_of(files, name), choice or Choice(top=1000))
+    plain = json.loads(encoded(SECTIONS[name].document(value)))
     assert isinstance(plain, dict)
     return plain

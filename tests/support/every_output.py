@@ -19,6 +19,8 @@ from tpumon.analysis.answer import answer_of
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.model import Workers
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 from tpumon.outputs import Context, OutputOptions
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
@@ -177,7 +179,7 @@ class Reader(Exporter):
         for exporter, remote, source in self._exporters:
             after, changed = remote._after, remote._changed
             query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
-            page = json.loads(exporter.page(**query))
+            page = decoded(Page, exporter.page(**query))
             asyncio.run(remote._answered(page, self.clock(), lambda event, to=source: self._merging.take(to, event)))
         if self._merging.is_due:
             self._merging.publish()

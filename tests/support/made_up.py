@@ -54,9 +54,9 @@ def healthy(number: int, now: float, **changes: Any) -> Sample:
             "uptime_s": 1000.0,
             "megascale_error": 1.0 if number == 8 else 0.0,
             "slice_error": 0.0,
-            "latencies": dict.fromkeys(RUNTIME_LATENCIES, _latencies(now)),
-            "counts": dict.fromkeys(RUNTIME_COUNTS, 1000.0 * (now % 1e6)),
         },
+        runtime_latencies=dict.fromkeys(RUNTIME_LATENCIES, _latencies(now)),
+        runtime_counts=dict.fromkeys(RUNTIME_COUNTS, 1000.0 * (now % 1e6)),
     )
     return sample(f"w{number}", **(usual | changes))
 

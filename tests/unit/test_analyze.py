@@ -11,7 +11,7 @@ import pytest
 
 from support.samples import sample
 from support.traces import CONV, INFEED, LOOP, Traced, run_step
-from tpumon.cli.commands.analyze import AnalyzeSettings, run
+from tpumon.cli.commands.analyze import run
 from tpumon.errors import UsageError
 from tpumon.model import SIMULATED_MARK
 
@@ -39,7 +39,7 @@ def put(directory, name, traced):
 
 
 def analyzed(capsys, *paths, output="json"):
-    status = run(AnalyzeSettings(paths=[str(path) for path in paths], output=output))
+    status = run(paths=[str(path) for path in paths], output=output)
     printed = capsys.readouterr()
     return status, json.loads(printed.out) if output == "json" else printed.out, printed.err
 
@@ -166,7 +166,7 @@ def test_a_packed_file_is_to_be_unpacked_first(tmp_path, capsys):
 def test_a_path_without_a_trace_is_a_usage_error(what, tmp_path):
     path = tmp_path / "gone" if what == "nothing there" else tmp_path
     with pytest.raises(UsageError, match=str(path)):
-        run(AnalyzeSettings(paths=[str(path)]))
+        run(paths=[str(path)])
 
 
 def test_warnings_are_said_once_and_simulated_data_says_so(tmp_path, capsys):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import typer.main
 
 from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 from tpumon.outputs import Export
 from tpumon.pipeline import FeedSettings, Remote, Sampling
@@ -102,8 +103,8 @@ EVERY_OPTION = [(name, option.opts[0]) for name, command in COMMANDS.items() for
 
 def settings(*arguments):
     """What a command line hands to its command."""
-    (value,) = _command(list(arguments)).args
-    return value
+    command = command_of(list(arguments))
+    return command.args[0] if command.args else SimpleNamespace(**command.keywords)
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def page(monkeypatch, capsys):
 
     def printed(command, width):
         monkeypatch.setenv("COLUMNS", str(width))
-        assert _command([*command.split(), "--help"])() == 0
+        assert command_of([*command.split(), "--help"])() == 0
         return capsys.readouterr().out
 
     return printed
@@ -370,7 +371,7 @@ def test_help_shows_examples_that_work(command, page):
         program, *arguments = line.partition("  ")[0].split()
         assert program == "tpumon"
         assert arguments[:1] == ([command] if command else arguments[:1])
-        assert callable(_command(arguments))
+        assert callable(command_of(arguments))
 
 
 def test_every_option_that_takes_a_value_says_which():
@@ -409,5 +410,5 @@ def test_a_shell_completes_values(typed, values, tmp_path, monkeypatch, capsys):
     for name, value in asked.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
-        _command([])
+        command_of([])
     assert set(capsys.readouterr().out.split()) == values

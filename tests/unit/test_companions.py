@@ -20,6 +20,7 @@ from tpumon.discovery.base import Fixed
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Sample, Target
+from tpumon.model.documents import encoded
 
 
 class BoardMemory(Companion):
@@ -142,7 +143,7 @@ def test_a_bug_in_one_costs_nothing_else_in_what_doctor_reports(node, capsys, mo
     """Its own row says so."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(sources, "COMPANIONS", (odd(**parts), BoardMemory))
-    doctor.run(doctor.DoctorSettings(where=Selection(addresses=(node.address,)), output="json"))
+    doctor.run(where=Selection(addresses=(node.address,)), output="json")
     shown = json.loads(capsys.readouterr().out)
     (report,) = shown["odd"]
     assert report["state"] == "failed"
@@ -168,7 +169,7 @@ def test_one_that_cannot_be_closed_ends_no_run(node, capsys, monkeypatch, tmp_pa
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(sources, "COMPANIONS", (odd(close=odd_method(OSError("a bug"))),))
     assert sample_of("w0", node.address).figures.hbm_used_bytes == 3 << 30
-    doctor.run(doctor.DoctorSettings(where=Selection(addresses=(node.address,)), output="json"))
+    doctor.run(where=Selection(addresses=(node.address,)), output="json")
     assert [report["state"] for report in json.loads(capsys.readouterr().out)["odd"]] == ["ok"]
 
 
@@ -178,7 +179,7 @@ def test_one_that_answers_alone_is_named_and_the_profilers_failure_stays():
     assert (sample.source, sample.companions_only, sample.figures.hbm_used_bytes) == ("board", True, 3 << 30)
     assert sample.failure is not None
     assert sample.failure.source == "monitor"
-    assert Sample.from_json(sample.to_json()).failure == sample.failure
+    assert Sample.from_json(encoded(sample.document())).failure == sample.failure
 
 
 def test_doctor_shows_it(node, capsys, monkeypatch, tmp_path):
@@ -186,7 +187,7 @@ def test_doctor_shows_it(node, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     for output in ("text", "json"):
         where = Selection(addresses=(node.address,))
-        assert doctor.run(doctor.DoctorSettings(where=where, output=output)) == 0
+        assert doctor.run(where=where, output=output) == 0
     text, _, plain = capsys.readouterr().out.rpartition("\n{")
 
     assert f"\nBoard\n  {node.address}    mxu_utilization_ratio, hbm_used_bytes\n" in text

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import tomllib
+from types import SimpleNamespace
 
+import msgspec
 import pytest
+import typer.main
 
-from tpumon.cli.process import _command
+from tpumon.cli.app import app
+from tpumon.cli.config_file import configuration_type
+from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
 
@@ -25,8 +30,8 @@ def config(tmp_path, monkeypatch):
 
 
 def settings(*arguments):
-    (value,) = _command(list(arguments)).args
-    return value
+    command = command_of(list(arguments))
+    return command.args[0] if command.args else SimpleNamespace(**command.keywords)
 
 
 def pace(*arguments):
@@ -73,11 +78,11 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
         ("[nothing]\na = 1", "there is no option nothing"),
         ("interval = ", "not TOML: "),
-        ("interval = 1979-05-27", "interval: give a text, a number, true or false"),
+        ("interval = 1979-05-27", r"Expected `float`, got `date` - at `\$.interval`"),
         ("level = 1\nlevel = 2", "not TOML: "),
-        ('interval = "soon"', "interval in .*config.toml: Input should be a valid number"),
+        ('interval = "soon"', r"config.toml: Expected `float`, got `str` - at `\$.interval`"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
-        ("max-duty = 7", "max-duty in .*config.toml: Input should be less than or equal to 1"),
+        ("max-duty = 7", r"config.toml: Expected `float` <= 1.0 - at `\$.max-duty`"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
@@ -98,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_
         monkeypatch.setenv("TPUMON_CONFIG", str(path))
         with pytest.raises(UsageError, match=str(path)):
             settings()
-        assert callable(_command(["--version"]))
+        assert callable(command_of(["--version"]))
     monkeypatch.setenv("TPUMON_CONFIG", "")
     assert settings("--service-addr", "h:1").feed.origin.pace.interval_s is None
 
@@ -131,7 +136,7 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
     """Passwords are left out; the output is TOML again."""
     path = config('interval = 30\nexport = ["csv=a b", "jsonl=c"]\n[serve]\ninterval = 60\n')
     monkeypatch.setenv("TPUMON_FROM", "http://me:secret@h:1")
-    assert _command(["config"])() == 0
+    assert command_of(["config"])() == 0
     printed = capsys.readouterr().out
     lines = [line.split("  # ") for line in printed.splitlines()]
     origin = {first.partition(" =")[0].strip(): rest[0] for first, *rest in lines if rest}
@@ -145,3 +150,10 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
         "export": ["csv=a b", "jsonl=c"],
         "serve": {"interval": "60"},
     }
+
+
+def test_the_files_type_describes_every_option():
+    """For editors that check a file against a JSON Schema."""
+    described = msgspec.json.schema(configuration_type(typer.main.get_command(app)))["$defs"]
+    assert described["configuration"]["properties"]["interval"]["type"] == "number"
+    assert described["serve"]["additionalProperties"] is False

@@ -14,7 +14,7 @@ import pytest
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
 from tpumon.cli.doctor import command, diagnosis
-from tpumon.cli.doctor.command import DoctorSettings, run
+from tpumon.cli.doctor.command import run
 from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
@@ -57,7 +57,7 @@ def doctor(capsys, monkeypatch):
 
             monkeypatch.setattr(command, "find_now", find_now)
         where = Selection(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
-        status = run(DoctorSettings(where=where, output=output))
+        status = run(where=where, output=output)
         printed = capsys.readouterr()
         assert printed.err == ""
         if output == "json":

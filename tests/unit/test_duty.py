@@ -344,7 +344,7 @@ ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "dut
 def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
     """A file that says something of the server."""
     path = directory / name
-    servers = {ledger._key(ledger._network(), ADDRESS): list({**ENTRY, **changed}.values())}
+    servers = {ledger._key(ADDRESS): list({**ENTRY, **changed}.values())}
     path.write_text(json.dumps({"boot": boot or host_files.boot(), "servers": servers}))
     if uid is not None:
         os.chown(path, uid, uid)

@@ -21,7 +21,7 @@ from tpumon_exporters.web import Request
 
 
 def of(exporter, **more):
-    return events.EventsSettings(feed=FeedSettings(origin=Remote(f"http://{exporter.address}")), **more)
+    return {"feed": FeedSettings(origin=Remote(f"http://{exporter.address}")), **more}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def exporter():
 
 def test_what_an_exporter_remembers_is_printed(exporter, capsys):
     """A line each, oldest first; then it ends."""
-    assert events.run(of(exporter)) == 0
+    assert events.run(**of(exporter)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == [
         "a  down: unavailable",
@@ -50,13 +50,13 @@ def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:
         output.take(sample("a", time_unix_s=time.time() - 5))
-        assert events.run(of(output)) == 0
+        assert events.run(**of(output)) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter began to follow its workers\n")
 
 
 def test_as_json_every_field_has_a_name(exporter, capsys):
-    assert events.run(of(exporter, output="jsonl")) == 0
+    assert events.run(**of(exporter, output="jsonl")) == 0
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert first.items() >= {
         "schema": 1, "worker": "a", "what": "state", "state": "down", "severity": "critical", "before": "ok",
@@ -69,9 +69,9 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
 
 def test_an_exporter_that_does_not_answer_is_an_error():
     """With its reason; nobody waits for it."""
-    settings = events.EventsSettings(feed=FeedSettings(origin=Remote(f"http://127.0.0.1:{free_port()}")))
+    feed = FeedSettings(origin=Remote(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(NoTargetError, match="Connection refused"):
-        events.run(settings)
+        events.run(feed=feed)
 
 
 def test_an_exporter_of_an_earlier_version_remembers_nothing(exporter, monkeypatch):
@@ -80,7 +80,7 @@ def test_an_exporter_of_an_earlier_version_remembers_nothing(exporter, monkeypat
         exporter._server, "_answer", lambda request: exporter._pages.answer(Request(path=request.path, query={}))
     )
     with pytest.raises(UsageError, match="remembers no changes"):
-        events.run(of(exporter))
+        events.run(**of(exporter))
 
 
 def test_workers_can_be_watched_for_changes(capsys):
@@ -90,6 +90,6 @@ def test_workers_can_be_watched_for_changes(capsys):
         selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
         pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),
     )
-    assert events.run(events.EventsSettings(feed=FeedSettings(origin=sampling))) == 0
+    assert events.run(feed=FeedSettings(origin=sampling)) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "  sim-v5e-8-w0  no-activity: the trace holds no event" in line

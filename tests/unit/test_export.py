@@ -26,7 +26,7 @@ def tape(tmp_path):
 
 
 def run(recording, to):
-    return export.run(export.ExportSettings(recording=recording, to=str(to)))
+    return export.run(recording=recording, to=str(to))
 
 
 def test_a_row_per_sample_with_the_columns_of_csv(tape, tmp_path, monkeypatch, capsys):

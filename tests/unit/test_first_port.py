@@ -70,7 +70,7 @@ def test_what_is_noted_is_seldom_written(clock: Clock) -> None:
 
 def put(**changes: object) -> None:
     """A file of this user, changed."""
-    said = {"boot": ledger.boot(), "network": ledger._network(), "port": 7, "since_s": 1.0, "seen_s": 999.0}
+    said = {"boot": ledger.boot(), "network": ledger.network(), "port": 7, "since_s": 1.0, "seen_s": 999.0}
     Path(os.environ["TPUMON_PAUSE_DIR"], "tpumon-first-x").write_text(json.dumps(said | changes))
 
 

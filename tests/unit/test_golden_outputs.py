@@ -17,12 +17,18 @@ from tpumon_exporters.exposition import END, Exposition
 from tpumon_exporters.fleet_summary import FleetSummary
 
 ALL = tuple(KINDS.values())
+WHOLE = KINDS["trace"].to_json()
+"""The sample of which the file has all fields; those of the others have what is not empty."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_as_json(golden, kind):
-    """Every field and its value."""
-    golden.check(f"samples/{kind}.json", json.dumps(KINDS[kind].to_json(), indent=1, ensure_ascii=False))
+    """Each has the same fields, present or null."""
+    written = KINDS[kind].to_json()
+    assert written.keys() - {"companions_only"} == WHOLE.keys()
+    if kind != "trace":
+        written = {name: value for name, value in written.items() if value is not None and value not in ([], {})}
+    golden.check(f"samples/{kind}.json", json.dumps(written, indent=1, ensure_ascii=False))
 
 
 def test_top_operations_as_json(golden):
@@ -36,19 +42,33 @@ def test_top_operations_as_json(golden):
 def test_a_sample_is_read_back(kind):
     """What is written as JSON is the same sample when it is read."""
     told = KINDS[kind].to_json()
-    assert type(KINDS[kind]).from_json(json.loads(json.dumps(told))).to_json() == told
+    assert type(KINDS[kind]).from_json(json.dumps(told)).to_json() == told
 
 
-@pytest.mark.parametrize(("name", "ending"), [("jsonl", "jsonl"), ("csv", "csv")])
-def test_samples_in_files(golden, tmp_path, name, ending):
-    """Lines and header as appended to a file."""
-    path = tmp_path / "out"
+def written_to(path, name):
+    """What an output has appended to a file of all kinds of samples."""
     output = wired(name, str(path))
     output.take(workers_of(*ALL))
     for sample in ALL:
         output.take(sample)
     output.close()
-    golden.check(f"outputs/samples.{ending}", path.read_text())
+    return path.read_text()
+
+
+def test_samples_as_csv(golden, tmp_path):
+    """Lines and header."""
+    golden.check("outputs/samples.csv", written_to(tmp_path / "out", "csv"))
+
+
+def test_samples_as_json_lines(golden, tmp_path):
+    """One line each, with the verdict on its worker; the bytes of one of them."""
+    lines = written_to(tmp_path / "out", "jsonl").splitlines()
+    written = [json.loads(line) for line in lines]
+    verdicts = {line["worker"]: {name: line.pop(name) for name in ("findings", "judged")} for line in written}
+    plain = [json.loads(json.dumps(sample.to_json())) for sample in ALL]
+    assert written == [{name: one[name] for name in one if name not in {"findings", "judged"}} for one in plain]
+    golden.check("outputs/samples.jsonl", lines[list(KINDS).index("down")])
+    golden.check("outputs/samples-judged.json", json.dumps(verdicts, indent=1))
 
 
 @pytest.mark.parametrize(

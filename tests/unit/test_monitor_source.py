@@ -13,6 +13,7 @@ from tpumon.collection.sources import SourceOptions
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Spread, StepTimes, Target
+from tpumon.model.figure_table import TRACE_FIELDS
 from tpumon.proto.profiler_pb2 import MonitorResponse, MonitorResult
 
 OLD_TEXT = """\
@@ -62,13 +63,7 @@ def result(**figures):
     return MonitorResponse(monitor_result=MonitorResult(**figures))
 
 
-ONLY_FROM_TRACES = dict.fromkeys(
-    (
-        *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
-        *("input_wait_ratio", "callback_ratio"),
-    ),
-    "only traces show it",
-)
+ONLY_FROM_TRACES = dict.fromkeys(TRACE_FIELDS, "only traces show it")
 
 
 def test_all_figures_come_from_the_result():

@@ -50,8 +50,7 @@ def run(monkeypatch, capsys):
 
         monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
         monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
-        settings = once.OnceSettings(feed=FeedSettings(origin=origin), needs=Needs(samples=samples), output=output)
-        status = once.run(settings)
+        status = once.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples), output=output)
         return status, capsys.readouterr().out, len(taken)
 
     return run

@@ -186,7 +186,7 @@ def test_samples_as_json():
         for each in (sample("a", idle_ratio=0.1), sample("a", idle_ratio=0.2), sample("b", reason="busy")):
             output.take(each)
         first = json.loads(get(output, "/samples").body)
-        assert [Sample.from_json(each).figures.idle_ratio for each in first["samples"]] == [0.2, None]
+        assert [Sample.from_json(json.dumps(each)).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
         unknown = dict.fromkeys(("job", "slice", "name", "slice_workers", "job_slices"))
         assert first["targets"][1] == {"worker": "b", "address": "b:9999", "independent": False, **unknown}
@@ -228,12 +228,13 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
     assert [each["idle_ratio"] for each in page["samples"]] == [0.8, 0.9]
 
 
-def test_a_sample_that_is_no_json_is_left_out():
-    """The others are there."""
+def test_a_number_that_json_has_not_is_absent():
+    """The rest of its sample is there."""
     with serving("a", "b") as output:
         output.take(sample("a", idle_ratio=math.nan))
-        output.take(sample("b"))
-        assert [each["worker"] for each in json.loads(get(output, "/samples").body)["samples"]] == ["b"]
+        output.take(sample("b", idle_ratio=0.5))
+        samples = json.loads(get(output, "/samples").body)["samples"]
+        assert [(each["worker"], each["idle_ratio"]) for each in samples] == [("a", None), ("b", 0.5)]
 
 
 def test_a_name_that_is_no_text_breaks_nothing():

@@ -329,11 +329,10 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.cli.options import FromOptions
     from tpumon.cli.settings import origin_of
 
     def origin(where):
-        return origin_of(FromOptions(from_=where))
+        return origin_of(where)
 
     assert origin("10.0.0.2:10466") == Remote("http://10.0.0.2:10466")
     assert origin("[fd00::2]:1") == Remote("http://[fd00::2]:1")

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon.analysis.history import Histories
-from tpumon.collection.remote import RemoteFleet, exporter
+from tpumon.collection.remote import RemoteFleet
 from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
-from tpumon.model import Handover, Sample, Spread, StepTimes, Workers
+from tpumon.model import Handover, Sample, Spread, StepTimes, Workers, bounded
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 from tpumon.outputs.metrics import METRICS, SampleMetric
 from tpumon.system.background import Background
 
@@ -352,7 +354,7 @@ WHOLE = sample("w", **FULL).to_json() | {"errors": [{"source": "a", "reason": "b
 
 @given(st.data())
 def test_whatever_a_sample_holds_it_is_one_or_none(data):
-    """What is wrong in it is absent; the table of metrics and the states take what is left."""
+    """One of another shape is none; in others, what is impossible is absent. Metrics and states take what is left."""
     raw = copy.deepcopy(WHOLE)
     for name in data.draw(st.lists(st.sampled_from(sorted(raw)), max_size=4, unique=True)):
         if isinstance(raw[name], dict) and raw[name] and data.draw(st.booleans()):
@@ -364,8 +366,9 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
     if data.draw(st.booleans()):
         raw.pop(data.draw(st.sampled_from(sorted(raw))))
 
-    got = exporter._sample(raw)
-    if got is None:
+    try:
+        got = bounded(Sample.from_json(json.dumps(raw)))
+    except ValueError:
         return
     json.dumps(got.to_json(), allow_nan=False)
     histories = Histories()
@@ -383,10 +386,15 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
 
 @given(ANYTHING)
 def test_whatever_stands_for_a_sample_or_workers(value):
-    """Neither raises."""
-    assert exporter._sample(value) is None
-    answer = exporter.workers_on({"targets": value, "waiting": value})
-    assert all(target.worker and target.address for target in answer.targets)
+    """It is refused, and nothing else."""
+    with pytest.raises(ValueError):
+        Sample.from_json(json.dumps(value))
+    for part in ({"targets": value}, {"waiting": value}):
+        try:
+            page = decoded(Page, json.dumps({"schema": 1, "tpumon": "0", **part}))
+        except ValueError:
+            continue
+        assert all(target.worker and target.address for target in Workers.listed(page.targets, None).targets)
 
 
 def test_workers_are_unique_and_safe():
@@ -399,7 +407,8 @@ def test_workers_are_unique_and_safe():
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
-    workers = exporter.workers_on({"targets": targets}).targets
+    page = decoded(Page, json.dumps({"schema": 1, "tpumon": "0", "targets": targets}))
+    workers = Workers.listed(page.targets, None).targets
     assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:3]] == [
         ("a", "h:1", None, None, False),
         ("b", "h:1", None, None, False),

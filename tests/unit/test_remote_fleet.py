@@ -20,11 +20,18 @@ from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.fleet import Turns
 from tpumon.collection.remote.server import Secret, TroubleError
 from tpumon.model import Handover, Sample, Workers
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
 BEGIN = 1_800_000_000.0
+
+
+def read(page):
+    """As it comes over the network."""
+    return decoded(Page, json.dumps(page))
 
 
 def page(*samples, workers=("w",), **more):
@@ -46,7 +53,7 @@ def exporter(now=None, **options):
 
 
 def answered(remote, *samples, **more):
-    asyncio.run(remote._answered(page(*samples, **more), BEGIN, lambda _event: None))
+    asyncio.run(remote._answered(read(page(*samples, **more)), BEGIN, lambda _event: None))
 
 
 def taken(worker="w", *, age_s, interval_s=10.0):
@@ -84,7 +91,7 @@ def test_a_clock_is_corrected_only_if_it_differs(ahead_s, asking_s, corrected):
     """Not by less than a slow answer leaves unsure."""
     events = []
     said = page(taken(age_s=2.0), now_unix_s=BEGIN + ahead_s)
-    asyncio.run(exporter()._answered(said, BEGIN, events.append, asking_s))
+    asyncio.run(exporter()._answered(read(said), BEGIN, events.append, asking_s))
     assert events[-1].time_unix_s == pytest.approx(BEGIN - 2.0 - corrected)
 
 

@@ -8,7 +8,6 @@ from contextlib import aclosing
 
 import pytest
 
-from tpumon.cli.options import FromOptions
 from tpumon.cli.settings import origin_of
 from tpumon.collection.remote import shown
 from tpumon.collection.remote.places import ExporterList, Place, sources_of
@@ -65,7 +64,7 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
     named.mkdir()
 
     def origin(where):
-        return origin_of(FromOptions(from_=str(where)))
+        return origin_of(str(where))
 
     assert origin(listed) == Remote(str(listed))
     assert origin(recorded) == Recorded(str(recorded))
@@ -80,9 +79,9 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
 
 def test_one_password_is_enough():
     """In the URL, or in the file."""
-    assert origin_of(FromOptions(from_="a:1,https://b", from_auth="f")) == Remote("http://a:1,https://b", "f")
+    assert origin_of("a:1,https://b", "f") == Remote("http://a:1,https://b", "f")
     with pytest.raises(UsageError, match="--from-auth: the URL has a password already"):
-        origin_of(FromOptions(from_="a:1,https://me:pw@b", from_auth="f"))
+        origin_of("a:1,https://me:pw@b", "f")
 
 
 def test_what_is_shown_of_it_has_no_password():

@@ -8,16 +8,13 @@ import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.analysis import Analysis
-from tpumon.analysis.findings import Thresholds
 from tpumon.cli.collecting import Needs
 from tpumon.cli.commands import events, monitor, once
-from tpumon.cli.settings import feed_of
+from tpumon.cli.process import command_of
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
-from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.replay import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
@@ -67,8 +64,8 @@ class Watching:
 
     def __init__(self, tape):
         self.now = 5000.0
-        display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)), Analysis())
-        self.player = Player(display, Recording(str(tape)), lambda: self.now)
+        self.player = Player(DisplaySettings(ascii=True, more_keys=(KEYS,)), lambda: self.now)
+        self.player.show(Recording(str(tape)))
 
     def press(self, *keys):
         for key in keys:
@@ -132,10 +129,10 @@ def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
     feed = FeedSettings(origin=Recorded(str(eventless)))
-    assert once.run(once.OnceSettings(feed=feed, needs=Needs(samples=3))) == 0
+    assert once.run(feed=feed, needs=Needs(samples=3)) == 0
     since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
-    assert events.run(events.EventsSettings(feed=feed)) == 0
+    assert events.run(feed=feed) == 0
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "no change from 20" in printed.err
@@ -215,14 +212,12 @@ def test_a_pipe_gets_everything_at_once(tape, capfd):
 
 def test_once_judges_the_end_of_a_recording(tape, capsys):
     """All are well there, and there are enough samples."""
-    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(samples=3))) == 0
+    assert once.run(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(samples=3)) == 0
     table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
 
 
 def test_a_recording_has_no_other_outputs(tape):
     """It is over: a scrape would show old figures as new ones."""
-    from tpumon.cli.options import ExportOptions
-
     with pytest.raises(UsageError, match="takes no other outputs"):
-        feed_of(Recorded(str(tape)), ExportOptions(), 2, Thresholds(), listen=":1")
+        command_of(["--from", str(tape), "--listen", ":1"])

@@ -11,7 +11,7 @@ from fakes.run import tpumon
 from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
 from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
 from tpumon.cli.commands.report import ReportSettings, run
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.proto.profiler_pb2 import ProfileOptions
@@ -278,7 +278,7 @@ def test_the_environment_says_how_the_profile_was_taken(tmp_path):
 )
 def test_what_makes_no_sense_is_refused(argument, words):
     with pytest.raises(UsageError, match=words):
-        _command(["report", *argument])
+        command_of(["report", *argument])
 
 
 def test_markdown_shows_names_as_they_are(tmp_path):

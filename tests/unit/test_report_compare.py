@@ -221,9 +221,9 @@ def test_the_changes_as_json(tmp_path, capsys):
 
 def test_the_changes_as_text(golden, tmp_path):
     found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200, extra_us=80))
-    golden.check("report/comparison.txt", plain_text.render([page(found)], 80))
+    golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
     same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
-    assert "nothing changed beyond noise" in plain_text.render([page(same)], 80)
+    assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
 
 
 def test_an_earlier_profile_that_cannot_be_read(tmp_path, capsys):

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tpumon.cli.commands import run_monitor
-from tpumon.cli.commands.run import RunSettings, attached
-from tpumon.cli.process import _command
+from tpumon.cli.commands.run import attached
+from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
 HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
 
 
-def settings(*words: str) -> RunSettings:
-    (value,) = _command(["run", *words]).args  # type: ignore[attr-defined]
+def given(program: list[str], port: int | None = None, *, monitor: bool = False) -> dict[str, Any]:
+    return {"program": program, "port": port, "monitor": monitor, "monitor_file": None}
+
+
+def settings(*words: str) -> dict[str, Any]:
+    value: dict[str, Any] = command_of(["run", *words]).keywords  # type: ignore[attr-defined]
     return value
 
 
@@ -33,7 +38,7 @@ def settings(*words: str) -> RunSettings:
     ],
 )
 def test_what_follows_the_program_is_the_programs(words: list[str], program: list[str], port: int | None) -> None:
-    assert settings(*words) == RunSettings(program=program, port=port, monitor=words[0] == "--monitor")
+    assert settings(*words) == given(program, port, monitor=words[0] == "--monitor")
 
 
 @pytest.mark.parametrize(
@@ -54,12 +59,12 @@ def test_a_command_line_that_starts_nothing_is_an_error(words: list[str], messag
         settings(*words)
 
 
-@pytest.mark.parametrize(("given", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])
-def test_a_variable_gives_the_port(given: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("text", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])
+def test_a_variable_gives_the_port(text: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes sets it to an address in every pod if a service is called tpumon. What is typed comes first."""
-    monkeypatch.setenv("TPUMON_PORT", given)
-    assert settings("x") == RunSettings(program=["x"], port=port)
-    assert settings("--port", "1", "x") == RunSettings(program=["x"], port=1)
+    monkeypatch.setenv("TPUMON_PORT", text)
+    assert settings("x") == given(["x"], port)
+    assert settings("--port", "1", "x") == given(["x"], 1)
 
 
 @pytest.mark.parametrize("given", ["0", "x", "65536", "99999999"])
@@ -76,7 +81,7 @@ def test_what_is_meant_for_other_commands_does_not_stop_a_program(
     (tmp_path / "config.toml").write_text("no-such-option = 1")
     monkeypatch.setenv("TPUMON_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("TPUMON_NUM_QUERIES", "x")
-    assert settings("x") == RunSettings(program=["x"])
+    assert settings("x") == given(["x"])
 
 
 def test_the_environment_is_the_users_own_but_for_the_hook() -> None:

@@ -39,26 +39,28 @@ def transfer(*rows):
     """The distribution of transfers, and what is said."""
     reading = reading_of({TRANSFER: list(rows)})
     said = [caution.message for caution in reading.warnings]
-    return reading.figures.runtime.latencies.get("dcn_transfer"), said
+    return reading.figures.runtime_latencies.get("dcn_transfer"), said
 
 
 def test_every_distribution_and_count_is_read_under_a_name_of_ours():
     """In seconds, all sizes of buffers and all peers together."""
-    runtime = reading_of(between_slices()).figures.runtime
+    figures = reading_of(between_slices()).figures
 
-    assert set(runtime.latencies) == set(RUNTIME_LATENCIES)
-    for one in runtime.latencies.values():
+    assert set(figures.runtime_latencies) == set(RUNTIME_LATENCIES)
+    for one in figures.runtime_latencies.values():
         assert one.bounds == (1e-6, 2e-6, 4e-6, 8e-6, 1.6e-5, 3.2e-5)
         assert one.counts == (0, 1, 5, 3, 0, 1, 0)
         assert one.total == pytest.approx((9 * 10.0 + 1.5) / 1e6)
-    assert runtime.counts == dict.fromkeys(RUNTIME_COUNTS, 3000.0)
+    assert figures.runtime_counts == dict.fromkeys(RUNTIME_COUNTS, 3000.0)
 
 
 def test_they_are_histograms_on_the_page():
     """With the bounds of the server."""
     fleet = Analysis()
     fleet.take(found("w"))
-    fleet.take(sample(time_unix_s=0, runtime=reading_of(between_slices()).figures.runtime))
+    read = reading_of(between_slices()).figures
+    known = {"runtime_latencies": read.runtime_latencies, "runtime_counts": read.runtime_counts}
+    fleet.take(sample(time_unix_s=0, **known))
     lines = Exposition(pytest.fail).render(fleet.status(1.0)).splitlines()
 
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="2e-06"} 1.0' in lines
@@ -127,7 +129,7 @@ def test_a_count_with_an_impossible_row_is_absent():
     """Also one with a distribution for a number."""
     told = reading_of({SENT: [counter(5), counter(-1.0)], COUNTS[1]: [distribution([1, 2, 3])]})
 
-    assert told.figures.runtime.counts == {}
+    assert told.figures.runtime_counts == {}
 
 
 def test_the_simulator_has_them_as_of_one_slice_of_several():
@@ -142,11 +144,13 @@ def test_the_simulator_has_them_as_of_one_slice_of_several():
             clock.now += 60
             readings = [first, await service.read()]
             await service.close()
-        return [reading.figures.runtime for reading in readings]
+        return [reading.figures for reading in readings]
 
     before, after = asyncio.run(read("v5e-16"))
-    assert set(before.latencies) == set(RUNTIME_LATENCIES)
-    assert set(before.counts) == set(RUNTIME_COUNTS)
-    assert [sum(of.latencies["collective"].counts) for of in (before, after)] == pytest.approx([600, 1200], abs=5)
-    assert after.counts["tcp_sent_bytes"] == 2 * before.counts["tcp_sent_bytes"]
-    assert all(runtime.latencies == {} for runtime in asyncio.run(read("v5e-8")))
+    assert set(before.runtime_latencies) == set(RUNTIME_LATENCIES)
+    assert set(before.runtime_counts) == set(RUNTIME_COUNTS)
+    assert [sum(of.runtime_latencies["collective"].counts) for of in (before, after)] == pytest.approx(
+        [600, 1200], abs=5
+    )
+    assert after.runtime_counts["tcp_sent_bytes"] == 2 * before.runtime_counts["tcp_sent_bytes"]
+    assert all(figures.runtime_latencies == {} for figures in asyncio.run(read("v5e-8")))

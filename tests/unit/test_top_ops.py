@@ -18,7 +18,7 @@ from support.traces import CONV, Op, Traced, run_step
 from tpumon.analysis import Update
 from tpumon.analysis.history import WorkerHistory
 from tpumon.cli.commands import monitor
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.traces.source import TraceSource
@@ -77,16 +77,16 @@ def test_the_numbers_are_those_of_the_report(trace, most):
     numbers = (*numbers, "hbm_utilization_ratio")
     ops = found.figures.ops
     assert [(op.name, op.category, op.program, op.occurrences) for op in ops] == [
-        (row.name, row.category, row.program, row.work.occurrences) for row in report.ops
+        (row.name, row.category, row.program, row.occurrences) for row in report.ops
     ]
     for op, row in zip(ops, report.ops, strict=True):
-        assert [getattr(op, name) for name in numbers] == pytest.approx([getattr(row.work, name) for name in numbers])
+        assert [getattr(op, name) for name in numbers] == pytest.approx([getattr(row, name) for name in numbers])
     categories = {each.name: each for each in found.figures.op_categories}
     assert list(categories) == [group.name for group in report.by_category]
     for group in report.by_category:
         own = categories[group.name]
-        assert (own.ops, own.occurrences) == (group.ops, group.work.occurrences)
-        assert (own.self_time_s, own.time_ratio) == pytest.approx((group.work.self_time_s, group.work.time_ratio))
+        assert (own.ops, own.occurrences) == (group.ops, group.occurrences)
+        assert (own.self_time_s, own.time_ratio) == pytest.approx((group.self_time_s, group.time_ratio))
 
 
 def test_what_is_not_asked_for_costs_nothing(monkeypatch):
@@ -182,7 +182,7 @@ def test_outputs_get_as_many_as_they_are_to_write():
 @pytest.mark.parametrize("command", ["monitor", "serve"])
 def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
     """The view asks for ten at least; what outputs get is the option's."""
-    (settings,) = _command([*(() if command == "monitor" else (command,)), *words]).args
+    (settings,) = command_of([*(() if command == "monitor" else (command,)), *words]).args
     feed = settings.feed if command == "monitor" else settings
     assert (feed.origin.query.ops, feed.output_options.ops) == (asked, asked)
     live = feed.origin.with_ops(monitor._LIVE_OPS)
@@ -190,12 +190,15 @@ def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
 
 
 def test_json_has_them_and_is_read_back():
-    told = json.loads(json.dumps(TOP.to_json()))
+    told = TOP.to_json()
     assert [op["name"] for op in told["ops"]][:2] == ["fusion.123", "all-reduce.4"]
-    assert Sample.from_json(told).figures.ops == TOP.figures.ops
-    assert Sample.from_json({**told, "ops": 1000 * told["ops"][:1]}).figures.ops == MOST_OPS * TOP.figures.ops[:1]
+    assert Sample.from_json(json.dumps(told)).figures.ops == TOP.figures.ops
+    assert (
+        Sample.from_json(json.dumps({**told, "ops": 1000 * told["ops"][:1]})).figures.ops
+        == MOST_OPS * TOP.figures.ops[:1]
+    )
     assert KINDS["trace"].to_json()["ops"] is None
-    assert Sample.from_json(KINDS["trace"].to_json()).figures.ops is None
+    assert Sample.from_json(json.dumps(KINDS["trace"].to_json())).figures.ops is None
 
 
 def test_impossible_shares_are_left_out():

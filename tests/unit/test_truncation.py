@@ -10,6 +10,7 @@ from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
 from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
+from tpumon.model.documents import encoded
 from tpumon.proto.xplane_pb2 import XStat
 from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
@@ -269,4 +270,4 @@ def test_a_host_without_a_device_that_lost_events_has_no_step_time():
 
 def test_a_sample_carries_it_through_json():
     sample = Sample(worker="a", address="a:1", time_unix_s=1.0, window_s=1.0, took_s=1.0, truncated="why")
-    assert Sample.from_json(sample.to_json()).truncated == "why"
+    assert Sample.from_json(encoded(sample.document())).truncated == "why"

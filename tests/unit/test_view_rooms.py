@@ -13,10 +13,10 @@ VIEW = REPOSITORY / "tpumon" / "outputs" / "live"
 ALLOWED = {
     "progress": set(),
     "drawing": set(),
-    "parts": {"drawing"},
-    "screens": {"drawing", "parts"},
+    "parts": {"drawing", "view_settings"},
+    "screens": {"drawing", "parts", "view_settings"},
     "explained": {"parts"},
-    "view_settings": {"drawing", "parts"},
+    "view_settings": set(),
     "display": {"drawing", "parts", "screens", "loop.keys", "view_settings"},
     "loop": {"display", "screens", "view_settings"},
     "replay": {"display", "view_settings", "drawing", "parts", "screens"},

@@ -18,7 +18,6 @@ from tpumon.analysis.quoting import plain, quoted, told
 from tpumon.cli import collecting
 from tpumon.cli.collecting import Needs
 from tpumon.cli.commands import why
-from tpumon.cli.commands.why import WhySettings
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings, Recorded, Remote
@@ -213,7 +212,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return WhySettings(feed=FeedSettings(origin=Recorded(str(where))), needs=Needs(samples=3), **given)
+    return {"feed": FeedSettings(origin=Recorded(str(where))), "needs": Needs(samples=3), **given}
 
 
 @pytest.mark.parametrize(
@@ -222,13 +221,13 @@ def settings(where, **given):
 def test_a_recording_is_judged(tmp_path, capsys, scenario, verdict):
     """Also one whose lines have findings: they are judged anew, by the limits that hold here."""
     path = recorded(tmp_path, Scene(scenario), range(4), findings=[], judged=[])
-    assert why.run(settings(path, output="json")) == (verdict != "ok")
+    assert why.run(**settings(path, output="json")) == (verdict != "ok")
     assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
 def test_text_has_evidence_remedy_and_what_is_not_judged(tmp_path, capsys):
     """For people."""
-    assert why.run(settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 1
+    assert why.run(**settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("input-bound: On all 4 workers, ")
     assert any(re.fullmatch(r"  evidence: infeed_ratio 0\.\d+ \(limit 0\.05\)", line) for line in lines)
@@ -247,7 +246,7 @@ def test_a_saved_profile_is_one_sample_of_each_host(tmp_path, capsys):
         trace = build_trace(scene.job, worker, start_ns=10**9, stop_ns=2 * 10**9, epoch_unix_ns=int(NOW) * 10**9,
                             options=TraceOptions())  # fmt: skip
         (session / f"h{worker}.xplane.pb").write_bytes(trace.xspace)
-    assert why.run(settings(tmp_path, output="json")) == 1
+    assert why.run(**settings(tmp_path, output="json")) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["workers"], found["verdict"]) == (2, "input-bound")
     reasons = reasons_of(found)
@@ -259,16 +258,16 @@ def test_a_file_that_is_no_profile_is_nobody_who_answered(tmp_path, capsys):
     """Status 3, as with a worker that does not answer; a path that leads nowhere is a usage error."""
     path = tmp_path / "x.xplane.pb"
     path.write_bytes(b"\xff" * 100)
-    assert why.run(settings(path, output="json")) == 3
+    assert why.run(**settings(path, output="json")) == 3
     assert json.loads(capsys.readouterr().out)["verdict"] == "down"
     with pytest.raises(UsageError, match="no such file"):
-        why.run(settings(tmp_path / "none.xplane.pb"))
+        why.run(**settings(tmp_path / "none.xplane.pb"))
 
 
 def test_a_packed_profile_is_to_be_unpacked_first(tmp_path, capsys):
     path = tmp_path / "x.xplane.pb.gz"
     path.write_bytes(b"\x1f\x8b\x08" + bytes(100))
-    assert why.run(settings(path)) == 3
+    assert why.run(**settings(path)) == 3
     assert "it is packed; unpack it first: gzip" in capsys.readouterr().err
 
 
@@ -284,6 +283,6 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
-    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3))) == 1
+    assert why.run(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

@@ -553,10 +553,3 @@ def test_a_host_without_steps_leaves_none_in_common():
 def test_numpy_is_not_imported_before_a_trace_is_read(tmp_path):
     code = "import sys, tpumon.xspace, tpumon.xspace.outline; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=environment(tmp_path), check=False).returncode == 0
-
-
-def test_a_reader_of_traces_loads_figures_and_nothing_else_of_the_model(tmp_path):
-    code = "import sys, tpumon.xspace.worker_process, tpumon.xspace.profile.top_ops\n"
-    code += "print(*sorted(name[13:] for name in sys.modules if name.startswith('tpumon.model.')))"
-    loaded = subprocess.run([sys.executable, "-c", code], env=environment(tmp_path), check=True, stdout=subprocess.PIPE)
-    assert loaded.stdout.decode().split() == ["caution", "chips", "codec", "figures"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal, overload
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import GRADES, RULES
 from tpumon.analysis.quoting import cut, plain, quoted, told
@@ -16,7 +15,7 @@ from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NoTargetError, Reason
 from tpumon.model import (
-    SCHEMA_VERSION,
+    Confidence,
     Evidence,
     Finding,
     FindingId,
@@ -27,6 +26,8 @@ from tpumon.model import (
     State,
     StateId,
 )
+from tpumon.model.documents import UnixTime, encoded
+from tpumon.model.finding import StatedId
 
 MOST_FINDINGS = 10
 MOST_WORKERS = 5
@@ -89,63 +90,100 @@ class Answer(Struct, frozen=True, kw_only=True):
         failing = () if fail_on == "never" else list(GRADES)[: GRADES[fail_on] + 1]
         return int(self.severity in failing)
 
-    def to_json(self, *, brief: bool = False) -> str:
+    def document(self, *, brief: bool = False) -> WhyDocument:
         """One object; `more_findings` counts those beyond ten.
 
         Args:
             brief: leave out what is not judged.
         """
-        found = self.findings[:MOST_FINDINGS]
-        more = len(self.findings) - len(found)
-        answer = {
-            "schema": SCHEMA_VERSION,
-            "time_unix_s": round(self.time_unix_s, 1),
-            "workers": self.workers,
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "findings": [_finding(one) for one in found],
-            **({"more_findings": more} if more else {}),
-            **({} if brief else {"not_judged": [_group(*group) for group in by_reason(self.not_judged)]}),
-        }
-        return json.dumps(answer, separators=(",", ":"), allow_nan=False)
+        found, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
+        return WhyDocument(
+            time_unix_s=round(self.time_unix_s, 1),
+            workers=self.workers,
+            verdict=self.verdict,
+            sentence=self.sentence,
+            findings=tuple(map(_shortened, found)),
+            more_findings=(len(self.findings) - len(found)) or UNSET,
+            not_judged=UNSET if brief else tuple(replace(each, reason=cut(each.reason)) for each in grouped),
+        )
+
+    def to_json(self, *, brief: bool = False) -> str:
+        """The same as text."""
+        return encoded(self.document(brief=brief))
+
+
+class WhyFinding(Struct, frozen=True, kw_only=True):
+    """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
+
+    finding: StatedId
+    severity: Grade
+    confidence: Confidence
+    workers: tuple[str, ...]
+    more_workers: int | UnsetType = UNSET
+    job: str | None
+    slice: str | None
+    since_unix_s: UnixTime | None
+    since_or_earlier: bool | UnsetType = UNSET
+    evidence: Mapping[str, Evidence]
+    sentence: str
+    remedy: str
+    url: str
+
+
+class NotJudgedGroup(Struct, frozen=True, kw_only=True):
+    """Findings that cannot be judged for one reason; `workers`: of how many."""
+
+    reason: str
+    findings: tuple[FindingId, ...]
+    workers: int
+
+
+class WhyDocument(Struct, frozen=True, kw_only=True):
+    """What `tpumon why --output json` prints."""
+
+    schema: Literal[1] = 1
+    time_unix_s: UnixTime
+    workers: int
+    verdict: VerdictId
+    sentence: str
+    findings: tuple[WhyFinding, ...]
+    more_findings: int | UnsetType = UNSET
+    not_judged: tuple[NotJudgedGroup, ...] | UnsetType = UNSET
 
 
 FailOn = Literal["info", "warning", "critical", "never"]
 
 
-def by_reason(not_judged: Iterable[NotJudged]) -> Iterator[tuple[str, Sequence[FindingId], int]]:
-    """Findings that cannot be judged, by the reason that they have in common: reason, findings, number of workers."""
+def by_reason(not_judged: Iterable[NotJudged]) -> Iterator[NotJudgedGroup]:
+    """Findings that cannot be judged, by the reason that they have in common."""
     reasons: dict[str, list[NotJudged]] = {}
     for one in not_judged:
         reasons.setdefault(one.reason, []).append(one)
     for reason, group in reasons.items():
-        yield reason, [one.finding for one in group], max(one.workers for one in group)
+        findings = tuple(one.finding for one in group)
+        yield NotJudgedGroup(reason=reason, findings=findings, workers=max(one.workers for one in group))
 
 
-def _group(reason: str, findings: Sequence[FindingId], workers: int) -> dict[str, Any]:
-    return {"reason": cut(reason), "findings": findings, "workers": workers}
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
+def _shortened(finding: Finding) -> WhyFinding:
     since = finding.since_unix_s
-    return {
-        "finding": finding.finding,
-        "severity": finding.severity,
-        "confidence": finding.confidence,
-        "workers": list(finding.workers),
-        **({"more_workers": finding.more_workers} if finding.more_workers else {}),
-        "job": finding.job,
-        "slice": finding.slice,
+    given = asdict(finding) | {
+        "more_workers": finding.more_workers or UNSET,
+        "since_or_earlier": finding.since_or_earlier or UNSET,
         "since_unix_s": None if since is None else round(since, 1),
-        **({"since_or_earlier": True} if finding.since_or_earlier else {}),
         "evidence": {
-            name: {"value": _short(one.value), "threshold": _short(one.threshold), "reference": _short(one.reference)}
+            name: Evidence(value=_short(one.value), threshold=_short(one.threshold), reference=_short(one.reference))
             for name, one in finding.evidence.items()
         },
-        "sentence": finding.sentence,
-        "remedy": finding.remedy,
-        "url": finding.url,
     }
+    return WhyFinding(**given)
+
+
+@overload
+def _short(value: float) -> float: ...
+
+
+@overload
+def _short(value: float | None) -> float | None: ...
 
 
 def _short(value: float | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -16,7 +15,7 @@ from tpumon.analysis.findings import Judge
 from tpumon.analysis.history import Moment, WorkerHistory
 from tpumon.errors import UsageError
 from tpumon.model import KeptState, KeptWorker, Standing, Target
-from tpumon.model.codec import from_plain, to_plain
+from tpumon.model.documents import decoded, encoded
 
 WRITE_S = 10
 """Seconds between two versions of the file."""
@@ -112,14 +111,13 @@ class StateFile:
 
     def read(self) -> KeptState | None:
         """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
-        with suppress(OSError, ValueError, RecursionError):
+        with suppress(OSError, ValueError):
             if not self._path.is_file():  # opening a FIFO would wait
                 return None
             with self._path.open("rb") as file:
-                raw = json.loads(file.read(_MOST_BYTES))
-            state = from_plain(KeptState, raw)
-            age_s = -1.0 if state is None else time.time() - state.time_unix_s
-            if state is None or state.host != self._host or not 0 <= age_s < _OLDEST_S:
+                state = decoded(KeptState, file.read(_MOST_BYTES))
+            age_s = time.time() - state.time_unix_s
+            if state.host != self._host or not 0 <= age_s < _OLDEST_S:
                 return None
             if age_s < _BASELINES_S:
                 return state
@@ -132,7 +130,7 @@ class StateFile:
         Raises:
             OSError: it cannot be written; the one before stays.
         """
-        text = json.dumps(to_plain(replace(state, host=self._host)), allow_nan=False, separators=(",", ":"))
+        text = encoded(replace(state, host=self._host))
         new = self._path.with_name(f".{_NAME}.new")
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

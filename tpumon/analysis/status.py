@@ -62,6 +62,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
         """Sort key that puts the worst first; 0 is the worst."""
         return _RANKS[self.mark]
 
+    @property
+    def marking(self) -> list[Cause]:
+        """The causes that mark the worker, worst first: all but info."""
+        return [cause for cause in self.causes if cause.severity != "info"]
+
 
 _RANKS = {
     name: rank
@@ -123,6 +128,10 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     def target(self) -> Target:
         """The worker."""
         return self.history.target
+
+    def marks(self, figure: str) -> bool:
+        """True if the figure with this key is one that the worker is marked for."""
+        return self.sample is not None and any(cause.figure == figure for cause in self.verdict.marking)
 
     @property
     def findings(self) -> Mapping[FindingId, Cause | None]:

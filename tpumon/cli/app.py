@@ -18,11 +18,9 @@ from tpumon.cli.options import (
     AppearanceOptions,
     Command,
     ExportOptions,
+    FollowOptions,
     FormatOption,
-    FromOptions,
-    MeasureOptions,
     StdoutOptions,
-    TargetOptions,
     ThresholdOptions,
     VerdictOptions,
     check_choice,
@@ -32,20 +30,15 @@ from tpumon.cli.options import (
     written,
 )
 from tpumon.cli.settings import (
-    check_from,
-    check_no_queries,
-    expose_of,
+    check_queries,
     feed_of,
     given,
     host_level_of,
     level_of,
-    nearby_level_of,
     report_format,
-    seconds_of,
     selection_of,
-    source_of,
     stdout_of,
-    thresholds_of,
+    timeout_s_of,
     window_s_of,
 )
 from tpumon.errors import UsageError
@@ -94,9 +87,7 @@ _Version = Annotated[
 @with_groups
 def monitor(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     stdout: StdoutOptions,
     exports: ExportOptions,
     appearance: AppearanceOptions,
@@ -116,21 +107,18 @@ def monitor(
         if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
             say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
-    level = level_of(measure)
-    check_from(context, targets, origin)
-    check_no_queries(origin, measure)
+    check_queries(options)
+    level = level_of(options)
     if level == 0:
-        return _capture(context, targets, measure)
+        return _capture(context, options)
     from tpumon.cli.commands import monitor
     from tpumon.outputs.live.view_settings import DisplaySettings
 
-    legacy = measure.monitoring_level is not None
+    legacy = options.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
-    judged_by = thresholds_of(thresholds)
-    source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen, nearby_level=nearby_level_of(context))
+    feed = feed_of(context, options, thresholds, exports, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -142,7 +130,7 @@ def monitor(
                 sort=check_choice("--sort", appearance.sort, SORT_KEYS),
                 filter=appearance.filter or "",
                 ascii=appearance.ascii,
-                thresholds=judged_by,
+                thresholds=feed.output_options.thresholds,
             ),
             output=output,
             explain=stdout.explain,
@@ -156,9 +144,7 @@ def monitor(
 @with_groups
 def serve_command(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     exports: ExportOptions,
     thresholds: ThresholdOptions,
     listen: Annotated[
@@ -190,31 +176,26 @@ def serve_command(
     """
     from tpumon.cli.commands import serve
 
-    level = level_of(measure)
-    if level == 0:
+    if level_of(options) == 0:
         raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
-    check_from(context, targets, origin)
-    source = source_of(context, targets, origin, measure)
-    if source.is_over:
-        raise UsageError("serve --from takes exporters; to look at a recording: tpumon --from DIR")
-    feed = feed_of(
-        source.waiting_for_targets(),
-        exports,
-        level,
-        thresholds_of(thresholds),
-        listen=listen,
-        expose=expose_of(context, origin, expose),
+    feed = feed_of(context, options, thresholds, exports, listen=listen)
+    if options.from_ is None and is_typed(context, "expose"):
+        raise UsageError("--expose requires --from: of workers that this process samples itself, it exposes everything")
+    feed = replace(
+        feed,
+        origin=feed.origin.waiting_for_targets(),
+        nearby_level=None,
+        output_options=replace(feed.output_options, expose=expose),
+        state=state or os.environ.get("STATE_DIRECTORY") or None,
     )
-    return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
+    return partial(serve.run, feed)
 
 
 @command("once")
 @with_groups
 def once_command(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
     output: FormatOption = "text",
@@ -232,20 +213,16 @@ def once_command(
     """
     from tpumon.cli.commands import once
 
-    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
-    settings = once.OnceSettings(
-        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on
-    )
-    return partial(once.run, settings)
+    feed, needs = _judged(context, options, thresholds, verdict)
+    form = report_format(context, output, FORMATS)
+    return partial(once.run, feed=feed, needs=needs, output=form, fail_on=verdict.fail_on)
 
 
 @command("why")
 @with_groups
 def why_command(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
     output: FormatOption = "text",
@@ -265,20 +242,16 @@ def why_command(
     """
     from tpumon.cli.commands import why
 
-    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
-    settings = why.WhySettings(
-        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on, brief=brief
-    )
-    return partial(why.run, settings)
+    feed, needs = _judged(context, options, thresholds, verdict)
+    form = report_format(context, output, FORMATS)
+    return partial(why.run, feed=feed, needs=needs, output=form, fail_on=verdict.fail_on, brief=brief)
 
 
 @command("mcp")
 @with_groups
 def mcp_command(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     thresholds: ThresholdOptions,
 ) -> Command:
     r"""Answer an agent's questions over stdio (Model Context Protocol).
@@ -292,54 +265,38 @@ def mcp_command(
     """
     from tpumon.cli.commands import mcp
 
-    level = level_of(measure)
-    if level != 2 or measure.num_queries:
+    if level_of(options) != 2 or options.num_queries:
         raise UsageError("mcp requires --level 2, and takes no --num-queries")
-    judged_by = thresholds_of(thresholds)
-    check_from(context, targets, origin)
-    source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None, nearby_level=nearby_level_of(context))
-    return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
+    return partial(mcp.run, feed=feed_of(context, options, thresholds), samples=thresholds.sustained)
 
 
 def _judged(
-    context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
-    thresholds: ThresholdOptions,
-    verdict: VerdictOptions,
+    context: typer.Context, options: FollowOptions, thresholds: ThresholdOptions, verdict: VerdictOptions
 ) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
     from tpumon.cli.collecting import Needs
 
-    judged_by = thresholds_of(thresholds)
-    check_from(context, targets, origin)
     # What a service's environment or a file says of these is meant for a monitor.
-    queries = measure.num_queries if is_typed(context, "num_queries") else None
+    queries = options.num_queries if is_typed(context, "num_queries") else None
     needs = Needs(
-        samples=queries or judged_by.sustained,
+        samples=queries or thresholds.sustained,
         all_of_them=bool(queries),
-        timeout_s=seconds_of("--timeout", verdict.timeout),
+        timeout_s=timeout_s_of(verdict.timeout),
     )
     at_once = replace(
-        measure,
+        options,
         level=2,
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
+        interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
     )
-    source = source_of(context, targets, origin, at_once)
-    nearby_level = nearby_level_of(context)
-    return feed_of(source, ExportOptions(), 2, judged_by, listen=None, nearby_level=nearby_level), needs
+    return feed_of(context, at_once, thresholds), needs
 
 
 @command("events")
 @with_groups
 def events_command(
     context: typer.Context,
-    targets: TargetOptions,
-    origin: FromOptions,
-    measure: MeasureOptions,
+    options: FollowOptions,
     thresholds: ThresholdOptions,
     output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
     follow: Annotated[
@@ -359,40 +316,29 @@ def events_command(
     """
     from tpumon.cli.commands import events
 
-    check_from(context, targets, origin)
-    check_no_queries(origin, measure)
-    level = level_of(measure)
-    if level == 0:
+    check_queries(options)
+    if level_of(options) == 0:
         raise UsageError("events requires --level 1 or 2")
-    source = source_of(context, targets, origin, measure)
     formats: tuple[Literal["text", "jsonl"], ...] = ("text", "jsonl")
-    settings = events.EventsSettings(
-        feed=feed_of(
-            *(source, ExportOptions(), level, thresholds_of(thresholds)),
-            listen=None,
-            nearby_level=nearby_level_of(context),
-        ),
-        output=report_format(context, output, formats),
-        follow=follow,
-    )
-    return partial(events.run, settings)
+    form = report_format(context, output, formats)
+    return partial(events.run, feed=feed_of(context, options, thresholds), output=form, follow=follow)
 
 
-def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
+def _capture(context: typer.Context, options: FollowOptions) -> Command:
     from tpumon.cli.commands import capture
 
-    if measure.logdir is None:
+    if options.logdir is None:
         raise UsageError("--level 0 requires --logdir DIR to save the profile; to monitor, use --level 1 or 2")
     return partial(
         capture.run,
         capture.CaptureSettings(
-            logdir=measure.logdir,
-            selection=selection_of(context, targets, level=0),
-            window_s=window_s_of(measure.duration_ms) or _USUAL_PROFILE_S,
-            attempts=measure.num_tracing_attempts,
-            host_level=host_level_of(measure),
-            use_proxy=targets.use_proxy,
-            **given(max_trace_mb=measure.max_trace_mb),
+            logdir=options.logdir,
+            selection=selection_of(context, options, level=0),
+            window_s=window_s_of(options.duration_ms) or _USUAL_PROFILE_S,
+            attempts=options.num_tracing_attempts,
+            host_level=host_level_of(options),
+            use_proxy=options.use_proxy,
+            **given(max_trace_mb=options.max_trace_mb),
         ),
     )
 

@@ -11,11 +11,15 @@ Keys before the first table count for every command that has the option; a table
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
 from tpumon.errors import UsageError
 
@@ -44,24 +48,57 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
         The values of each command's options, by its name; by "" those of the group itself.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, or names an option that does not exist.
+        UsageError: the file cannot be read, is not TOML, names an option that does not exist, or gives it a value of
+            another type.
     """
     path = config_path()
     if path is None or (VARIABLE not in os.environ and not _exists(path)):
         return {}
     commands: dict[str, Any] = dict(group.commands)
-    tables = _parsed(path)
+    tables = _with_hyphens(_parsed(path))
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
+    own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
     known = {name for command in (group, *commands.values()) for name, _ in options_of(command)}
-    for key in shared:
-        _check_known(path, key, "", [*known, *commands])
-    values = {"": _values(path, group, shared)}
-    for name, command in commands.items():
-        own = table if isinstance(table := tables.get(name), dict) else {}
-        for key in own:
-            _check_known(path, key, f"[{name}] ", [one for one, _ in options_of(command)])
-        values[name] = _values(path, command, {**shared, **own})
-    return values
+    _check_known(path, "", shared, [*known, *commands])
+    for name, table in own.items():
+        _check_known(path, f"[{name}] ", table, [one for one, _ in options_of(commands[name])])
+    try:
+        convert({**shared, **own}, configuration_type(group), strict=False)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return {"": _values(group, shared)} | {
+        name: _values(command, {**shared, **own.get(name, {})}) for name, command in commands.items()
+    }
+
+
+_Text = str | int | float | list[str | int | float]
+
+
+def configuration_type(group: TyperGroup) -> type[Struct]:
+    """The type of the file: the options of all commands, and a table for each command with its own."""
+    commands: dict[str, Any] = dict(group.commands)
+    tables: dict[str, Any] = {name: _table(name, dict(options_of(command))) for name, command in commands.items()}
+    shared = {name: option for command in (*commands.values(), group) for name, option in options_of(command)}
+    return _table("configuration", shared, tables)
+
+
+def _table(title: str, options: Mapping[str, Any], tables: Mapping[str, Any] | None = None) -> type[Struct]:
+    types = {name: _type_of(option) for name, option in options.items()}
+    for name, table in (tables or {}).items():
+        types[name] = types[name] | table if name in types else table
+    fields = [(name.replace("-", "_") + "_", type_ | UnsetType, UNSET) for name, type_ in types.items()]
+    return defstruct(title, fields, rename=_key, forbid_unknown_fields=True)
+
+
+def _key(field: str) -> str:
+    return field.removesuffix("_").replace("_", "-")
+
+
+def _type_of(option: Any) -> Any:
+    """The type of an option in the file: what is text on the command line may be a number, or several with commas."""
+    annotation = option.type_descriptor.annotation
+    is_text = annotation in {str, list[str]}
+    return Annotated[_Text if is_text else annotation, Meta(ge=option.min, le=option.max, description=option.help)]
 
 
 def options_of(command: Any) -> Iterator[tuple[str, Any]]:
@@ -85,8 +122,6 @@ def _exists(path: Path) -> bool:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    import tomllib
-
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -106,29 +141,29 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for its writer
 
 
-def _check_known(path: Path, key: str, table: str, known: Sequence[str]) -> None:
-    if key.replace("_", "-") not in known:
-        import difflib
-
-        near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
-        raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
+def _with_hyphens(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items()}
 
 
-def _values(path: Path, command: Any, table: Mapping[str, Any]) -> OptionValues:
+def _check_known(path: Path, table: str, keys: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
+            raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
+
+
+def _values(command: Any, table: Mapping[str, Any]) -> OptionValues:
     """The values of a command's options."""
-    written = {key.replace("_", "-"): value for key, value in table.items()}
     values: OptionValues = {}
-    for name, parameter in options_of(command):
-        if name in written:
-            texts = _texts(path, name, written[name])
-            values[parameter.name] = texts if parameter.multiple else ",".join(texts)
+    for name, option in options_of(command):
+        if name in table:
+            texts = _texts(table[name])
+            values[option.name] = texts if option.multiple else ",".join(texts)
     return values
 
 
-def _texts(path: Path, name: str, value: object) -> list[str]:
+def _texts(value: object) -> list[str]:
     """A value as it would be typed; several for a list."""
     listed = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float | bool) for one in listed):
-        raise UsageError(f"{path}: {name}: give a text, a number, true or false, or a list of these")
     return [str(one).lower() if isinstance(one, bool) else str(one) for one in listed]

@@ -5,11 +5,10 @@ from functools import partial
 from typing import Annotated, Literal, cast
 
 import typer
+from typer.core import TyperGroup
 
 from tpumon.cli import completion as completing
-from tpumon.cli.config_file import config_path
 from tpumon.cli.group import ENVIRONMENT
-from tpumon.cli.in_force import settings_in_force
 from tpumon.cli.options import FORMATS, Command, FormatOption, TargetOptions, option, with_groups, written
 from tpumon.cli.report_options import ReportOptions, report_settings
 from tpumon.cli.settings import report_format, selection_of
@@ -91,7 +90,7 @@ def analyze_command(
     """
     from tpumon.cli.commands import analyze
 
-    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output, FORMATS)))
+    return partial(analyze.run, paths=paths, output=report_format(context, output, FORMATS))
 
 
 @command("report")
@@ -139,7 +138,7 @@ def export_command(
     """
     from tpumon.cli.commands import export
 
-    return partial(export.run, export.ExportSettings(recording=recording, to=to))
+    return partial(export.run, recording=recording, to=to)
 
 
 @command("doctor")
@@ -156,12 +155,12 @@ def doctor_command(context: typer.Context, targets: TargetOptions, output: Forma
     """
     from tpumon.cli.doctor import command as doctor
 
-    settings = doctor.DoctorSettings(
+    return partial(
+        doctor.run,
         where=selection_of(context, targets, level=2),
         output=report_format(context, output, FORMATS),
         use_proxy=targets.use_proxy,
     )
-    return partial(doctor.run, settings)
 
 
 @command("pause")
@@ -209,8 +208,7 @@ def run_command(
     """
     from tpumon.cli.commands import run
 
-    settings = run.RunSettings(program=program, port=port, monitor=monitor, monitor_file=monitor_file)
-    return partial(run.run, settings)
+    return partial(run.run, program=program, port=port, monitor=monitor, monitor_file=monitor_file)
 
 
 @command("config")
@@ -226,7 +224,7 @@ def config_command(context: typer.Context) -> Command:
     """
     from tpumon.cli.commands import config
 
-    return partial(config.run, config.ConfigSettings(path=config_path(), settings=settings_in_force(context)))
+    return partial(config.run, context=context, group=cast("TyperGroup", context.find_root().command))
 
 
 @command("completion")

@@ -120,8 +120,8 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-class FromOptions(Struct, frozen=True, kw_only=True):
-    """Where samples come from if tpumon does not take them itself."""
+class FollowOptions(TargetOptions, frozen=True, kw_only=True):
+    """Workers to follow: where their samples come from, what to measure, and how often."""
 
     from_: Annotated[
         str | None,
@@ -139,10 +139,6 @@ class FromOptions(Struct, frozen=True, kw_only=True):
     from_auth: Annotated[
         str | None, _target(metavar="FILE", help="With --from: a file with a bearer token or USER:PASSWORD.")
     ] = None
-
-
-class MeasureOptions(Struct, frozen=True, kw_only=True):
-    """What to measure, and how often."""
 
     level: Annotated[
         Level | None,

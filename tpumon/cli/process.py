@@ -57,7 +57,7 @@ def _run(arguments: list[str]) -> int:
 
     _prepare_streams()
     try:
-        command = _command(arguments)
+        command = command_of(arguments)
         status = command()
         sys.stdout.flush()
     except BrokenPipeError:
@@ -88,7 +88,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _command(arguments: list[str]) -> Callable[[], int]:
+def command_of(arguments: list[str]) -> Callable[[], int]:
     """Returns what the command line asks for, to be called outside of Typer, which handles broken pipes its own way.
 
     Raises:

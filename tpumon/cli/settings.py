@@ -12,9 +12,8 @@ from msgspec.structs import fields, replace
 from tpumon.cli.options import (
     Choice,
     ExportOptions,
-    FromOptions,
+    FollowOptions,
     Level,
-    MeasureOptions,
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
@@ -31,7 +30,7 @@ from tpumon.system.ledger import USUAL_DUTY_RATIO
 if TYPE_CHECKING:
     from tpumon.analysis.findings import Thresholds
     from tpumon.discovery.selection import Selection
-    from tpumon.outputs import Export, Expose
+    from tpumon.outputs import Export
     from tpumon.pipeline import FeedSettings, Recorded, Remote, Sampling
 
 _SIMULATED_INTERVAL_S = 1.0
@@ -42,18 +41,18 @@ _GPU_WARNING = (
 )
 
 
-def level_of(measure: MeasureOptions) -> Level:
+def level_of(options: FollowOptions) -> Level:
     """The level that was asked for, by whatever option."""
-    if measure.level is not None:
-        return measure.level
-    if measure.monitoring_level is not None:
-        return measure.monitoring_level
-    return 0 if measure.logdir else 2
+    if options.level is not None:
+        return options.level
+    if options.monitoring_level is not None:
+        return options.monitoring_level
+    return 0 if options.logdir else 2
 
 
-def host_level_of(measure: MeasureOptions) -> int | None:
+def host_level_of(options: FollowOptions) -> int | None:
     """How much of the host a profile holds; None: tpumon decides."""
-    return None if measure.host_tracer_level == "auto" else int(measure.host_tracer_level)
+    return None if options.host_tracer_level == "auto" else int(options.host_tracer_level)
 
 
 def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
@@ -82,20 +81,27 @@ def report_format(context: typer.Context, output: str, choices: Sequence[Choice]
     return check_choice("--output", output, choices) if meant else choices[0]
 
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|h)?")
-_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
+_MEGABYTES = {"kb": 0.001, "mb": 1.0, "gb": 1000.0, "tb": 1e6}
 
 
-def seconds_of(name: str, text: str) -> float:
-    """A time such as 30, 30s or 2m, in seconds.
+def seconds_of(text: str) -> float | None:
+    """A time such as 30, 30s or 1.5h, in seconds; None: it is none."""
+    match = _QUANTITY.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2]] if match is not None and match[2] in _SECONDS else None
+
+
+def timeout_s_of(text: str) -> float:
+    """`--timeout` in seconds.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: it is no time, or none.
     """
-    match = _TIME.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise typer.BadParameter(f"{text}: give a time such as 30s or 2m", param_hint=name)
-    return float(match[1]) * _SECONDS[match[2]]
+    timeout_s = seconds_of(text)
+    if not timeout_s:
+        raise typer.BadParameter(f"{text}: give a time such as 30s or 2m", param_hint="--timeout")
+    return timeout_s
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -103,7 +109,7 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def sampling_of(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Sampling:
+def _sampling_of(context: typer.Context, options: FollowOptions) -> Sampling:
     """The samples that this process is to take."""
     from tpumon.collection.sampler import Pace
     from tpumon.collection.sources import SourceOptions
@@ -112,80 +118,85 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
     from tpumon.pipeline import Sampling
     from tpumon.system.logdir import open_logdir
 
-    simulated = targets.simulate is not None
-    interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
-    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
-    if measure.gpu:
+    simulated = options.simulate is not None
+    interval_s = options.interval if options.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
+    max_duty_ratio = options.max_duty if options.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
+    if options.gpu:
         say(_GPU_WARNING)
-    usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
-    level = level_of(measure)
+    usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
+    level = level_of(options)
     return Sampling(
-        query=Query(level=level, window_s=window_s_of(measure.duration_ms)),
-        selection=selection_of(context, targets, level=level, runtime_addr=measure.runtime_addr),
+        query=Query(level=level, window_s=window_s_of(options.duration_ms)),
+        selection=selection_of(context, options, level=level, runtime_addr=options.runtime_addr),
         pace=Pace(
             interval_s=interval_s,
             max_duty_ratio=max_duty_ratio,
-            attempts=measure.num_tracing_attempts,
-            num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
+            attempts=options.num_tracing_attempts,
+            num_queries=options.num_queries if options.num_queries is not None else usual_queries,
         ),
         sources=SourceOptions(
-            host_level=host_level_of(measure),
-            logdir=open_logdir(measure.logdir) if measure.logdir else None,
-            runtime_metrics=level > 1 and not measure.no_runtime_metrics,
-            **given(max_trace_mb=measure.max_trace_mb),
-            gpu=measure.gpu,
+            host_level=host_level_of(options),
+            logdir=open_logdir(options.logdir) if options.logdir else None,
+            runtime_metrics=level > 1 and not options.no_runtime_metrics,
+            **given(max_trace_mb=options.max_trace_mb),
+            gpu=options.gpu,
             signs_at=signs_at,
         ),
-        use_proxy=targets.use_proxy,
+        use_proxy=options.use_proxy,
     )
 
 
 def feed_of(
-    origin: Sampling | Recorded | Remote,
-    options: ExportOptions,
-    level: int,
-    thresholds: Thresholds,
+    context: typer.Context,
+    options: FollowOptions,
+    thresholds: ThresholdOptions,
+    outputs: ExportOptions | None = None,
     *,
-    listen: str | None,
-    expose: Expose = "findings",
-    nearby_level: int | None = None,
+    listen: str | None = None,
 ) -> FeedSettings:
-    """Where events come from, and which outputs get them."""
+    """Where events come from, and which outputs get them besides stdout.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
     from tpumon.outputs import Export, OutputOptions, parse_export
     from tpumon.pipeline import FeedSettings, Sampling
 
+    outputs = outputs or ExportOptions()
+    judged_by = thresholds_of(thresholds)
+    origin = _source_of(context, options)
     exports = [Export(name="prometheus", where=listen)] if listen else []
-    exports += map(parse_export, options.export or [])
-    if options.on_change is not None:
-        exports.append(Export(name="on-change", where=options.on_change))
-    if options.record is not None:
-        exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
-    if origin.is_over and exports:
-        raise UsageError("--from a recording takes no other outputs than --output: it is over")
-    if options.web_config == "":
+    exports += map(parse_export, outputs.export or [])
+    if outputs.on_change is not None:
+        exports.append(Export(name="on-change", where=outputs.on_change))
+    if outputs.record is not None:
+        exports.append(Export(name="record", where=outputs.record, options=_kept(outputs.record_keep)))
+    if origin.is_over and (exports or listen is not None):
+        raise UsageError(
+            "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
+        )
+    if outputs.web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
-    if options.web_config is not None and not any(export.name == "prometheus" for export in exports):
+    if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
-    most_ops = options.with_ops or 0
+    most_ops = outputs.with_ops or 0
     host = host_key() if isinstance(origin, Sampling) and origin.is_of_host else None
     return FeedSettings(
         origin=origin.with_ops(most_ops),
-        nearby_level=nearby_level,
+        nearby_level=_nearby_level_of(context),
         exports=exports,
         output_options=OutputOptions(
-            level=level, web_config=options.web_config, thresholds=thresholds, ops=most_ops, expose=expose, host=host
+            level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
         ),
     )
 
 
-_DECIDING = {
-    option.name
-    for group in (TargetOptions, FromOptions, MeasureOptions, ExportOptions, ThresholdOptions)
-    for option in fields(group)
-} - {"level"}
+_DECIDING = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)} - {
+    "level"
+}
 
 
-def nearby_level_of(context: typer.Context) -> int | None:
+def _nearby_level_of(context: typer.Context) -> int | None:
     """The level that a tpumon of this host must have to be read instead of sampling; None: it must not be.
 
     Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done.
@@ -256,51 +267,37 @@ NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 """Options that name workers."""
 
 
-def check_from(context: typer.Context, targets: TargetOptions, origin: FromOptions) -> None:
-    """Refuses options that name workers beside --from, and those that say how to read it where it is not given."""
-    if origin.from_ is None:
-        if is_typed(context, "from_auth"):
-            raise UsageError("--from-auth requires --from URL")
-    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
-        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
-
-
-def expose_of(context: typer.Context, origin: FromOptions, expose: Expose) -> Expose:
-    """What serve exposes of workers that come from exporters."""
-    if origin.from_ is None and is_typed(context, "expose"):
-        raise UsageError("--expose requires --from: of workers that this process samples itself, it exposes everything")
-    return expose
-
-
-def check_no_queries(origin: FromOptions, measure: MeasureOptions) -> None:
+def check_queries(options: FollowOptions) -> None:
     """Refuses what a monitor with --from cannot do."""
-    if origin.from_ is None:
+    if options.from_ is None:
         return
-    if level_of(measure) == 0:
+    if level_of(options) == 0:
         raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
-    if measure.num_queries:
+    if options.num_queries:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
 
-def source_of(
-    context: typer.Context, targets: TargetOptions, origin: FromOptions, measure: MeasureOptions
-) -> Sampling | Recorded | Remote:
+def _source_of(context: typer.Context, options: FollowOptions) -> Sampling | Recorded | Remote:
     """Where samples come from: what --from names, otherwise this process takes them.
 
     Raises:
         UsageError: options contradict each other.
     """
-    if origin.from_ is None:
-        return sampling_of(context, targets, measure)
     from tpumon.pipeline import Remote
 
-    found = origin_of(origin)
-    if isinstance(found, Remote):
-        return replace(found, job=targets.job or None, slice=targets.slice or None)
-    return found
+    if options.from_ is None:
+        if is_typed(context, "from_auth"):
+            raise UsageError("--from-auth requires --from URL")
+        return _sampling_of(context, options)
+    if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+    origin = origin_of(options.from_, options.from_auth)
+    if isinstance(origin, Remote):
+        return replace(origin, job=options.job or None, slice=options.slice or None)
+    return origin
 
 
-def origin_of(origin: FromOptions) -> Recorded | Remote:
+def origin_of(where: str, auth_file: str | None = None) -> Recorded | Remote:
     """What --from names: recorded samples, or exporters; HOST:PORT is an http one.
 
     Raises:
@@ -310,37 +307,23 @@ def origin_of(origin: FromOptions) -> Recorded | Remote:
     from tpumon.collection.remote import lists_exporters, sources_of
     from tpumon.pipeline import Recorded, Remote
 
-    where = origin.from_ or ""
     if is_recording(where) and not lists_exporters(where):
-        if origin.from_auth is not None:
+        if auth_file is not None:
             raise UsageError("--from-auth is for a server; --from names recorded samples")
         return Recorded(where)
-    return Remote(",".join(sources_of(where, origin.from_auth)), origin.from_auth)
-
-
-_UNITS = {
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 7 * 86400.0,
-    "kb": 0.001,
-    "mb": 1.0,
-    "gb": 1000.0,
-    "tb": 1e6,
-}
+    return Remote(",".join(sources_of(where, auth_file)), auth_file)
 
 
 def _kept(text: str) -> dict[str, str]:
     """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
     kept: dict[str, str] = {}
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", part.strip().lower())
-        unit = "" if match is None else match[2]
-        name = "keep_mb" if unit.endswith("b") else "keep_s"
-        if match is None or unit not in _UNITS or name in kept:
+        match = _QUANTITY.fullmatch(part.strip().lower())
+        number, unit = (0.0, "") if match is None else (float(match[1]), match[2])
+        name, units = ("keep_mb", _MEGABYTES) if unit in _MEGABYTES else ("keep_s", _SECONDS)
+        if not unit or unit not in units or name in kept:
             raise UsageError(f"--record-keep {text}: give an age, a size, or both, such as 7d,1GB")
-        kept[name] = str(float(match[1]) * _UNITS[unit])
+        kept[name] = str(number * units[unit])
     return kept
 
 

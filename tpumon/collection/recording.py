@@ -7,27 +7,23 @@ anywhere: of each, what comes before the damage is read, and a line says so.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
-from tpumon.model.codec import number, text, whole_number
+from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, bounded
+from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
-_TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
-_TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
 _DAMAGED, _NO_SAMPLE = "damaged: what follows is left out", "a line that is no sample is left out"
@@ -36,8 +32,14 @@ _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
-_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
 _MOST_WORKERS = 10_000
+
+
+class _Times(Struct, frozen=True):
+    """The times of a line."""
+
+    time_unix_s: UnixTime
+    took_s: UnixTime = 0.0
 
 
 class Moment(Struct, frozen=True):
@@ -59,26 +61,24 @@ def is_recording(where: str) -> bool:
     )
 
 
-def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
+class WorkersLine(Struct, frozen=True, kw_only=True):
+    """The line that says who the workers are from a time on."""
+
+    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)]
+    time_unix_s: UnixTime
+    waiting: str | None = None
+    schema: int = SCHEMA_VERSION
+
+
+def workers_line(workers: Workers, now_unix_s: float) -> str:
     """The line that says who the workers are."""
-    targets = [
-        {
-            "worker": one.worker,
-            "address": one.address,
-            "job": one.job,
-            "slice": one.slice,
-            "independent": one.independent,
-            "slice_workers": one.slice_workers,
-            "job_slices": one.job_slices,
-        }
-        for one in workers.targets
-    ]
-    return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
+    listed = tuple(map(ListedTarget.of, workers.targets))
+    return encoded(WorkersLine(time_unix_s=now_unix_s, targets=listed, waiting=workers.waiting))
 
 
 def is_workers(line: bytes) -> bool:
     """Whether a line says who the workers are, and is no sample."""
-    return b'"targets"' in line[:200]
+    return line.startswith(b'{"targets":')
 
 
 class Recording:
@@ -155,18 +155,21 @@ class Recording:
     def _lines(self, file: Path) -> Iterator[tuple[float, bytes]]:
         """The lines of a file, each with the time at which it was known; those without are said."""
         for line in _split(self._bytes(file)):
-            time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
-            if time is None or (known := time + (took_s or 0.0)) > _LATEST_UNIX_S:
+            try:
+                times = decoded(_Times, line)
+            except ValueError:
                 self._tell(file, _NO_SAMPLE)
             else:
-                yield known, line
+                yield times.time_unix_s + times.took_s, line
 
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
-            raw = json.loads(line)
-            if isinstance(raw, dict) and "targets" in raw:
-                return _workers(raw)
-            return _sample(raw)
+            if is_workers(line):
+                told = decoded(WorkersLine, line)
+                return Workers.listed(told.targets, told.waiting)
+            # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
+            # not.
+            return replace(bounded(Sample.from_json(line)), findings=None, judged=None)
         except Exception:  # noqa: BLE001 - whatever is in it
             self._tell(file, _NO_SAMPLE)
             return None
@@ -261,38 +264,3 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
             skipping = False
         if len(rest) > _LONGEST_LINE:
             rest, skipping = b"", True
-
-
-def _workers(raw: dict[str, Any]) -> Workers:
-    listed = raw["targets"]
-    targets: dict[str, Target] = {}
-    for one in listed[:_MOST_WORKERS] if isinstance(listed, list) else ():
-        worker, address = (text(one.get(name)) if isinstance(one, dict) else None for name in ("worker", "address"))
-        if worker and address:
-            independent = one.get("independent") is True
-            targets[worker] = Target(
-                worker=worker,
-                address=address,
-                job=text(one.get("job")),
-                slice=text(one.get("slice")),
-                independent=independent,
-                slice_workers=whole_number(one.get("slice_workers")),
-                job_slices=whole_number(one.get("job_slices")),
-            )
-    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
-
-
-def _sample(raw: dict[str, Any]) -> Sample:
-    sample = Sample.from_json(raw)
-    if sample.time_unix_s > _LATEST_UNIX_S:
-        raise ValueError(sample.time_unix_s)
-    # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
-    return replace(bounded(sample), findings=None, judged=None)
-
-
-def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:
-    match = pattern.search(line, 0, 4096)
-    try:
-        return None if match is None else number(float(match[1]))
-    except ValueError:
-        return None

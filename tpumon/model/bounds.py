@@ -21,12 +21,6 @@ BYTES_BELOW = 1 << 60
 LONGEST_STEP_S = 1e6
 SHORTEST_STEP_S = 1e-9
 _LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond this it says nothing
-_SHARES = {
-    "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio", "op_time_ratios", "collective_ratio",
-    "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio",
-    "callback_ratio", "time_ratio",
-    "runtime_duty_cycle_ratio", "runtime_hbm_bandwidth_utilization_ratio",
-}  # fmt: skip
 _ROUNDING = 1e-6  # relative: how far a share may pass 1, and an average its minimum and maximum
 _LARGEST = 1e15
 
@@ -98,5 +92,6 @@ def _most(name: str) -> float:
     if name.endswith(("_bytes", "_rate")):
         return BYTES_BELOW - 1
     if name.endswith(("_ratio", "_ratios")):
-        return 1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO
+        is_of_peak = "utilization" in name and not name.startswith("runtime_")
+        return _LARGEST_RATIO if is_of_peak else 1 + _ROUNDING
     return LONGEST_STEP_S if name in _STEPS else _LARGEST

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tpumon.model import Figures, Spread, StepTimes
 
 Unit = Literal["ratio", "seconds"]
+Origin = Literal["device", "steps", "host", "runtime"]
 Scalar = float | int | str | None
 
 
@@ -30,7 +31,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         fields: the fields of `Figures` that it is made of; the reason for its absence is that of the first.
         label: its name in a list, for example "MXU".
         title: its column title; includes the unit if the cells do not show it.
-        about: one sentence that explains it; the HELP of its metric.
+        about: one sentence that explains it.
         value: the number to compare and draw.
         range: min and max over the steps of the window; None for a figure without steps.
         method: how it was measured, if there are several methods.
@@ -40,6 +41,9 @@ class Figure(Struct, frozen=True, kw_only=True):
         worse: which end is worse.
         compared: whether workers are compared by it: in rows, graphs, the summary and `--sort`.
         level: the lowest monitoring level that includes it.
+        origin: what shows it: ops of the device or steps in a trace, events of the host in a trace, or libtpu's
+            runtime metrics.
+        from_monitor: True if the Monitor RPC reports it, too.
         always_shown: whether it is on screen even before any worker has reported it.
         metric: name of its Prometheus metric; None for figures whose metrics are per device.
     """
@@ -58,8 +62,23 @@ class Figure(Struct, frozen=True, kw_only=True):
     worse: Literal["low", "high"] = "high"
     compared: bool = False
     level: int = 2
+    origin: Origin = "device"
+    from_monitor: bool = False
     always_shown: bool = False
     metric: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, in a few words."""
+        if self.origin == "runtime":
+            return "runtime metrics"
+        traces = "traces with host events" if self.origin == "host" else "traces"
+        return f"Monitor RPC or {traces}" if self.from_monitor else traces
+
+    @property
+    def help(self) -> str:
+        """The HELP of its metric."""
+        return self.about if self.from_monitor or self.origin == "runtime" else f"{self.about} Only from {self.source}."
 
     def why_absent(self, figures: Figures) -> str | None:
         """The reason why it is absent; None if it is present or no reason is known."""
@@ -122,6 +141,7 @@ MXU = Figure(
     level=1,
     always_shown=True,
     metric="tpu_mxu_utilization_ratio",
+    from_monitor=True,
 )
 IDLE = Figure(
     key="idle",
@@ -133,13 +153,14 @@ IDLE = Figure(
     compared=True,
     always_shown=True,
     metric="tpu_idle_ratio",
+    from_monitor=True,
 )
 DUTY = Figure(
     key="duty",
     fields=("duty_cycle_ratio",),
     label="Duty cycle",
     title="DUTY",
-    about="Share of time in which ops ran, as in XProf's op profile. Only from traces.",
+    about="Share of time in which ops ran, as in XProf's op profile.",
     value=attrgetter("duty_cycle_ratio"),
     worse="low",
     metric="tpu_duty_cycle_ratio",
@@ -149,7 +170,7 @@ FLOPS = Figure(
     fields=("flops_utilization_ratio",),
     label="FLOPS utilization",
     title="FLOPS",
-    about="FLOP/s while ops run, relative to the peak, as in XProf's op profile. Only from traces.",
+    about="FLOP/s while ops run, relative to the peak, as in XProf's op profile.",
     value=attrgetter("flops_utilization_ratio"),
     worse="low",
     metric="tpu_flops_utilization_ratio",
@@ -159,7 +180,7 @@ HBM_BANDWIDTH = Figure(
     fields=("hbm_bandwidth_utilization_ratio",),
     label="HBM bandwidth",
     title="HBM BW",
-    about="HBM bandwidth that ops use, relative to the peak, as in XProf's op profile. Only from traces.",
+    about="HBM bandwidth that ops use, relative to the peak, as in XProf's op profile.",
     value=attrgetter("hbm_bandwidth_utilization_ratio"),
     metric="tpu_hbm_bandwidth_utilization_ratio",
 )
@@ -177,6 +198,8 @@ STEP = Figure(
     compared=True,
     always_shown=True,
     metric="tpu_step_time_seconds",
+    from_monitor=True,
+    origin="steps",
 )
 INFEED = Figure(
     key="infeed",
@@ -188,14 +211,16 @@ INFEED = Figure(
     range=_ends("infeed_ratio"),
     compared=True,
     metric="tpu_infeed_ratio",
+    from_monitor=True,
 )
 PARTS = Figure(
     key="parts",
     fields=("step_parts_s",),
     label="Step parts",
     title="PARTS",
-    about="What an average step spends its time on, by XProf's categories.",
+    about="Time that an average step spends in each of XProf's categories.",
     value=_nothing,
+    origin="steps",
 )
 HBM = Figure(
     key="hbm",
@@ -206,6 +231,7 @@ HBM = Figure(
     value=_hbm_ratio,
     size_bytes=_hbm_bytes,
     compared=True,
+    origin="runtime",
 )
 
 OP_TIME = Figure(
@@ -213,7 +239,7 @@ OP_TIME = Figure(
     fields=("op_time_ratios",),
     label="Time by kind of op",
     title="OP TIME",
-    about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1. Only from traces.",
+    about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1.",
     value=_nothing,
 )
 PADDING = Figure(
@@ -221,7 +247,7 @@ PADDING = Figure(
     fields=("matmul_padding_ratio",),
     label="Padding of matrix ops",
     title="PADDING",
-    about="Share of the matrix units' work that is padding, by the shapes of the ops. Only from traces.",
+    about="Share of the matrix units' work that is padding, by the shapes of the ops.",
     value=_nothing,
 )
 BARRIER = Figure(
@@ -229,7 +255,7 @@ BARRIER = Figure(
     fields=("barrier_ratio",),
     label="Barriers",
     title="BARRIER",
-    about="Share of a step in which cores wait at barriers. Only from traces.",
+    about="Share of a step in which cores wait at barriers.",
     value=_nothing,
 )
 DEBUG_PRINT = Figure(
@@ -237,7 +263,7 @@ DEBUG_PRINT = Figure(
     fields=("debug_print_ratio",),
     label="Debug print",
     title="PRINT",
-    about="Share of a step in which the device prints. Only from traces.",
+    about="Share of a step in which the device prints.",
     value=_nothing,
 )
 COMPILING = Figure(
@@ -245,8 +271,9 @@ COMPILING = Figure(
     fields=("compile_ratio",),
     label="Compiling",
     title="COMPILE",
-    about="Share of the window in which the host traced or compiled functions. Only from traces with host events.",
+    about="Share of the window in which the host traced or compiled functions.",
     value=_nothing,
+    origin="host",
 )
 INPUT_WAIT = Figure(
     key="input-wait",
@@ -255,6 +282,7 @@ INPUT_WAIT = Figure(
     title="INPUT",
     about="Share of the window in which the thread that runs the steps waited for input.",
     value=_nothing,
+    origin="host",
 )
 CALLBACKS = Figure(
     key="callbacks",
@@ -263,12 +291,21 @@ CALLBACKS = Figure(
     title="CALLBACK",
     about="Share of the window in which programs on the host's CPU called Python. Only of JAX without a TPU.",
     value=_nothing,
+    origin="host",
 )
 
 FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM,
                                OP_TIME, PADDING, BARRIER, DEBUG_PRINT, COMPILING, INPUT_WAIT,
                                CALLBACKS)  # fmt: skip
 """Every figure, in the order of CSV columns."""
+
+DEVICE_FIELDS: tuple[str, ...] = tuple(figure.fields[0] for figure in FIGURES if figure.origin == "device")
+"""Fields that are computed from a device's ops: without a device in the trace all are absent, for one reason."""
+
+TRACE_FIELDS: tuple[str, ...] = tuple(
+    figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and not figure.from_monitor
+)
+"""Fields that only traces show."""
 
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
@@ -305,12 +342,12 @@ OP_KINDS: Mapping[str, str] = {
 
 
 def values(figures: Figures) -> Mapping[str, float | None]:
-    """Returns the compared figures, by key."""
+    """The compared figures, by key."""
     return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
 def of_level(figures: Figures, level: int) -> Figures:
-    """Returns only the figures of a monitoring level; the others are absent, without a reason."""
+    """Only the figures of a monitoring level; the others are absent, without a reason."""
     if level > 1:
         return figures
     names = {name for figure in FIGURES if figure.level <= level for name in figure.fields}
@@ -319,7 +356,7 @@ def of_level(figures: Figures, level: int) -> Figures:
 
 
 def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
-    """Returns the CSV columns of all figures, by name: one per field, per number of a spread, or per part of a step."""
+    """The CSV columns of all figures, by name: one per field, per number of a spread, or per part of a step."""
     kinds = get_type_hints(Figures)
     columns: dict[str, Callable[[Figures], Scalar]] = {}
     for figure in FIGURES:

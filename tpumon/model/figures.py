@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.model.codec import limited, not_in_json
+from tpumon.model.documents import at_most
 
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
@@ -187,15 +187,11 @@ class RuntimeFigures(Struct, frozen=True, kw_only=True):
         uptime_s: time since it started.
         megascale_error: 1 if it reports an error of the multislice network, otherwise 0.
         slice_error: 1 if it reports an error of the slice, otherwise 0.
-        latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
-        counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
     """
 
     uptime_s: float | None = None
     megascale_error: float | None = None
     slice_error: float | None = None
-    latencies: Annotated[Mapping[str, Distribution], not_in_json()] = field(default_factory=dict)
-    counts: Annotated[Mapping[str, float], not_in_json()] = field(default_factory=dict)
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -232,6 +228,8 @@ class Figures(Struct, frozen=True, kw_only=True):
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
         devices: one row per device, from the runtime metric service.
         runtime: the runtime of the worker.
+        runtime_latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
+        runtime_counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
         absent: the reason for each requested figure that is None, by field name.
         step_durations_s: duration of each step of the window; not part of the JSON.
     """
@@ -245,7 +243,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     step_time_s: StepTimes | None = None
     step_source: StepSource | None = None
     step_name: str | None = None
-    functions: Annotated[tuple[FunctionFigures, ...], limited(_MOST_FUNCTIONS)] = ()
+    functions: Annotated[tuple[FunctionFigures, ...], at_most(_MOST_FUNCTIONS)] = ()
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
     op_time_ratios: Mapping[str, float] | None = None
@@ -256,16 +254,18 @@ class Figures(Struct, frozen=True, kw_only=True):
     compile_ratio: float | None = None
     input_wait_ratio: float | None = None
     callback_ratio: float | None = None
-    programs: Annotated[tuple[str, ...], limited(_MOST_PROGRAMS)] = ()
-    ops: Annotated[tuple[OpFigures, ...] | None, limited(MOST_OPS)] = None
-    op_categories: Annotated[tuple[OpCategoryFigures, ...] | None, limited(MOST_OPS)] = None
-    per_core: Annotated[tuple[CoreFigures, ...], limited(_MOST_ROWS)] = ()
+    programs: Annotated[tuple[str, ...], at_most(_MOST_PROGRAMS)] = ()
+    ops: Annotated[tuple[OpFigures, ...] | None, at_most(MOST_OPS)] = None
+    op_categories: Annotated[tuple[OpCategoryFigures, ...] | None, at_most(MOST_OPS)] = None
+    per_core: Annotated[tuple[CoreFigures, ...], at_most(_MOST_ROWS)] = ()
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None
-    devices: Annotated[tuple[DeviceFigures, ...], limited(_MOST_ROWS)] = ()
+    devices: Annotated[tuple[DeviceFigures, ...], at_most(_MOST_ROWS)] = ()
     runtime: RuntimeFigures = field(default_factory=RuntimeFigures)
     absent: Mapping[str, str] = field(default_factory=dict)
-    step_durations_s: Annotated[tuple[float, ...], not_in_json()] = ()
+    runtime_latencies: Mapping[str, Distribution] = field(default_factory=dict)
+    runtime_counts: Mapping[str, float] = field(default_factory=dict)
+    step_durations_s: tuple[float, ...] = ()
 
     def with_ops(self, most: int) -> Figures:
         """The figures with so many top operations and categories at most, 0: as if they were not asked for."""

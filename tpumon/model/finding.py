@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.model.codec import fallback, limited
+from tpumon.model.documents import Amount, Count, UnixTime, at_most
 
 FindingId = Literal[
     "input-bound",
@@ -59,9 +59,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
         reference: what it is compared with, for example the slice's median; None: with nothing.
     """
 
-    value: Annotated[float, fallback(0.0)]
-    threshold: float | None = None
-    reference: float | None = None
+    value: Amount
+    threshold: Amount | None = None
+    reference: Amount | None = None
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -76,12 +76,12 @@ class Cause(Struct, frozen=True, kw_only=True):
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 
-    words: Annotated[str, fallback("")]
+    words: str
     finding: FindingId | None = None
-    severity: Annotated[Grade, fallback("warning")] = "warning"
-    since_unix_s: float | None = None
+    severity: Grade = "warning"
+    since_unix_s: UnixTime | None = None
     figure: str | None = None
-    excess: Annotated[float, fallback(0.0)] = 0.0
+    excess: Amount = 0.0
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -104,18 +104,18 @@ class Finding(Struct, frozen=True, kw_only=True):
     """
 
     finding: StatedId
-    severity: Annotated[Grade, fallback("warning")]
-    confidence: Annotated[Confidence, fallback("medium")] = "medium"
-    workers: Annotated[tuple[str, ...], limited(_MOST_WORKERS)] = ()
-    more_workers: Annotated[int, fallback(0)] = 0
+    severity: Grade
+    confidence: Confidence = "medium"
+    workers: Annotated[tuple[str, ...], at_most(_MOST_WORKERS)] = ()
+    more_workers: Count = 0
     job: str | None = None
     slice: str | None = None
-    since_unix_s: float | None = None
-    since_or_earlier: Annotated[bool, fallback(False)] = False
+    since_unix_s: UnixTime | None = None
+    since_or_earlier: bool = False
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    sentence: Annotated[str, limited(_LONGEST)] = ""
-    remedy: Annotated[str, limited(_LONGEST)] = ""
-    url: Annotated[str, fallback("")] = ""
+    sentence: Annotated[str, at_most(_LONGEST)] = ""
+    remedy: Annotated[str, at_most(_LONGEST)] = ""
+    url: str = ""
 
     def naming(self, most: int) -> Finding:
         """The finding with the worst `most` of its workers; the others are counted."""
@@ -133,5 +133,5 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     """
 
     finding: FindingId
-    reason: Annotated[str, fallback("")]
-    workers: Annotated[int, fallback(0)] = 0
+    reason: str
+    workers: Count = 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from tpumon.model.codec import limited
+from tpumon.model.documents import Amount, Count, UnixTime, at_most
 from tpumon.model.finding import Confidence, Evidence, FindingId, Grade
 from tpumon.model.state import Standing
 from tpumon.model.target import Process
@@ -29,10 +29,10 @@ class KeptFinding(Struct, frozen=True, kw_only=True):
     """
 
     finding: FindingId
-    since_unix_s: float
+    since_unix_s: UnixTime
     since_or_earlier: bool = False
-    words: Annotated[str, limited(_LONGEST)] = ""
-    sentence: Annotated[str, limited(_LONGEST)] = ""
+    words: Annotated[str, at_most(_LONGEST)] = ""
+    sentence: Annotated[str, at_most(_LONGEST)] = ""
     severity: Grade = "warning"
     confidence: Confidence = "medium"
     figure: str | None = None
@@ -49,9 +49,9 @@ class KeptActivity(Struct, frozen=True, kw_only=True):
         longest_s: its longest pause that ended by itself, in seconds.
     """
 
-    active_unix_s: float | None = None
-    silent: int = 0
-    longest_s: float = 0.0
+    active_unix_s: UnixTime | None = None
+    silent: Count = 0
+    longest_s: Amount = 0.0
 
 
 class KeptProgram(Struct, frozen=True, kw_only=True):
@@ -64,15 +64,15 @@ class KeptProgram(Struct, frozen=True, kw_only=True):
         work_s, work_spread: of its own work in a step.
     """
 
-    step_s: float
-    step_spread: float = 0.0
-    work_s: float | None = None
-    work_spread: float = 0.0
+    step_s: Amount
+    step_spread: Amount = 0.0
+    work_s: Amount | None = None
+    work_spread: Amount = 0.0
     source: str | None = None
     step_source: str | None = None
     step_name: str | None = None
     program: str | None = None
-    flops: float | None = None
+    flops: Amount | None = None
 
 
 class KeptWorker(Struct, frozen=True, kw_only=True):
@@ -92,10 +92,10 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     job: str | None = None
     slice: str | None = None
     process: Process | None = None
-    uptime_s: float | None = None
-    findings: Annotated[tuple[KeptFinding, ...], limited(_MOST_FINDINGS)] = ()
+    uptime_s: Amount | None = None
+    findings: Annotated[tuple[KeptFinding, ...], at_most(_MOST_FINDINGS)] = ()
     activity: KeptActivity = field(default_factory=KeptActivity)
-    programs: Annotated[tuple[KeptProgram, ...], limited(_MOST_PROGRAMS)] = ()
+    programs: Annotated[tuple[KeptProgram, ...], at_most(_MOST_PROGRAMS)] = ()
 
 
 class KeptState(Struct, frozen=True, kw_only=True):
@@ -107,6 +107,6 @@ class KeptState(Struct, frozen=True, kw_only=True):
         workers: the workers.
     """
 
-    time_unix_s: float
+    time_unix_s: UnixTime
     host: str | None = None
-    workers: Annotated[tuple[KeptWorker, ...], limited(_MOST_WORKERS)] = ()
+    workers: Annotated[tuple[KeptWorker, ...], at_most(_MOST_WORKERS)] = ()

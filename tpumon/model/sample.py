@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, defstruct, field
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.caution import Caution, CautionCode
-from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
+from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
 from tpumon.model.target import Process
@@ -38,9 +39,9 @@ class Failure(Struct, frozen=True, kw_only=True):
         address: the `host:port` that was queried; None if there is none.
     """
 
-    source: Annotated[str, fallback(EXPORTER)]
-    reason: Annotated[Reason, fallback("internal")]
-    message: Annotated[str, fallback("no message")]
+    source: str
+    reason: Reason
+    message: str
     address: str | None = None
 
     @property
@@ -87,27 +88,27 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     worker: str
     address: str
-    time_unix_s: float
-    window_s: float | None
-    took_s: Annotated[float, fallback(0.0)]
+    time_unix_s: UnixTime
+    window_s: float | None = None
+    took_s: float = 0.0
     interval_s: float | None = None
     traced_s: float = 0.0
     source: str | None = None
     simulated: bool = False
     device_type: str | None = None
-    cores: int | None = None
-    figures: Annotated[Figures, flat()] = field(default_factory=Figures)
+    cores: Count | None = None
+    figures: Figures = field(default_factory=Figures)
     job: str | None = None
     slice: str | None = None
     process: Process | None = None
     truncated: str | None = None
-    findings: Annotated[tuple[Cause, ...] | None, limited(_MOST_FINDINGS)] = None
-    judged: Annotated[tuple[FindingId, ...] | None, limited(_MOST_FINDINGS)] = None
-    errors: Annotated[tuple[Failure, ...], limited(_MOST_TROUBLES)] = ()
-    warnings: Annotated[tuple[Caution, ...], not_in_json()] = ()
-    server_text: Annotated[str | None, not_in_json()] = None
-    taken_monotonic_s: Annotated[float | None, not_in_json()] = None
-    companions_only: Annotated[bool, not_in_json()] = False
+    findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
+    judged: Annotated[tuple[FindingId, ...] | None, at_most(_MOST_FINDINGS)] = None
+    errors: Annotated[tuple[Failure, ...], at_most(_MOST_TROUBLES)] = ()
+    warnings: tuple[Caution, ...] = ()
+    server_text: str | None = None
+    taken_monotonic_s: float | None = None
+    companions_only: bool = False
 
     @property
     def answered(self) -> bool:
@@ -158,41 +159,70 @@ class Sample(Struct, frozen=True, kw_only=True):
         kept = figures.with_ops(most)
         return self if kept is figures else replace(self, figures=kept)
 
+    def document(self) -> Struct:
+        """The Sample object of `--output jsonl`: every field, absent figures as null."""
+        figures = self.figures
+        of_companions = self.companions_only and self.source != _RUNTIME
+        return SampleDocument(
+            **{name: getattr(self, name) for name in _OWN},
+            **{name: getattr(figures, name) for name in _FIGURES},
+            companions_only=True if of_companions else UNSET,
+            warnings=tuple(caution.message for caution in self.warnings),
+            warning_codes=tuple(caution.code for caution in self.warnings),
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """Returns the Sample object of `--output jsonl`: every field, absent figures as None."""
-        return {
-            "schema": SCHEMA_VERSION,
-            **to_plain(self),
-            **({"companions_only": True} if self.companions_only and self.source != _RUNTIME else {}),
-            "warnings": [caution.message for caution in self.warnings],
-            "warning_codes": [caution.code for caution in self.warnings],
-        }
+        """The same with dictionaries and lists."""
+        plain: dict[str, Any] = decode(encoded(self.document()))
+        return plain
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Sample:
-        """Reverses `to_json`: unknown fields are ignored, fields of the wrong type count as absent.
+    def from_json(cls, document: bytes | str | Raw) -> Sample:
+        """Reads a Sample object.
 
         Raises:
-            ValueError: worker, address or time is missing.
+            ValueError: it is none; one line says why.
         """
-        sample = from_plain(cls, raw)
-        if sample is None:
-            raise ValueError("not a Sample object")
-        return replace(
-            sample,
-            warnings=_cautions(from_plain(_Warnings, raw) or _Warnings()),
-            companions_only=sample.source == _RUNTIME or (sample.answered and raw.get("companions_only") is True),
+        read: Any = decoded(SampleDocument, document)
+        return cls(
+            **{name: getattr(read, name) for name in _OWN},
+            figures=Figures(**{name: getattr(read, name) for name in _FIGURES}),
+            warnings=_cautions(read.warnings, read.warning_codes),
+            companions_only=read.source == _RUNTIME or (read.source is not None and read.companions_only is True),
         )
 
 
-class _Warnings(Struct, frozen=True, kw_only=True):
-    """Cautions as they are in JSON: messages, and a code for each if the sender's version has codes."""
+NOT_IN_JSON = frozenset(
+    {
+        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
+        *("step_durations_s", "runtime_latencies", "runtime_counts"),
+    }
+)
+"""Fields of a sample and of its figures that a Sample object has not, or has otherwise."""
 
-    warnings: Annotated[tuple[str, ...], limited(_MOST_TROUBLES)] = ()
-    warning_codes: Annotated[tuple[str, ...], limited(_MOST_TROUBLES)] = ()
+_OWN, _FIGURES = (
+    tuple(name for name in kind.__struct_fields__ if name not in NOT_IN_JSON) for kind in (Sample, Figures)
+)
 
 
-def _cautions(raw: _Warnings) -> tuple[Caution, ...]:
-    codes = raw.warning_codes if len(raw.warning_codes) == len(raw.warnings) else [""] * len(raw.warnings)
+def _document_fields() -> Iterator[tuple[str, Any, Any]]:
+    """Names, types and defaults: those of the sample, and among them those of its figures."""
+    yield "schema", Literal[1], SCHEMA_VERSION
+    for item in fields_of(Sample, NOT_IN_JSON - {"figures"}):
+        if item[0] == "figures":
+            yield from fields_of(Figures, NOT_IN_JSON)
+        else:
+            yield item
+    yield "companions_only", bool | UnsetType, UNSET
+    for name in ("warnings", "warning_codes"):
+        yield name, Annotated[tuple[str, ...], at_most(_MOST_TROUBLES)], ()
+
+
+SampleDocument = defstruct("Sample", list(_document_fields()), module=__name__, frozen=True, kw_only=True)
+"""A Sample object: figures beside the sample's own fields, cautions as messages and codes."""
+
+
+def _cautions(messages: Sequence[str], codes: Sequence[str]) -> tuple[Caution, ...]:
     known: Mapping[str, CautionCode] = {code: code for code in get_args(CautionCode)}
-    return tuple(Caution(known.get(code, "profiler"), line) for code, line in zip(codes, raw.warnings, strict=True))
+    each_code = codes if len(codes) == len(messages) else [""] * len(messages)
+    return tuple(Caution(known.get(code, "profiler"), line) for code, line in zip(each_code, messages, strict=True))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
 
-from tpumon.model.codec import limited
+from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Cause, Finding, NotJudged
 
 _MOST_FINDINGS = 30
@@ -43,8 +43,8 @@ class Change(Struct, frozen=True, kw_only=True):
         words: the reason in a few words; empty if there is none.
     """
 
-    number: int
-    time_unix_s: float
+    number: Count
+    time_unix_s: UnixTime
     worker: str
     what: What
     state: State
@@ -70,6 +70,12 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.mark
 
 
+class Event(Change, frozen=True, kw_only=True):
+    """A change as an object of its own."""
+
+    schema: Literal[1] = 1
+
+
 class Standing(Struct, frozen=True, kw_only=True):
     """What the one who samples a worker knows of it beyond its last sample.
 
@@ -86,11 +92,11 @@ class Standing(Struct, frozen=True, kw_only=True):
     worker: str
     state: State
     severity: Severity
-    mark_since_unix_s: float | None = None
+    mark_since_unix_s: UnixTime | None = None
     ok: bool | None = None
-    ok_since_unix_s: float | None = None
-    critical_since_unix_s: float | None = None
-    findings: Annotated[tuple[Cause, ...] | None, limited(_MOST_FINDINGS)] = None
+    ok_since_unix_s: UnixTime | None = None
+    critical_since_unix_s: UnixTime | None = None
+    findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
 
 
 class Handover(Struct, frozen=True, kw_only=True):

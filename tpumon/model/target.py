@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
-from tpumon.model.codec import fallback
+from tpumon.model.documents import Count, UnixTime
 
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
@@ -31,10 +31,10 @@ class Process(Struct, frozen=True, kw_only=True):
         started_unix_s: when it started.
     """
 
-    pid: Annotated[int, fallback(0)]
+    pid: Count
     user: str | None = None
     command: str | None = None
-    started_unix_s: float | None = None
+    started_unix_s: UnixTime | None = None
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -75,6 +75,24 @@ class Target(Struct, frozen=True, kw_only=True):
     ambiguous: bool = False
 
 
+class ListedTarget(Struct, frozen=True, kw_only=True):
+    """A worker as a list of an exporter or a recording has it; fields as in `Target`."""
+
+    worker: str
+    address: str
+    job: str | None = None
+    slice: str | None = None
+    independent: bool = False
+    name: str | None = None
+    slice_workers: Count | None = None
+    job_slices: Count | None = None
+
+    @classmethod
+    def of(cls, target: Target) -> ListedTarget:
+        """What others are told of a target."""
+        return cls(**{name: getattr(target, name) for name in cls.__struct_fields__})
+
+
 class Workers(Struct, frozen=True, kw_only=True):
     """All workers to follow from now on, not only the new ones.
 
@@ -89,6 +107,15 @@ class Workers(Struct, frozen=True, kw_only=True):
     waiting: str | None = None
     finders: Mapping[str, bool] = field(default_factory=dict)
     via: tuple[str, ...] = ()
+
+    @classmethod
+    def listed(cls, listed: Iterable[ListedTarget], waiting: str | None) -> Workers:
+        """The workers of a list: of two with a name the first, and none without name or address."""
+        targets: dict[str, Target] = {}
+        for each in listed:
+            if each.worker and each.address:
+                targets.setdefault(each.worker, Target(**asdict(each)))
+        return cls(targets=tuple(targets.values()), waiting=None if targets else waiting)
 
 
 class Query(Struct, frozen=True, kw_only=True):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from tpumon.model.codec import not_in_json
 from tpumon.report.blocks import Block, Facts, Lines, Page, Table, TableColumn
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, op_totals
-from tpumon.report.profiles import Capture, Choice, plain_json
+from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import change_text, part_label, percent_text, time_text
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.step_times import StepTable
@@ -84,7 +83,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
         programs: those that differ, and those that do not.
         reason: why there is no step time; None if there is.
         before_truncated, after_truncated: the losses of a capture, and the span of it that counts.
-        limit: rows of a table of text; not part of the JSON.
     """
 
     per: Literal["step", "second"]
@@ -99,17 +97,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reason: str | None
     before_truncated: str | None
     after_truncated: str | None
-    limit: Annotated[int, not_in_json()]
+    schema: Literal[1] = 1
 
     def exceeds(self, limit_ratio: float) -> bool | None:
         """Whether steps became longer by more than a limit, and not by chance; None where it cannot be told."""
         if self.step_time_ratio is None:
             return None
         return self.step_time_ratio > 1 + limit_ratio and not self.step_time_noise
-
-    def to_json(self) -> dict[str, Any]:
-        """Fields as in docs/report.md."""
-        return {"schema": 1, **plain_json(self)}
 
 
 class _Side(Struct, frozen=True, kw_only=True):
@@ -159,7 +153,6 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         reason=reason,
         before_truncated=before.figures.truncated,
         after_truncated=after.figures.truncated,
-        limit=choice.top,
     )
 
 
@@ -318,8 +311,8 @@ _TABLES: tuple[tuple[str, Callable[[Change], bool]], ...] = (
 )
 
 
-def page(comparison: Comparison) -> Page:
-    """The comparison for people; changes that may be chance are only counted."""
+def page(comparison: Comparison, top: int) -> Page:
+    """The comparison for people, `top` rows in each table; changes that may be chance are only counted."""
     sure = [each for each in comparison.changes if each.noise is not True]
     cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
     lines = [f"the {which} trace is truncated: {words}" for which, words in cut if words]
@@ -327,7 +320,7 @@ def page(comparison: Comparison) -> Page:
     made.append(Facts(title="Step time", rows=_step_time_facts(comparison)))
     for title, picked in _TABLES:
         if rows := [each for each in sure if picked(each)]:
-            made.append(_table(title, rows, comparison))
+            made.append(_table(title, rows, top, comparison.per))
     if not sure:
         made.append(Lines(title="Changes", lines=("nothing changed beyond noise",)))
     if hidden := len(comparison.changes) - len(sure):
@@ -351,8 +344,8 @@ def _step_time_facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _table(title: str, rows: Sequence[Change], comparison: Comparison) -> Table:
-    shown, what = rows[: comparison.limit], rows[0].what
+def _table(title: str, rows: Sequence[Change], top: int, per: str) -> Table:
+    shown, what = rows[:top], rows[0].what
     more = len(rows) - len(shown)
     category = TableColumn("category", lambda change: change.category or "", wide=True, rank=1)
     return Table(
@@ -362,7 +355,7 @@ def _table(title: str, rows: Sequence[Change], comparison: Comparison) -> Table:
             *((category,) if what == "op" else ()),
             TableColumn("before", lambda change: change.before_s, time_text),
             TableColumn("after", lambda change: change.after_s, time_text),
-            TableColumn(f"per {comparison.per}", lambda change: change.per_step_s, _signed),
+            TableColumn(f"per {per}", lambda change: change.per_step_s, _signed),
             TableColumn("change", _ratio, lambda ratio: "" if ratio is None else change_text(ratio)),
             TableColumn("status", _status),
         ),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from tpumon.model.codec import flat
 from tpumon.report.blocks import Block, Graph, GraphPart, Lines, Table, TableColumn
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import count_text, percent_text, size_text, time_text
@@ -17,11 +15,10 @@ _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program
 
 
-class HostMemory(Struct, frozen=True, kw_only=True):
+class HostMemory(MemoryUse, frozen=True, kw_only=True):
     """One memory of one host."""
 
     worker: str
-    use: Annotated[MemoryUse, flat()]
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -42,7 +39,9 @@ def build(capture: Capture, choice: Choice) -> Memory:
     if choice.program is not None:
         programs = tuple(program for program in programs if choice.program in _program(program))
     return Memory(
-        memories=tuple(HostMemory(worker=host.name, use=use) for host in capture.hosts for use in host.profile.memory),
+        memories=tuple(
+            HostMemory(worker=host.name, **asdict(use)) for host in capture.hosts for use in host.profile.memory
+        ),
         programs=programs[: choice.top],
     )
 
@@ -56,10 +55,10 @@ def blocks(memory: Memory) -> list[Block]:
     made: list[Block] = []
     if memory.memories:
         made.append(Table(title="In use at the peak of the window", columns=_MEMORY_COLUMNS, items=memory.memories))
-        made += [_graph(each) for each in memory.memories[:_MOST_MEMORIES] if len(each.use.times_s) > 1]
-        fullest = max(memory.memories, key=lambda each: each.use.peak_bytes)
-        title = f"Live at the peak of memory {fullest.use.memory} of {fullest.worker}"
-        made.append(Table(title=title, columns=_LIVE_COLUMNS, items=fullest.use.live))
+        made += [_graph(each) for each in memory.memories[:_MOST_MEMORIES] if len(each.times_s) > 1]
+        fullest = max(memory.memories, key=lambda each: each.peak_bytes)
+        title = f"Live at the peak of memory {fullest.memory} of {fullest.worker}"
+        made.append(Table(title=title, columns=_LIVE_COLUMNS, items=fullest.live))
     else:
         made.append(Lines(title="In use", lines=("the trace has no event of a memory allocator",)))
     if not memory.programs:
@@ -75,15 +74,15 @@ def blocks(memory: Memory) -> list[Block]:
 
 def _graph(each: HostMemory) -> Graph:
     return Graph(
-        title=f"Memory {each.use.memory} of {each.worker}",
+        title=f"Memory {each.memory} of {each.worker}",
         number=size_text,
         places="allocation",
-        parts=(GraphPart("stack", each.use.stack_bytes), GraphPart("heap", each.use.heap_bytes)),
+        parts=(GraphPart("stack", each.stack_bytes), GraphPart("heap", each.heap_bytes)),
     )
 
 
-def _full_ratio(use: MemoryUse) -> float | None:
-    return use.peak_bytes / use.capacity_bytes if use.capacity_bytes else None
+def _full_ratio(memory: MemoryUse) -> float | None:
+    return memory.peak_bytes / memory.capacity_bytes if memory.capacity_bytes else None
 
 
 def _elsewhere(program: ProgramMemory) -> str:
@@ -92,15 +91,15 @@ def _elsewhere(program: ProgramMemory) -> str:
 
 _MEMORY_COLUMNS = (
     TableColumn("worker", lambda each: each.worker, wide=True, rank=1),
-    TableColumn("memory", lambda each: each.use.memory, wide=True),
-    TableColumn("peak", lambda each: each.use.peak_bytes, size_text),
-    TableColumn("of", lambda each: each.use.capacity_bytes, size_text),
-    TableColumn("full", lambda each: _full_ratio(each.use), percent_text),
-    TableColumn("stack", lambda each: each.use.peak_stack_bytes, size_text),
-    TableColumn("heap", lambda each: each.use.peak_heap_bytes, size_text),
-    TableColumn("fragmented", lambda each: each.use.peak_fragmentation, percent_text, rank=2),
-    TableColumn("at", lambda each: each.use.peak_at_s, time_text, rank=3),
-    TableColumn("heap ever", lambda each: each.use.lifetime_peak_bytes, size_text, rank=4),
+    TableColumn("memory", lambda each: each.memory, wide=True),
+    TableColumn("peak", lambda each: each.peak_bytes, size_text),
+    TableColumn("of", lambda each: each.capacity_bytes, size_text),
+    TableColumn("full", _full_ratio, percent_text),
+    TableColumn("stack", lambda each: each.peak_stack_bytes, size_text),
+    TableColumn("heap", lambda each: each.peak_heap_bytes, size_text),
+    TableColumn("fragmented", lambda each: each.peak_fragmentation, percent_text, rank=2),
+    TableColumn("at", lambda each: each.peak_at_s, time_text, rank=3),
+    TableColumn("heap ever", lambda each: each.lifetime_peak_bytes, size_text, rank=4),
 )
 _LIVE_COLUMNS = (
     TableColumn("what", lambda live: live.what, wide=True),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from tpumon.model.codec import flat
 from tpumon.report.blocks import Block, Facts, Table, TableColumn
 from tpumon.report.op_totals import OpTotals, bound_by, intensity, moved, op_totals
 from tpumon.report.profiles import Capture, Choice
@@ -30,36 +29,32 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-class OpGroup(Struct, frozen=True, kw_only=True):
-    """Some ops together.
+class OpGroup(Work, frozen=True, kw_only=True):
+    """The work of some ops together.
 
     Attributes:
         name: of the program, category, source line or set of duplicates.
         ops: number of different ones.
-        work: of all of them.
     """
 
     name: str
     ops: int
-    work: Annotated[Work, flat()]
 
 
-class PathNode(Struct, frozen=True, kw_only=True):
-    """Ops below one part of a framework's path (`tf_op`), parents before what they hold.
+class PathNode(Work, frozen=True, kw_only=True):
+    """The work of ops below one part of a framework's path (`tf_op`), parents before what they hold.
 
     Attributes:
         path: from the first part on.
         depth: 0 for the first part.
-        work: of the ops below it.
     """
 
     path: str
     depth: int
-    work: Annotated[Work, flat()]
 
 
-class OpRow(Struct, frozen=True, kw_only=True):
-    """One op.
+class OpRow(Work, frozen=True, kw_only=True):
+    """The work of one op.
 
     Attributes:
         name: in its program.
@@ -76,7 +71,6 @@ class OpRow(Struct, frozen=True, kw_only=True):
         chip_bytes: those moved in memories on the chip, by memory and direction.
         operational_intensity: FLOPs per byte.
         bound_by: the resource that it uses the largest share of.
-        work: its time, FLOPs and bytes.
     """
 
     name: str
@@ -93,7 +87,6 @@ class OpRow(Struct, frozen=True, kw_only=True):
     chip_bytes: Mapping[str, float]
     operational_intensity: float | None
     bound_by: str | None
-    work: Annotated[Work, flat()]
 
 
 class Ops(Struct, frozen=True, kw_only=True):
@@ -148,15 +141,15 @@ def _named(groups: Iterable[OpGroup], ops: Sequence[Op]) -> tuple[OpGroup, ...]:
     """Sets of duplicates by their longest members' names; XProf: CopySymbolDetailsToDeduplicatedNode."""
     longest = {op.group: op.name for op in reversed(ops)}
     owns = [(group, group.name.rpartition("\n")[2]) for group in groups]
-    return tuple(OpGroup(name=longest.get(own, own), ops=group.ops, work=group.work) for group, own in owns)
+    return tuple(replace(group, name=longest.get(own, own)) for group, own in owns)
 
 
 def _grouped(ops: Sequence[Op], totals: OpTotals, name_of: Callable[[Op], str]) -> tuple[OpGroup, ...]:
     groups: dict[str, list[Op]] = {}
     for op in ops:
         groups.setdefault(name_of(op), []).append(op)
-    made = [OpGroup(name=name, ops=len(members), work=totals.work(members)) for name, members in groups.items()]
-    return tuple(sorted(made, key=lambda group: (-group.work.self_time_s, group.name)))
+    made = [OpGroup(name=name, ops=len(members), **asdict(totals.work(members))) for name, members in groups.items()]
+    return tuple(sorted(made, key=lambda group: (-group.self_time_s, group.name)))
 
 
 def _tree(ops: Sequence[Op], totals: OpTotals, top: int) -> tuple[PathNode, ...]:
@@ -175,7 +168,7 @@ def _tree(ops: Sequence[Op], totals: OpTotals, top: int) -> tuple[PathNode, ...]
         return [(-time_s[path[: depth + 1]], path[depth]) for depth in range(len(path))]
 
     return tuple(
-        PathNode(path="/".join(path), depth=len(path) - 1, work=totals.work(members[path]))
+        PathNode(path="/".join(path), depth=len(path) - 1, **asdict(totals.work(members[path])))
         for path in sorted(kept, key=place)
     )
 
@@ -196,7 +189,7 @@ def _op_row(op: Op, totals: OpTotals) -> OpRow:
         chip_bytes=moved(op.traffic),
         operational_intensity=intensity(op),
         bound_by=bound_by(op, totals),
-        work=totals.work_of_one(op),
+        **asdict(totals.work_of_one(op)),
     )
 
 
@@ -241,25 +234,25 @@ def _indented(node: PathNode) -> str:
 
 
 _WORK_COLUMNS = (
-    TableColumn("share", lambda row: row.work.time_ratio, percent_text),
-    TableColumn("self time", lambda row: row.work.self_time_s, time_text),
-    TableColumn("times", lambda row: row.work.occurrences, count_text, rank=2),
+    TableColumn("share", lambda row: row.time_ratio, percent_text),
+    TableColumn("self time", lambda row: row.self_time_s, time_text),
+    TableColumn("times", lambda row: row.occurrences, count_text, rank=2),
     TableColumn(
         "FLOP rate",
-        lambda row: row.work.flops_rate,
+        lambda row: row.flops_rate,
         flop_rate_text,
         rank=4,
-        above_peak=lambda row: row.work.flops_utilization_ratio == 1,
+        above_peak=lambda row: row.flops_utilization_ratio == 1,
     ),
-    TableColumn("of peak", lambda row: row.work.flops_utilization_ratio, percent_text, rank=1),
+    TableColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
     TableColumn(
         "HBM rate",
-        lambda row: row.work.hbm_rate,
+        lambda row: row.hbm_rate,
         byte_rate_text,
         rank=5,
-        above_peak=lambda row: row.work.hbm_utilization_ratio == 1,
+        above_peak=lambda row: row.hbm_utilization_ratio == 1,
     ),
-    TableColumn("HBM of peak", lambda row: row.work.hbm_utilization_ratio, percent_text, rank=1),
+    TableColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
 )
 _OP_COLUMNS = (
     TableColumn("operation", lambda op: op.name, wide=True),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict, replace
 
 from tpumon.model import Figures, Finding
-from tpumon.model.codec import flat, not_in_json
+from tpumon.model.documents import fields_of
 from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
+from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, Table, TableColumn
 from tpumon.report.environment_section import Environment
@@ -33,17 +33,33 @@ class Overview(Struct, frozen=True, kw_only=True):
         top_ops: the ops that take most time.
         findings: the worst first, with remedies.
         environment: of the capture.
-        steps: for the graph; not part of the JSON.
+        steps: for the graph.
     """
 
     window_s: float
-    figures: Annotated[Figures, flat()]
+    figures: Figures
     step_durations_s: tuple[float, ...]
     percentiles: StepPercentiles | None
     top_ops: tuple[OpRow, ...]
     findings: tuple[Finding, ...]
     environment: Environment
-    steps: Annotated[Steps, not_in_json()]
+    steps: Steps
+
+    def document(self) -> Struct:
+        """The JSON: the figures are beside the other fields, and the steps are left to their section."""
+        own = {name: value for name, value in asdict(self).items() if name not in _NOT_IN_JSON}
+        figures = {name: value for name, value in asdict(self.figures).items() if name not in NOT_IN_JSON}
+        return OverviewDocument(**own, **figures)
+
+
+_NOT_IN_JSON = {"figures", "steps"}
+OverviewDocument = defstruct(
+    "Overview",
+    [*fields_of(Figures, NOT_IN_JSON), *fields_of(Overview, _NOT_IN_JSON)],
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
 
 
 def build(capture: Capture, choice: Choice) -> Overview:

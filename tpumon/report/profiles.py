@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 
 from tpumon.model import Finding
-from tpumon.model.codec import to_plain
 from tpumon.untrusted_text import one_line
 from tpumon.xspace import TraceFigures
 from tpumon.xspace.profile.profile import Profile
@@ -64,18 +59,3 @@ class Choice(Struct, frozen=True, kw_only=True):
         """The choice in words; "" for everything."""
         parts = [f"program {one_line(self.program)}"] if self.program else []
         return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])
-
-
-def plain_json(value: Any) -> Any:
-    """A value as JSON has it; numbers that no trace can mean (infinite ones) are absent."""
-    return _finite(to_plain(value))
-
-
-def _finite(plain: Any) -> Any:
-    if isinstance(plain, float):
-        return plain if math.isfinite(plain) else None
-    if isinstance(plain, list):
-        return [_finite(each) for each in plain]
-    if isinstance(plain, Mapping):
-        return {name: _finite(each) for name, each in plain.items()}
-    return plain

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tpumon.report import (
     environment_section,
@@ -16,7 +16,8 @@ from tpumon.report import (
     steps_section,
 )
 from tpumon.report.blocks import Block, Lines, Page
-from tpumon.report.profiles import Capture, Choice, plain_json
+from tpumon.report.overview_section import OverviewDocument
+from tpumon.report.profiles import Capture, Choice
 from tpumon.xspace.profile.profile import Part
 
 
@@ -26,14 +27,16 @@ class Section(Struct, frozen=True, kw_only=True):
     Attributes:
         title: for people.
         needs: the parts of a trace to read beyond those that figures need.
-        build: makes its value, a Struct that is its JSON.
+        build: makes its value.
         blocks: writes the value for people.
+        document: makes its JSON of the value.
     """
 
     title: str
     needs: tuple[Part, ...]
     build: Callable[[Capture, Choice], Any]
     blocks: Callable[[Any], Sequence[Block]]
+    document: Callable[[Any], Any] = lambda value: value
 
 
 def _section(title: str, needs: tuple[Part, ...], module: Any) -> Section:
@@ -41,7 +44,13 @@ def _section(title: str, needs: tuple[Part, ...], module: Any) -> Section:
 
 
 SECTIONS: Mapping[str, Section] = {
-    "overview": _section("Overview", ("ops", "environment"), overview_section),
+    "overview": Section(
+        title="Overview",
+        needs=("ops", "environment"),
+        build=overview_section.build,
+        blocks=overview_section.blocks,
+        document=overview_section.Overview.document,
+    ),
     "ops": _section("Operations", ("ops", "contents"), ops_section),
     "steps": _section("Steps", (), steps_section),
     "input": _section("Input", ("input",), input_section),
@@ -49,6 +58,25 @@ SECTIONS: Mapping[str, Section] = {
     "environment": _section("Environment", ("environment",), environment_section),
 }
 """All sections, by the name that `--section` takes and that is the key in JSON, in the order of a report."""
+
+
+class Sections(Struct, frozen=True, kw_only=True):
+    """The sections that were asked for, as JSON has them."""
+
+    overview: OverviewDocument | UnsetType = UNSET  # type: ignore[valid-type]
+    ops: ops_section.Ops | UnsetType = UNSET
+    steps: steps_section.Steps | UnsetType = UNSET
+    input: input_section.Input | UnsetType = UNSET
+    memory: memory_section.Memory | UnsetType = UNSET
+    environment: environment_section.Environment | UnsetType = UNSET
+
+
+class ReportDocument(Struct, frozen=True, kw_only=True):
+    """The output of `tpumon report --output json`; fields as in docs/report.md."""
+
+    schema: Literal[1] = 1
+    truncated: str | None
+    sections: Sections
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -64,13 +92,11 @@ class Report(Struct, frozen=True, kw_only=True):
     truncated: str | None
     pages: tuple[Page, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Fields as in docs/report.md."""
-        return {
-            "schema": 1,
-            "truncated": self.truncated,
-            "sections": {name: plain_json(value) for name, value in self.values.items()},
-        }
+    @property
+    def document(self) -> ReportDocument:
+        """The report as JSON has it."""
+        sections = {name: SECTIONS[name].document(value) for name, value in self.values.items()}
+        return ReportDocument(truncated=self.truncated, sections=Sections(**sections))
 
 
 def needs(names: Iterable[str]) -> frozenset[Part]:

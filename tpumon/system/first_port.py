@@ -6,33 +6,39 @@ keeps its name, whichever tpumon looks and whenever it was started.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, MsgspecError, Struct, json
 
-from tpumon.system.host_files import HostFiles, boot, directory, since_boot_s
+from tpumon.system.host_files import HostFiles, boot, directory, network, since_boot_s
 
 NOTE_EVERY_S = 600.0
 """How often it is noted that a worker is still there."""
 
 _FORGOTTEN_S = 24 * 3600.0
-_LAST_PORT = 65_535
 _FILES = HostFiles("tpumon-first-", most_of_one_user=4, most_bytes=500)
 
 
-class _Entry(Struct, frozen=True):
-    """What a user's file says: a port, since when and until when something was seen there, since the boot."""
+class _Note(Struct, frozen=True, kw_only=True):
+    """Content of a user's file: a port, since when and until when something was seen there, since the boot."""
+
+    boot: str
+    network: int
+    port: Annotated[int, Meta(ge=1, le=65_535)]
+    since_s: Annotated[float, Meta(ge=0)]
+    seen_s: float
+
+
+class _Entry(NamedTuple):
+    """A note that holds, and whose it is."""
 
     path: Path
     uid: int
-    port: int
-    since_s: float
-    seen_s: float
+    note: _Note
 
 
 def first_port(ports: Collection[int]) -> int:
@@ -48,11 +54,11 @@ def first_port(ports: Collection[int]) -> int:
     now_s = since_boot_s()
     port, since_s = (min(ports), now_s) if first is None else (first.port, first.since_s)
     own = next((entry for entry in entries if entry.uid == os.getuid()), None)
-    is_noted = own is not None and own.port == port and now_s - own.seen_s < NOTE_EVERY_S / 2
+    is_noted = own is not None and own.note.port == port and now_s - own.note.seen_s < NOTE_EVERY_S / 2
     if port in ports and not is_noted:
-        text = {"boot": boot(), "network": _network(), "port": port, "since_s": since_s, "seen_s": now_s}
+        note = _Note(boot=boot(), network=network(), port=port, since_s=since_s, seen_s=now_s)
         with suppress(OSError):  # then each tpumon goes by itself
-            _FILES.write(_FILES.new_path() if own is None else own.path, json.dumps(text))
+            _FILES.write(_FILES.new_path() if own is None else own.path, json.encode(note).decode())
     return port
 
 
@@ -70,10 +76,10 @@ def noted_first_port(ports: Collection[int]) -> int:
 _answered: dict[Path, int] = {}
 
 
-def _first(entries: Collection[_Entry], ports: Collection[int]) -> _Entry | None:
+def _first(entries: Collection[_Entry], ports: Collection[int]) -> _Note | None:
     trusted = {0, os.getuid()}
-    counting = (entry for entry in entries if entry.uid in trusted or entry.port in ports)
-    return min(counting, key=lambda entry: (entry.since_s, entry.port), default=None)
+    counting = (entry.note for entry in entries if entry.uid in trusted or entry.note.port in ports)
+    return min(counting, key=lambda note: (note.since_s, note.port), default=None)
 
 
 def _entries() -> list[_Entry]:
@@ -84,43 +90,20 @@ def _entries() -> list[_Entry]:
             read = _FILES.read(file.path)
             if read is None:
                 continue
-            said = _plain(read[0])
-            entry = _entry(said, file.path, read[1])
-            if entry is not None and said.get("network") == _network():
-                found.append(entry)
-            elif entry is None and file.uid == os.getuid():
+            note = _note(read[0])
+            if note is not None and note.network == network():
+                found.append(_Entry(file.path, read[1], note))
+            elif note is None and file.uid == os.getuid():
                 file.path.unlink(missing_ok=True)
     return found
 
 
-def _plain(text: str) -> Mapping[str, object]:
+def _note(text: str) -> _Note | None:
+    """A note that makes sense, and is no older than a day."""
     try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _entry(said: Mapping[str, object], path: Path, uid: int) -> _Entry | None:
-    """An entry that makes sense, and is no older than a day."""
-    port, (since_s, seen_s) = said.get("port"), _times(said)
+        note = json.decode(text, type=_Note)
+    except (MsgspecError, RecursionError):
+        return None
     now_s = since_boot_s()
-    if said.get("boot") != boot() or type(port) is not int or not 0 < port <= _LAST_PORT:
-        return None
-    if not 0 <= since_s <= seen_s <= now_s or now_s - seen_s > _FORGOTTEN_S:
-        return None
-    return _Entry(path, uid, port, since_s, seen_s)
-
-
-def _times(said: Mapping[str, object]) -> Iterator[float]:
-    for name in ("since_s", "seen_s"):
-        value = said.get(name)
-        yield float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
-
-
-@lru_cache(maxsize=1)
-def _network() -> int:
-    try:
-        return Path("/proc/self/ns/net").stat().st_ino
-    except OSError:
-        return 0
+    holds = note.boot == boot() and note.since_s <= note.seen_s <= now_s and now_s - note.seen_s <= _FORGOTTEN_S
+    return note if holds else None

@@ -6,17 +6,17 @@ until what it says has no effect any more, and is then removed by the next one o
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, MsgspecError, Struct, json
 from msgspec.structs import replace
 
-from tpumon.system.host_files import HostFiles, boot, since_boot_s
+from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
 
 USUAL_DUTY_RATIO = 0.01
 """The share of its time for which a job is traced at most, unless somebody says otherwise."""
@@ -26,11 +26,12 @@ _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _MOST_SERVERS = 4_000  # so that a file of ours is never cut
 _SHARES = 3.0  # intervals for which an entry that was not renewed counts
 _LONGEST_INTERVAL_S = 3600.0
-_LEAST_DUTY_RATIO = 0.0001
-_MOST_S = 1e12
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+_Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """What one tpumon says of one server. Times are since this machine was started.
 
     Attributes:
@@ -42,12 +43,12 @@ class Entry(Struct, frozen=True, kw_only=True):
         interval_s: from one of its queries to the next; 0: it has stopped.
     """
 
-    since_s: float
-    time_s: float
-    traced_s: float
-    debt_s: float
-    duty_ratio: float
-    interval_s: float
+    since_s: _Seconds
+    time_s: _Seconds
+    traced_s: _Seconds
+    debt_s: _Seconds
+    duty_ratio: Annotated[float, Meta(ge=0.0001, le=1)]
+    interval_s: _Seconds
 
     def debt_at(self, now_s: float) -> float:
         """The debt that is left, if nobody has traced since."""
@@ -64,7 +65,11 @@ class Entry(Struct, frozen=True, kw_only=True):
         return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio)
 
 
-_NUMBERS = Entry.__struct_fields__  # in this order in a file
+class _Document(Struct, frozen=True):
+    """Content of a tpumon's file: its entries by key, of the time since this machine was started."""
+
+    boot: str
+    servers: dict[str, Entry]
 
 
 class Peer(Struct, frozen=True):
@@ -97,15 +102,13 @@ class Ledger:
         """
         if self._path is None:
             self._path = self._files.new_path()
-        network = _network()
-        named = {_key(network, address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
-        plain = {key: [getattr(entry, name) for name in _NUMBERS] for key, entry in named.items()}
-        self._files.write(self._path, json.dumps({"boot": boot(), "servers": plain}))
+        named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
+        self._files.write(self._path, json.encode(_Document(boot(), named)).decode())
         peers: dict[str, list[Peer]] = {}
         for entries in self._others():
             for key in entries.keys() & named.keys():
                 peers.setdefault(key, []).append(entries[key])
-        return {address: found for address in own if (found := peers.get(_key(network, address)))}
+        return {address: found for address in own if (found := peers.get(_key(address)))}
 
     def leave(self, own: Mapping[str, Entry]) -> None:
         """Writes the last entries; removes the file if they have no effect."""
@@ -159,37 +162,19 @@ class Ledger:
 
 
 def _entries(text: str, file: str, *, trusted: bool) -> dict[str, Peer]:
-    """The entries of a file by key; what is not of this boot or makes no sense is left out."""
+    """The entries of a file by key; none if it is not of this boot, or no such document."""
     try:
-        document = json.loads(text)
-        servers = document["servers"] if document["boot"] == boot() else {}
-        return {
-            key: Peer(file, trusted, entry)
-            for key, numbers in servers.items()
-            if (entry := _entry(numbers, since_boot_s())) is not None
-        }
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        document = json.decode(text, type=_Document)
+    except (MsgspecError, RecursionError):
         return {}
+    now_s = since_boot_s()
+    return {
+        key: Peer(file, trusted, entry)
+        for key, entry in document.servers.items()
+        if document.boot == boot() and entry.since_s <= entry.time_s <= now_s
+    }
 
 
-def _entry(numbers: object, now_s: float) -> Entry | None:
-    if not isinstance(numbers, list) or len(numbers) != len(_NUMBERS):
-        return None
-    if not all(isinstance(number, int | float) and 0 <= number <= _MOST_S for number in numbers):
-        return None
-    entry = Entry(**dict(zip(_NUMBERS, map(float, numbers), strict=True)))
-    if not entry.since_s <= entry.time_s <= now_s or not _LEAST_DUTY_RATIO <= entry.duty_ratio <= 1:
-        return None
-    return entry
-
-
-def _key(network: int, address: str) -> str:
+def _key(address: str) -> str:
     """A server's name among all of this host: addresses mean something else in another network namespace."""
-    return f"{network} {address}"
-
-
-def _network() -> int:
-    try:
-        return Path("/proc/self/ns/net").stat().st_ino
-    except OSError:
-        return 0
+    return f"{network()} {address}"

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from tpumon.model import Caution, Figures, MxuMethod
+from tpumon.model.figure_table import DEVICE_FIELDS
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
@@ -29,18 +30,6 @@ from tpumon.xspace.truncation.search import REASON as TRUNCATED
 _NO_DEVICE = "no device in the trace"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
 _NOTHING = Figures()
-_DEVICE_FIGURES = (
-    "mxu_utilization_ratio",
-    "idle_ratio",
-    "duty_cycle_ratio",
-    "flops_utilization_ratio",
-    "hbm_bandwidth_utilization_ratio",
-    "infeed_ratio",
-    "op_time_ratios",
-    "matmul_padding_ratio",
-    "barrier_ratio",
-    "debug_print_ratio",
-)
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
 
@@ -124,7 +113,7 @@ def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
     lost = [trace.truncation for trace in traces if trace.truncation is not None and trace.truncation.span_ps is None]
     if not lost:
         return figures
-    names = {*_DEVICE_FIGURES, "step_time_s", "step_parts_s"}
+    names = {*DEVICE_FIELDS, "step_time_s", "step_parts_s"}
     if figures.mxu_method in {"counter", "perf-counters"}:
         names.remove("mxu_utilization_ratio")
     if figures.step_source == "host":
@@ -160,7 +149,7 @@ def _device_part(traces: Sequence[Trace]) -> Part:
             return _tpu_part(traces)
         case "GPU":
             return _gpu_part(traces)
-    return Part(absent=dict.fromkeys(_DEVICE_FIGURES, _NO_DEVICE))
+    return Part(absent=dict.fromkeys(DEVICE_FIELDS, _NO_DEVICE))
 
 
 def _tpu_part(traces: Sequence[Trace]) -> Part:
@@ -278,7 +267,7 @@ def _gpu_part(traces: Sequence[Trace]) -> Part:
     busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
     devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
     idle_ratio = ratio(total_ps - busy_ps, total_ps)
-    absent = dict.fromkeys(_DEVICE_FIGURES, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
+    absent = dict.fromkeys(DEVICE_FIELDS, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
     if idle_ratio is not None:
         del absent["idle_ratio"]
     words = (

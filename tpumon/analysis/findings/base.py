@@ -123,7 +123,8 @@ class Rule(Generic[MemoryT, AcrossT]):
 
     Attributes:
         finding: the finding.
-        remedy: what to do about it.
+        remedy: what to do about it; a page and a runbook take it from here.
+        severities: those that it can have.
         samples: how many in a row must agree; None: as many as the user wants.
         leaves_below: the strength below which it counts as gone.
         compares: whether it compares workers, so that `across` gets those of a slice that may run the same program.
@@ -136,6 +137,7 @@ class Rule(Generic[MemoryT, AcrossT]):
 
     finding: ClassVar[FindingId]
     remedy: ClassVar[str]
+    severities: ClassVar[tuple[Grade, ...]] = ("warning",)
     samples: ClassVar[int | None] = None
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.model.documents import encoded
 from tpumon.outputs.text import render_block
 from tpumon.system.console import say, show
 from tpumon.xspace import figures, read_trace
@@ -17,18 +17,6 @@ from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, 
 
 if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
-
-
-class AnalyzeSettings(Struct, frozen=True, kw_only=True):
-    """What to read, and how to print it.
-
-    Attributes:
-        paths: files, session directories, or log directories, of which the newest session is read.
-        output: the blocks that levels 1 and 2 print, or one JSON object.
-    """
-
-    paths: Sequence[str]
-    output: Literal["text", "json"] = "text"
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -45,8 +33,12 @@ class Host(Struct, frozen=True, kw_only=True):
     sample: Sample
 
 
-def run(settings: AnalyzeSettings) -> int:
+def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> int:
     """Prints the figures of every host, and of several hosts combined.
+
+    Args:
+        paths: files, session directories, or log directories, of which the newest session is read.
+        output: the blocks that levels 1 and 2 print, or one JSON object.
 
     Returns:
         0; 1 if any file could not be read (the figures of the others are printed).
@@ -54,10 +46,10 @@ def run(settings: AnalyzeSettings) -> int:
     Raises:
         UsageError: a path leads to no profile.
     """
-    hosts = [read_host(file) for file in trace_files(settings.paths)]
+    hosts = [read_host(file) for file in trace_files(paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
     combined = _combined(traces)
-    if settings.output == "json":
+    if output == "json":
         _print_json(hosts, combined)
     else:
         _print_text(hosts, combined)
@@ -157,9 +149,10 @@ def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
 
 def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
-    together: Mapping[str, Any] | None = None
+    together: Sample | None = None
     if combined is not None:
-        together = _combined_sample(hosts, combined).to_json()
+        together = _combined_sample(hosts, combined)
     elif len(readable := [host for host in hosts if host.trace is not None]) == 1:
-        together = readable[0].sample.to_json()
-    show(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))
+        together = readable[0].sample
+    documents = [host.sample.document() for host in hosts]
+    show(encoded({"hosts": documents, "combined": None if together is None else together.document()}))

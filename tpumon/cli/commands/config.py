@@ -6,17 +6,22 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import typer
 from msgspec import Struct
 
+from tpumon.cli.config_file import OptionValues, config_path, options_of, read_config, variable_of
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
+
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s]*):[^/@\s]*@")
 
 
-class Setting(Struct, frozen=True, kw_only=True):
+class _Setting(Struct, frozen=True, kw_only=True):
     """One option of one command.
 
     Attributes:
@@ -34,29 +39,27 @@ class Setting(Struct, frozen=True, kw_only=True):
     is_set: bool
 
 
-class ConfigSettings(Struct, frozen=True, kw_only=True):
-    """What to show.
+def run(*, context: typer.Context, group: TyperGroup) -> int:
+    """Prints the options as a configuration file, defaults as comments; returns 0.
 
-    Attributes:
-        path: the configuration file; None: it is switched off.
-        settings: the options, those of `tpumon` itself first.
+    Args:
+        context: of the command line, which says what the environment sets.
+        group: `tpumon` and its commands.
+
+    Raises:
+        UsageError: the configuration file is wrong.
     """
-
-    path: Path | None
-    settings: Sequence[Setting]
-
-
-def run(config: ConfigSettings) -> int:
-    """Prints the options as a configuration file, defaults as comments; returns 0."""
-    if config.path is None:
+    settings = _settings(context, group)
+    path = config_path()
+    if path is None:
         show("# no configuration file: TPUMON_CONFIG is empty")
     else:
-        path = one_line(str(config.path), limit=LONGEST_PATH)
-        show(f"# {path}{'' if os.access(config.path, os.R_OK) else ': there is none'}")
-    lines = [_line(one) for one in config.settings]
+        shown = one_line(str(path), limit=LONGEST_PATH)
+        show(f"# {shown}{'' if os.access(path, os.R_OK) else ': there is none'}")
+    lines = [_line(one) for one in settings]
     width = max(map(len, lines))
     command = ""
-    for setting, line in zip(config.settings, lines, strict=True):
+    for setting, line in zip(settings, lines, strict=True):
         if setting.command != command:
             command = setting.command
             show(f"\n[{command}]")
@@ -64,7 +67,33 @@ def run(config: ConfigSettings) -> int:
     return 0
 
 
-def _line(setting: Setting) -> str:
+def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
+    """Every option of `tpumon`; of its commands, those that are set and have another value or origin there."""
+    config = read_config(group)
+    settings = [_setting(context, "", name, one, config.get("", {})) for name, one in options_of(group)]
+    of_group = {one.name: one for one in settings}
+    for command, its in group.commands.items():
+        for name, one in options_of(its):
+            setting = _setting(context, command, name, one, config.get(command, {}))
+            same = of_group.get(name)
+            differs = same is None or (setting.value, setting.origin) != (same.value, same.origin)
+            settings += [setting] if setting.is_set and differs else []
+    return settings
+
+
+def _setting(context: typer.Context, command: str, name: str, option: Any, config: OptionValues) -> _Setting:
+    from_variable = option.value_from_envvar(context)
+    if from_variable is not None:
+        return _Setting(command=command, name=name, value=from_variable, origin=variable_of(name), is_set=True)
+    from_file = config.get(option.name)
+    if from_file is not None:
+        return _Setting(command=command, name=name, value=from_file, origin=str(config_path()), is_set=True)
+    default = option.default
+    text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+    return _Setting(command=command, name=name, value=text, origin="default", is_set=False)
+
+
+def _line(setting: _Setting) -> str:
     """`name = "value"`; a comment if it is a default."""
     value = setting.value
     text = "" if value is None else _quoted(value) if isinstance(value, str) else f"[{', '.join(map(_quoted, value))}]"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import SCHEMA_VERSION
-from tpumon.model.codec import to_plain
+from tpumon.model.documents import encoded
+from tpumon.model.state import Event
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import say, show
 
@@ -25,22 +24,13 @@ _TICK_S = 1.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
-class EventsSettings(Struct, frozen=True, kw_only=True):
-    """Settings of `tpumon events`.
+def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow: bool = False) -> int:
+    """Prints changes, oldest first: those an exporter remembers, and then new ones.
 
-    Attributes:
+    Args:
         feed: where samples come from.
         output: the format.
         follow: go on with new changes; of an exporter only, as samples have no earlier ones.
-    """
-
-    feed: FeedSettings
-    output: Literal["text", "jsonl"] = "text"
-    follow: bool = False
-
-
-def run(settings: EventsSettings) -> int:
-    """Prints changes, oldest first: those an exporter remembers, and then new ones.
 
     Returns:
         0.
@@ -50,24 +40,24 @@ def run(settings: EventsSettings) -> int:
         UsageError: the exporter is too old to remember changes.
         BrokenPipeError: the reader of stdout went away.
     """
-    source = with_one_sampler(settings.feed)
+    source = with_one_sampler(feed)
     origin, ends = source.origin, False
     has_printed, began_s = False, time.monotonic()
-    with open_feed(source, consumer="the reader of stdout") as feed:
-        for update in feed.updates(timeout_s=_TICK_S):
+    with open_feed(source, consumer="the reader of stdout") as changing:
+        for update in changing.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
-            ends = not (settings.follow or origin.takes_samples)
+            ends = not (follow or origin.takes_samples)
             if ends and not origin.is_over:
-                status = feed.status()
+                status = changing.status()
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
                 changes = tuple(sorted(status.changes, key=lambda change: change.time_unix_s))
-            _print(changes, settings.output)
+            _print(changes, output)
             has_printed = has_printed or bool(changes)
             if ends and not origin.is_over:
                 break
         if ends and not has_printed:
-            say(_no_change(feed))
+            say(_no_change(changing))
     return 0
 
 
@@ -114,4 +104,4 @@ def _date(time_unix_s: float) -> str:
 
 
 def _as_json(change: Change) -> str:
-    return json.dumps({"schema": SCHEMA_VERSION, **to_plain(change)}, allow_nan=False)
+    return encoded(Event(**asdict(change)))

@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from tpumon.collection.recording import Recording
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
@@ -24,39 +22,31 @@ _INSTALL = "pip install 'tpumon[parquet]'"
 _NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 
 
-class ExportSettings(Struct, frozen=True, kw_only=True):
-    """What to export.
+def run(*, recording: str, to: str) -> int:
+    """Writes one row per query and worker, answered or not, with the columns of CSV and the time; returns 0.
 
-    Attributes:
+    Args:
         recording: a directory or a file.
         to: the Parquet file; one that is there is replaced.
-    """
-
-    recording: str
-    to: str
-
-
-def run(settings: ExportSettings) -> int:
-    """Writes one row per query and worker, answered or not, with the columns of CSV and the time; returns 0.
 
     Raises:
         UsageError: there is no recording, the file's name is no Parquet file's, or pyarrow is not installed.
         TpumonError: the file cannot be written; one that was there is still there.
     """
-    if not settings.to.endswith(".parquet"):
-        raise UsageError(f"--to {one_line(settings.to)}: give FILE.parquet; for CSV: tpumon --from DIR --output csv")
+    if not to.endswith(".parquet"):
+        raise UsageError(f"--to {one_line(to)}: give FILE.parquet; for CSV: tpumon --from DIR --output csv")
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise UsageError(f"Parquet needs pyarrow; {_INSTALL}") from None
-    recording = Recording(settings.recording, say)
-    recording.span_unix_s()
+    recorded = Recording(recording, say)
+    recorded.span_unix_s()
     types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}
     schema = pa.schema({"time": pa.timestamp("us", tz="UTC"), **types, "simulated": pa.bool_()})
-    path = Path(settings.to)
+    path = Path(to)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    samples = (moment.event for moment in recording.moments() if isinstance(moment.event, Sample))
+    samples = (moment.event for moment in recorded.moments() if isinstance(moment.event, Sample))
     rows = 0
     try:
         # Opened here: the library knows no names of files that are not UTF-8.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from tpumon.analysis import Verdict, WorkerStatus
-from tpumon.analysis.answer import Answer, FailOn, answer_of
+from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.collecting import Needs, collect
-from tpumon.model import SCHEMA_VERSION, Mark, Sample
-from tpumon.model.codec import to_plain
+from tpumon.model import Cause, Mark, Sample, Severity, State
+from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure_table import COMPARED
+from tpumon.model.sample import SampleDocument
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.live.drawing.style import LOOKS
 from tpumon.pipeline import FeedSettings
@@ -22,24 +24,16 @@ from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 
 
-class OnceSettings(Struct, frozen=True, kw_only=True):
-    """Settings of `tpumon once`.
+def run(
+    *, feed: FeedSettings, needs: Needs, output: Literal["text", "json"] = "text", fail_on: FailOn = "critical"
+) -> int:
+    """Takes the samples that a judgement needs and prints one table or object.
 
-    Attributes:
+    Args:
         feed: where samples come from.
         needs: samples of each worker to wait for, and how long.
         output: what stdout gets.
         fail_on: the severity from which on the exit status is 1.
-    """
-
-    feed: FeedSettings
-    needs: Needs
-    output: Literal["text", "json"] = "text"
-    fail_on: FailOn = "critical"
-
-
-def run(settings: OnceSettings) -> int:
-    """Takes the samples that a judgement needs and prints one table or object.
 
     Returns:
         0; 1 if a worker is as bad as `fail_on`; 3 if none answered.
@@ -47,20 +41,20 @@ def run(settings: OnceSettings) -> int:
     Raises:
         NoTargetError: there is no worker.
     """
-    status = collect(settings.feed, settings.needs)
+    status = collect(feed, needs)
     answer = answer_of(status)
-    needed = settings.feed.output_options.thresholds.sustained
+    needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
     rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
-    if settings.output == "json":
-        show(json.dumps(_object(rows, answer, bool(unsure)), allow_nan=False))
+    if output == "json":
+        show(encoded(_document(rows, answer, bool(unsure))))
     else:
         if answer.verdict != "ok":
             show(f"{answer.title}: {answer.sentence}\n")
         show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
-    return answer.exit_status(settings.fail_on)
+    return answer.exit_status(fail_on)
 
 
 class _Row(Struct, frozen=True, kw_only=True):
@@ -99,40 +93,67 @@ class _Row(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def severity(self) -> str:
+    def severity(self) -> Severity:
         """That of its verdict; unknown if it has too few samples."""
         return self.kind if self.kind == "unknown" else self.verdict.severity
 
-    def to_json(self) -> dict[str, Any]:
+    def document(self) -> Struct:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
-        found = [cause for cause in self.verdict.causes if cause.finding is not None]
-        figures = (self.sample or self.empty).to_json()
+        figures = asdict((self.sample or self.empty).document())
         if self.sample is None:
             figures["time_unix_s"] = None
-        return {
-            "worker": self.worker,
-            "state": self.verdict.state,
-            "severity": self.severity,
-            "since_unix_s": self.verdict.since_unix_s,
-            "causes": [cause.words for cause in self.verdict.causes],
-            **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
-            "findings": [to_plain(cause) for cause in found],
-        }
+        return OnceWorker(
+            **{name: value for name, value in figures.items() if name not in _OTHERWISE},
+            worker=self.worker,
+            state=self.verdict.state,
+            severity=self.severity,
+            since_unix_s=self.verdict.since_unix_s,
+            causes=tuple(cause.words for cause in self.verdict.causes),
+            findings=tuple(cause for cause in self.verdict.causes if cause.finding is not None),
+        )
 
 
-def _object(rows: Sequence[_Row], answer: Answer, too_few: bool) -> Mapping[str, Any]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.kind] = counts.get(row.kind, 0) + 1
-    return {
-        "schema": SCHEMA_VERSION,
-        "time_unix_s": answer.time_unix_s,
-        "verdict": answer.verdict,
-        "sentence": answer.sentence,
-        "workers": [row.to_json() for row in rows],
-        "fleet": counts,
-        "too_few_samples": too_few,
-    }
+_OTHERWISE = {"schema", "worker", "findings"}
+OnceWorker = defstruct(
+    "Worker",
+    [
+        ("worker", str),
+        ("state", State),
+        ("severity", Severity),
+        ("since_unix_s", UnixTime | None),
+        ("causes", tuple[str, ...]),
+        *fields_of(SampleDocument, {*_OTHERWISE, "time_unix_s"}),
+        ("time_unix_s", UnixTime | None, None),
+        ("findings", tuple[Cause, ...], ()),
+    ],
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""A worker: what is known of it, and the fields of its sample."""
+
+
+class OnceDocument(Struct, frozen=True, kw_only=True):
+    """What `tpumon once --output json` prints."""
+
+    schema: Literal[1] = 1
+    time_unix_s: UnixTime
+    verdict: VerdictId
+    sentence: str
+    workers: tuple[OnceWorker, ...]  # type: ignore[valid-type]
+    fleet: Mapping[Mark, int]
+    too_few_samples: bool
+
+
+def _document(rows: Sequence[_Row], answer: Answer, too_few: bool) -> OnceDocument:
+    return OnceDocument(
+        time_unix_s=answer.time_unix_s,
+        verdict=answer.verdict,
+        sentence=answer.sentence,
+        workers=tuple(row.document() for row in rows),
+        fleet=Counter(row.kind for row in rows),
+        too_few_samples=too_few,
+    )
 
 
 def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:

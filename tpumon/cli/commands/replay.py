@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from tpumon.analysis import Analysis
 from tpumon.collection.recording import Recording
 
 if TYPE_CHECKING:
-    from tpumon.outputs.live.display import Display as Shown
     from tpumon.outputs.live.view_settings import DisplaySettings
     from tpumon.pipeline import FeedSettings
 
@@ -20,17 +18,16 @@ def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only
     Raises:
         UsageError: there is no recording.
     """
-    from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
     from tpumon.outputs.live.replay import Player
 
-    shown = Display(display, Analysis())
-    player = Player(shown, Recording(feed.origin.shown_name or "", shown.notice))
+    player = Player(display)
+    player.show(Recording(feed.origin.shown_name or "", player.notice))
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:
         live.run(
-            cast("Shown", player),
+            player,
             lambda: ((), False),
             read_end,
             deliver=lambda _update: None,

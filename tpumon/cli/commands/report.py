@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.model import Finding
+from tpumon.model.documents import encoded
 from tpumon.report.blocks import Page
 from tpumon.report.comparison import compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
@@ -70,7 +70,7 @@ def run(settings: ReportSettings) -> int:
     if settings.against:
         return max(_compare(settings, hosts), 0 if whole else 1)
     made = report(_capture_of(hosts, judged=_JUDGED in settings.sections), settings.sections, settings.choice)
-    _print(settings, made.to_json, made.pages, _title("Profile", hosts))
+    _print(settings, made.document, made.pages, _title("Profile", hosts))
     return 0 if whole else 1
 
 
@@ -82,7 +82,7 @@ def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
         return 1
     comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
     title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
-    _print(settings, comparison.to_json, (page(comparison),), title)
+    _print(settings, comparison, (page(comparison, settings.choice.top),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
     say(verdict(comparison, settings.fail_above))
@@ -160,10 +160,10 @@ def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
-def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
+def _print(settings: ReportSettings, document: Struct, pages: Sequence[Page], title: str) -> None:
     match settings.output:
         case "json":
-            show(json.dumps(to_json(), allow_nan=False))
+            show(encoded(document))
         case "text":
             from tpumon.report.render import plain_text
 

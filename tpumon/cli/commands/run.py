@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec import Struct
-
 from tpumon.system.console import flush, say
 
 _HOOK = str(Path(__file__).parents[2] / "attach" / "pythonpath")
@@ -21,41 +19,33 @@ _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores for itself; a program would inherit that."""
 
 
-class RunSettings(Struct, frozen=True, kw_only=True):
-    """What to run.
+def run(
+    *, program: Sequence[str], port: int | None = None, monitor: bool = False, monitor_file: str | None = None
+) -> int:
+    """Becomes the program. Returns only if it cannot be started: 127 if it is not found, otherwise 126.
 
-    Attributes:
+    Args:
         program: name or path, and arguments.
         port: the first port to try for the profiler server; None: the usual one.
         monitor: print the job's figures on stderr.
         monitor_file: write them into this file instead; None: into none.
-    """
-
-    program: Sequence[str]
-    port: int | None = None
-    monitor: bool = False
-    monitor_file: str | None = None
-
-
-def run(settings: RunSettings) -> int:
-    """Becomes the program. Returns only if it cannot be started: 127 if it is not found, otherwise 126.
 
     Raises:
         OSError: the file for figures cannot be opened.
     """
-    environment = attached(_given(), settings.port)
-    name = settings.program[0]
+    environment = attached(_given(), port)
+    name = program[0]
     path = name if "/" in name else shutil.which(name)
     if path is None or not os.path.lexists(path):
         say(f"cannot run {name}: no such program")
         return _NOT_FOUND
-    if settings.monitor or settings.monitor_file is not None:
+    if monitor or monitor_file is not None:
         from tpumon.cli.commands.run_monitor import monitor_beside
 
-        monitor_beside(settings.monitor_file)
+        monitor_beside(monitor_file)
     flush(_MESSAGES_S)
     try:
-        _become(path, settings.program, environment)
+        _become(path, program, environment)
     except OSError as error:
         say(f"cannot run {name}: {error.strerror}")
         return _NOT_EXECUTABLE

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
-
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
 from tpumon.cli.collecting import Needs, collect
@@ -21,26 +19,22 @@ from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.xspace.files import trace_files
 
 
-class WhySettings(Struct, frozen=True, kw_only=True):
-    """Settings of `tpumon why`.
+def run(
+    *,
+    feed: FeedSettings,
+    needs: Needs,
+    output: Literal["text", "json"] = "text",
+    fail_on: FailOn = "critical",
+    brief: bool = False,
+) -> int:
+    """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
 
-    Attributes:
+    Args:
         feed: where samples come from.
         needs: samples of each worker to wait for, and how long.
         output: what stdout gets.
         fail_on: the severity from which on the exit status is 1.
         brief: leave out what is not judged.
-    """
-
-    feed: FeedSettings
-    needs: Needs
-    output: Literal["text", "json"] = "text"
-    fail_on: FailOn = "critical"
-    brief: bool = False
-
-
-def run(settings: WhySettings) -> int:
-    """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
 
     Returns:
         0; 1 if it is as bad as `fail_on`; 3 if no worker answered.
@@ -49,26 +43,26 @@ def run(settings: WhySettings) -> int:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = answer_of(read_status(settings))
-    if settings.output == "json":
-        show(answer.to_json(brief=settings.brief))
+    answer = answer_of(read_status(feed, needs))
+    if output == "json":
+        show(answer.to_json(brief=brief))
     else:
-        show("\n".join(_lines(answer, brief=settings.brief)))
-    return answer.exit_status(settings.fail_on)
+        show("\n".join(_lines(answer, brief=brief)))
+    return answer.exit_status(fail_on)
 
 
-def read_status(settings: WhySettings) -> FleetStatus:
+def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
     """The status of the workers, from the samples that a judgement needs.
 
     Raises:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    origin = settings.feed.origin
+    origin = feed.origin
     if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
         samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
-        return judge_capture(samples, settings.feed.output_options.thresholds)
-    return collect(settings.feed, settings.needs)
+        return judge_capture(samples, feed.output_options.thresholds)
+    return collect(feed, needs)
 
 
 def is_capture(where: str) -> bool:
@@ -88,7 +82,7 @@ def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
     if answer.not_judged and not brief:
         yield ""
         yield "Not judged, so its absence says nothing:"
-        yield from (f"  {', '.join(names)}: {reason}" for reason, names, _ in by_reason(answer.not_judged))
+        yield from (f"  {', '.join(each.findings)}: {each.reason}" for each in by_reason(answer.not_judged))
 
 
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:

@@ -10,7 +10,6 @@ import json
 from contextlib import AsyncExitStack
 from typing import Literal
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.cli.doctor.checklist import render
@@ -23,38 +22,28 @@ from tpumon.system.console import show
 _SCHEMA_VERSION = 1
 
 
-class DoctorSettings(Struct, frozen=True, kw_only=True):
-    """What to look at, and how to print it.
+def run(*, where: Selection, output: Literal["text", "json"] = "text", use_proxy: bool = False) -> int:
+    """Looks around for a few seconds and prints the diagnosis.
 
-    Attributes:
+    Args:
         where: the workers to look at; nothing given: this host.
         output: what stdout gets.
         use_proxy: obey http_proxy.
-    """
-
-    where: Selection = field(default_factory=Selection)
-    output: Literal["text", "json"] = "text"
-    use_proxy: bool = False
-
-
-def run(settings: DoctorSettings) -> int:
-    """Looks around for a few seconds and prints the diagnosis.
 
     Returns:
         0; 3 if no figure is available.
     """
-    diagnosis = asyncio.run(_diagnose(settings))
+    diagnosis = asyncio.run(_diagnose(where, use_proxy=use_proxy))
     diagnosis = replace(diagnosis, problems=(*diagnosis.problems, *problems_of(diagnosis)))
-    if settings.output == "json":
+    if output == "json":
         show(json.dumps({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}, allow_nan=False))
     else:
         show("\n".join(render(diagnosis)))
     return 0 if diagnosis.usable else NoTargetError.exit_status
 
 
-async def _diagnose(settings: DoctorSettings) -> Diagnosis:
-    where = settings.where
+async def _diagnose(where: Selection, *, use_proxy: bool) -> Diagnosis:
     local = not (where.addresses or where.simulate or where.tpus or where.targets_file)
     async with AsyncExitStack() as stack:
         find = None if local else lambda say: find_now(where, stack, say)
-        return await diagnose(find, port=where.port, use_proxy=settings.use_proxy)
+        return await diagnose(find, port=where.port, use_proxy=use_proxy)

@@ -6,14 +6,14 @@ All input is checked first: the exporter may be of another version, or the serve
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
 
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.handover import dated, read_handover
@@ -21,15 +21,14 @@ from tpumon.collection.remote.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import Server, TroubleError
 from tpumon.errors import Reason
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
-from tpumon.model.codec import number, text, whole_number
+from tpumon.model.documents import decoded
+from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
 from tpumon.system.threads import in_thread
-from tpumon.untrusted_text import one_line
 
 MOST_WORKERS = 10_000
 MOST_VIA = 20_000
 
-_MOST_SAMPLES = 2048  # in one answer, beside one of each worker; an exporter gives 1024
 _AT_ONCE = 50  # samples that are decoded before other exporters have a turn
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0  # between two exchanges
 _BYTES_PER_S = 4_000_000  # an exporter whose answers are larger is asked less often: reading them takes time
@@ -115,7 +114,7 @@ class RemoteExporter:
         began_unix_s = self._clock()
         try:
             page = await self._page.fetch(self._after, self._changed, self._history_bytes)
-            if self._after is not None and text(page.get("run")) != self._run:
+            if self._after is not None and page.run != self._run:
                 self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts from 0 again
                 page = await self._page.fetch(None, None, self._history_bytes)
             self._refuse_own(page)
@@ -126,14 +125,14 @@ class RemoteExporter:
         else:
             self._has_answered, self._failures, self._reported = True, 0, None
 
-    def _refuse_own(self, page: Mapping[str, Any]) -> None:
+    def _refuse_own(self, page: Page) -> None:
         """Refuses samples that came through this process: they would go round for ever.
 
         Raises:
             TroubleError: some do, or did a minute ago: it may have refused ours since, for the same reason.
         """
-        run, now_s = text(page.get("run")), self._monotonic_s()
-        if self._own_run is not None and (run == self._own_run or self._own_run in _via(page)):
+        run, now_s = page.run, self._monotonic_s()
+        if self._own_run is not None and (run == self._own_run or self._own_run in page.via):
             self._refused = run, now_s + random.uniform(_REFUSED_S, 2 * _REFUSED_S)
         if run is None or run != self._refused[0] or now_s >= self._refused[1]:
             return
@@ -141,16 +140,16 @@ class RemoteExporter:
         self.ask_for_everything()
         raise self._page.trouble("refused", "its samples come through this tpumon itself; leave it out of --from")
 
-    async def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
-        self._run, self._after = text(page.get("run")), whole_number(page.get("sequence"))
-        workers = replace(workers_on(page), via=(*filter(None, (self._run,)), *_via(page)))
-        followed = {target.worker for target in workers.targets}
+    async def _answered(self, page: Page, asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
+        self._run, self._after = page.run, page.sequence
+        listed = Workers.listed(page.targets, page.waiting)
+        workers = replace(listed, via=(*filter(None, (self._run,)), *page.via))
+        followed = {target.worker: target for target in workers.targets}
         if workers != self._workers:
             self._workers = workers
             self._sent = {worker: start for worker, start in self._sent.items() if worker in followed}
             send(workers)
-        there_unix_s = number(page.get("now_unix_s"))
-        shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
+        shift_s = 0.0 if page.now_unix_s is None else asked_unix_s - page.now_unix_s
         shift_s = shift_s if abs(shift_s) > max(_SAME_CLOCK_S, asking_s / 2) else 0.0
         if self._page.last_bytes > LARGE_BYTES:  # it takes a while; other exporters have their turns meanwhile
             handover = await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
@@ -164,10 +163,24 @@ class RemoteExporter:
                 send(replace(handover, exporter=self.name))
         self._quiet += 1
         self._next_s = min(2.0 ** (self._quiet - 1), _LONGEST_S)
-        for count, sample in enumerate(_samples(page, followed)):
-            self._take(sample, shift_s, send)
-            if count % _AT_ONCE == _AT_ONCE - 1:
+        for count, document in enumerate(page.samples, 1):
+            try:
+                sample = bounded(Sample.from_json(document))
+            except Exception as error:  # noqa: BLE001 - one that cannot be read costs no other
+                self._refuse(document, error, followed, send)
+            else:
+                if sample.worker in followed and sample.address:
+                    self._take(sample, shift_s, send)
+            if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+    def _refuse(self, document: Raw, error: Exception, followed: Mapping[str, Target], send: Send) -> None:
+        """Sends a failed sample in place of one that cannot be read, if it says of which worker it is."""
+        with contextlib.suppress(ValueError):
+            target = followed.get(decoded(_OfWorker, document).worker)
+            if target is not None:
+                trouble = self._page.unreadable("a sample", error)
+                send(lost(target, trouble.reason, str(trouble), self._clock(), self._clock()))
 
     def _take(self, sample: Sample, shift_s: float, send: Send) -> None:
         """Sends a sample, its times by this machine's clock."""
@@ -226,6 +239,10 @@ def lost(target: Target, reason: Reason, message: str, began_unix_s: float, now_
     )
 
 
+class _OfWorker(Struct):
+    worker: str
+
+
 class SamplesPage(Server):
     """An exporter's `/samples` page.
 
@@ -235,9 +252,7 @@ class SamplesPage(Server):
 
     last_bytes = 0
 
-    async def fetch(
-        self, after: int | None, changed: int | None = None, history_bytes: int | None = None
-    ) -> dict[str, Any]:
+    async def fetch(self, after: int | None, changed: int | None = None, history_bytes: int | None = None) -> Page:
         """Fetches the page, or what is new there.
 
         Args:
@@ -252,64 +267,18 @@ class SamplesPage(Server):
         patience = 2 if after is None else 1  # a week of thousands of workers takes seconds to write
         return await self.ask(f"/samples?{query}", self._checked, patience=patience)
 
-    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+    def _checked(self, status: int, body: bytes) -> Page:
         self.last_bytes = len(body)
         self.refused(status)
-        page = json.loads(body) if status == HTTPStatus.OK else None
-        if not isinstance(page, dict) or "tpumon" not in page:
-            raise ValueError
-        if page.get("schema") != SCHEMA_VERSION:
-            version = one_line(str(page["tpumon"]))
-            raise self.trouble(
-                "malformed",
-                f"it runs tpumon {version}, whose samples this version cannot read; update the older of the two",
-            )
-        return page
+        head = decoded(PageHead, body if status == HTTPStatus.OK else b"")
+        whose = f"it runs tpumon {head.tpumon}, whose samples"
+        if head.schema != SCHEMA_VERSION:
+            raise self.unreadable(whose, f"schema {head.schema}")
+        try:
+            return decoded(Page, body)
+        except ValueError as error:
+            raise self.unreadable(whose, error) from None
 
-
-def workers_on(page: Mapping[str, Any]) -> Workers:
-    """The workers of a page."""
-    targets: dict[str, Target] = {}
-    for raw in _list(page.get("targets"), MOST_WORKERS):
-        if not isinstance(raw, dict):
-            continue
-        worker, address = text(raw.get("worker")), text(raw.get("address"))
-        if worker and address and worker not in targets:
-            targets[worker] = Target(
-                worker=worker,
-                address=address,
-                job=text(raw.get("job")),
-                slice=text(raw.get("slice")),
-                independent=raw.get("independent") is True,
-                name=text(raw.get("name")),
-                slice_workers=whole_number(raw.get("slice_workers")),
-                job_slices=whole_number(raw.get("job_slices")),
-            )
-    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(page.get("waiting")))
-
-
-def _via(page: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(run for raw in _list(page.get("via"), MOST_VIA) if (run := text(raw)))
-
-
-def _samples(page: Mapping[str, Any], followed: set[str]) -> Iterator[Sample]:
-    """Those of workers that it follows."""
-    for raw in _list(page.get("samples"), len(followed) + _MOST_SAMPLES):
-        sample = _sample(raw) if isinstance(raw, dict) else None
-        if sample is not None and sample.worker in followed:
-            yield sample
-
-
-def _sample(raw: object) -> Sample | None:
-    """Decodes a Sample object; None if it is not one. Invalid fields count as absent."""
-    if not isinstance(raw, dict):
-        return None
-    try:
-        sample = bounded(Sample.from_json(raw))
-    except Exception:  # noqa: BLE001 - one that cannot be read costs no other
-        return None
-    return sample if sample.worker and sample.address else None
-
-
-def _list(value: object, limit: int) -> list[Any]:
-    return value[:limit] if isinstance(value, list) else []
+    def unreadable(self, what: str, why: object) -> TroubleError:
+        """The trouble that a document has another shape."""
+        return self.trouble("malformed", f"{what} this version cannot read ({why}); update the older of the two")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-from tpumon.collection.remote.exporter import SamplesPage, workers_on
+from tpumon.collection.remote.exporter import SamplesPage
 from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.host.announced import attached_processes
@@ -18,7 +17,7 @@ from tpumon.discovery.host.ports import owners_of, parent_of, why_not_approached
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
-from tpumon.model.codec import text, whole_number
+from tpumon.model.page import Page
 from tpumon.system.exporter_ports import announced, host_key
 from tpumon.system.threads import in_thread
 
@@ -53,9 +52,7 @@ class Nearby(SamplesPage):
         self._missed_job = False
         self._no_profilers: set[frozenset[int]] = set()  # sockets
 
-    async def fetch(
-        self, after: int | None, changed: int | None = None, history_bytes: int | None = None
-    ) -> dict[str, Any]:
+    async def fetch(self, after: int | None, changed: int | None = None, history_bytes: int | None = None) -> Page:
         """Fetches the page, as any exporter's; now and then looks whether it may still be believed."""
         page = await super().fetch(after, changed, history_bytes)
         if time.monotonic() - self._looked_s >= _AGAIN_S:
@@ -104,11 +101,11 @@ class Nearby(SamplesPage):
         except (TroubleError, TimeoutError, ValueError):
             return ()
 
-    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+    def _checked(self, status: int, body: bytes) -> Page:
         page = super()._checked(status, body)
-        if text(page.get("host")) != host_key():
+        if page.host != host_key():
             raise self.trouble("refused", "it does not sample the jobs of this host")
-        if (whole_number(page.get("level")) or 0) < self._least_level:
+        if (page.level or 0) < self._least_level:
             raise self.trouble("refused", f"its level is lower than {self._least_level}")
         return page
 
@@ -145,8 +142,8 @@ async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
     return None
 
 
-def _ports_on(page: Mapping[str, Any]) -> set[int]:
-    return {Address.parse(target.address).port for target in workers_on(page).targets}
+def _ports_on(page: Page) -> set[int]:
+    return {Address.parse(target.address).port for target in page.targets}
 
 
 class _Jobs:

@@ -15,6 +15,7 @@ from tpumon.collection.sources.examination import Examination
 from tpumon.collection.sources.rpc import Client
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target
+from tpumon.model.figure_table import FIGURES, TRACE_FIELDS
 from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
 from tpumon.untrusted_text import safe
 
@@ -141,13 +142,6 @@ def _figures_of_text(lines: Sequence[str], query: Query) -> Figures:
     return _figures(sent, query, impossible="the server's text cannot be parsed")
 
 
-_ASKED = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")
-_ONLY_FROM_TRACES = (
-    *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
-    *("input_wait_ratio", "callback_ratio"),
-)
-
-
 def _figures(sent: Mapping[str, Any], query: Query, *, impossible: str) -> Figures:
     """The figures of a level with their methods, and a reason for each that is absent.
 
@@ -157,8 +151,8 @@ def _figures(sent: Mapping[str, Any], query: Query, *, impossible: str) -> Figur
         impossible: the reason for those.
     """
     level = query.level
-    asked = _ASKED if level > 1 else _ASKED[:1]
-    from_traces = (*_ONLY_FROM_TRACES, *(("ops",) if query.ops else ())) if level > 1 else ()
+    asked = [figure.fields[0] for figure in FIGURES if figure.from_monitor and figure.level <= level]
+    from_traces = (*TRACE_FIELDS, *(("ops",) if query.ops else ())) if level > 1 else ()
     there = {name: value for name in asked if (value := sent.get(name)) is not None}
     absent = {name: impossible if name in sent else "not sent by the server" for name in asked if name not in there}
     return Figures(

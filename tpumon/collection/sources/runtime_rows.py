@@ -126,7 +126,9 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
     return Reading(
         figures=Figures(
             devices=figures,
-            runtime=RuntimeFigures(**runtime, latencies=_latencies(answers, tables.warnings), counts=_counts(answers)),
+            runtime=RuntimeFigures(**runtime),
+            runtime_latencies=_latencies(answers, tables.warnings),
+            runtime_counts=_counts(answers),
             hbm_used_bytes=_sum([device.hbm_used_bytes for device in figures]),
             hbm_total_bytes=_sum([device.hbm_total_bytes for device in figures]),
         ),

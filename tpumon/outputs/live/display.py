@@ -15,19 +15,18 @@ from tpumon.outputs.live.drawing.cells import age_changes_in_s
 from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
+from tpumon.outputs.live.parts.header import HINT_GAP, Piece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
-from tpumon.outputs.live.parts.scene import Row, Scenes
+from tpumon.outputs.live.parts.scene import Scenes
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from tpumon.analysis import Analysis, Update
-    from tpumon.analysis.findings import Thresholds
+    from tpumon.analysis import Analysis, Update, WorkerStatus
     from tpumon.outputs.live.view_settings import DisplaySettings
 
 T = TypeVar("T")
@@ -53,6 +52,7 @@ class Display(Output):
 
     Attributes:
         from_url: where samples come from, if not from this process.
+        recorded: of a recording, how it is played.
     """
 
     remembers = True
@@ -60,6 +60,7 @@ class Display(Output):
     def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
         self._settings = settings
         self.from_url = settings.from_url
+        self.recorded = ""
         self._glyphs = ASCII if settings.ascii else UNICODE
         self._scenes = Scenes(fleet, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
@@ -71,23 +72,22 @@ class Display(Output):
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
-        self._recorded = ""
         self._hits: Sequence[Hit] = ()
         self._last_change: int | None = 0  # that was looked at; None: all that are known are past
         self._alarm = False
 
     @property
-    def thresholds(self) -> Thresholds:
-        """Limits beyond which a worker is marked."""
-        return self._settings.thresholds
-
-    @property
     def wants_mouse(self) -> bool:
-        """Whether the terminal should tell of its mouse."""
+        """True if the terminal should report its mouse."""
         return self._controls.mouse
 
+    @property
+    def waits(self) -> bool:
+        """True if nothing was heard of any worker, as far as `refresh` was called."""
+        return all(row.verdict.state == "waiting" for row in self._controls.latest.rows)
+
     def take_alarm(self) -> bool:
-        """Whether the bell is to ring: it is on, and a worker has become critical or went down since the last call."""
+        """Returns True if the bell is on and a worker became critical or went down since the last call."""
         alarm, self._alarm = self._alarm and self._controls.bell, False
         return alarm
 
@@ -95,20 +95,6 @@ class Display(Output):
         """Notes who the workers are; all else is asked for at the next `refresh`."""
         if update.workers is not None:
             self._messages.follow(update.workers)
-
-    @property
-    def typing(self) -> bool:
-        """Whether keys are the text of a filter now."""
-        return self._controls.typing
-
-    @property
-    def waits(self) -> bool:
-        """Whether nothing was heard of any worker, as far as `refresh` was called."""
-        return self._controls.latest.counts.keys() <= {"waiting"}
-
-    def tell_recorded(self, text: str) -> None:
-        """Says in the header that this is a recording, and how it is played."""
-        self._recorded = text
 
     def start_again(self, fleet: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
@@ -121,6 +107,9 @@ class Display(Output):
 
     def refresh(self, now_unix_s: float) -> None:
         """Judges and sorts all workers. Call it once for everything that came together. Never raises."""
+        self._take_in(now_unix_s)
+
+    def _take_in(self, now_unix_s: float) -> None:
         self._failed = None
         try:
             self._take_notices(now_unix_s)
@@ -158,9 +147,9 @@ class Display(Output):
         if until_unix_s is not None and now_unix_s < until_unix_s:
             times.append(until_unix_s)
         ages_s = [
-            now_unix_s - row.since_unix_s
+            now_unix_s - row.verdict.since_unix_s
             for row in latest.rows
-            if row.verdict.state != "live" and row.since_unix_s is not None
+            if row.verdict.state != "live" and row.verdict.since_unix_s is not None
         ]
         if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
@@ -210,7 +199,7 @@ class Display(Output):
     def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
         until_unix_s = self._controls.latest.fresh_until_unix_s
         if until_unix_s is not None and now_unix_s > until_unix_s:
-            self.refresh(now_unix_s)  # old figures are never shown as fresh
+            self._take_in(now_unix_s)  # old figures are never shown as fresh
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
@@ -221,14 +210,16 @@ class Display(Output):
         below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
-        lines = header(frame, self._heading(screen, frame))
+        nobody: WorkerStatus | None = None
+        row = _or_if_it_fails(lambda: screen.about(frame), nobody)
+        lines = header(frame, row)
         room = max(height - len(lines) - below, 0)
         drawn, position = self._draw(screen, replace(frame, height=room))
         shown = ""
         while not has_footer and position != shown:
             # The position goes into the header, which may then need a line more. No line is given back, so this ends.
             shown = position
-            lines = header(frame, self._heading(screen, frame, Piece(position, HEADER)))
+            lines = header(frame, row, Piece(position, HEADER))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
         first = 0 if drawn.position is not None else self._controls.scroll
@@ -251,29 +242,19 @@ class Display(Output):
     # ---- screens
 
     def _frame(self) -> Frame:
-        controls = self._controls
         return Frame(
-            scene=controls.scene,
-            rows=controls.rows,
+            controls=self._controls,
+            settings=self._settings,
+            scene=self._controls.scene,
+            rows=self._controls.rows,
             width=self._size[0],
             height=self._size[1],
-            level=self._settings.level,
             glyphs=self._glyphs,
-            now_unix_s=controls.scene.time_unix_s if controls.frozen else self._now_unix_s,
-            thresholds=self._settings.thresholds,
-            sources=self._settings.sources,
+            clock_unix_s=self._now_unix_s,
+            from_url=self.from_url,
+            recorded=self.recorded,
             messages=self._messages.all(),
             keys=self._key_sections,
-            sort=controls.order.by,
-            reverse=controls.order.reverse,
-            filter=controls.filter,
-            kind=controls.kind,
-            selected=controls.selected,
-            opened=controls.opened,
-            top=controls.top,
-            ops_by=controls.ops_by,
-            span_s=controls.span_s,
-            end_unix_s=controls.end_unix_s,
         )
 
     def _screen(self, frame: Frame) -> Screen:
@@ -306,18 +287,6 @@ class Display(Output):
         return replace(drawn, lines=visible), position
 
     # ---- header and footer
-
-    def _heading(self, screen: Screen, frame: Frame, *extra: Piece) -> Heading:
-        no_row: Row | None = None
-        return Heading(
-            now_unix_s=self._now_unix_s,
-            row=_or_if_it_fails(lambda: screen.about(frame), no_row),
-            frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
-            now=self._controls.latest,
-            from_url=self.from_url,
-            recorded=self._recorded,
-            extra=extra,
-        )
 
     def _message(self) -> str:
         """The newest message, while it is new."""

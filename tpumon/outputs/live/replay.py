@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from tpumon.analysis import Analysis
-from tpumon.analysis.playback import Recorded as RecordedEvent
-from tpumon.analysis.playback import between
+from tpumon.analysis.playback import Recorded, between
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change
+from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.parts.frame import KeySection, KeyWords
+from tpumon.outputs.live.drawing.line import Lines
 from tpumon.outputs.live.screens.screen import Reply
-
-if TYPE_CHECKING:
-    from tpumon.outputs.live.display import Display
-    from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
 
 LOOK_BACK_S = 3600.0
 """How much before a moment is read to show it: states and since are known from there on."""
@@ -38,43 +35,38 @@ _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
 
 
-class Recorded(Protocol):
+class Moments(Protocol):
     """A recording."""
-
-    name: str
 
     def span_unix_s(self) -> tuple[float, float]:
         """The times of its first and last moment."""
 
-    def moments(self, begin_unix_s: float) -> Iterator[RecordedEvent]:
+    def moments(self, begin_unix_s: float) -> Iterator[Recorded]:
         """Yields what was recorded from a time on."""
 
 
-class Player:
-    """Shows a recording on a display, with the clock of the recording. It begins at the end, frozen.
-
-    It has the methods of a display; the loop of the live view takes it for one.
+class Player(Display):
+    """A display of a recording, with the recording's clock. It begins at the end, stopped.
 
     Args:
-        display: what is shown.
-        recording: what was recorded.
+        settings: the user's.
         now_s: reads the wall clock.
     """
 
-    def __init__(self, display: Display, recording: Recorded, now_s: Callable[[], float] = time.time) -> None:
-        self._display = display
-        self._recording = recording
+    def __init__(self, settings: DisplaySettings, now_s: Callable[[], float] = time.time) -> None:
+        super().__init__(settings, Analysis())
+        self._thresholds = settings.thresholds
         self._now_s = now_s
-        self._first_unix_s, self._last_unix_s = recording.span_unix_s()
         self._playing = False
         self._speed = _SPEEDS[0]
+
+    def show(self, recording: Moments) -> None:
+        """Shows the end of a recording."""
+        self._recording = recording
+        self._first_unix_s, self._last_unix_s = recording.span_unix_s()
         self._at_unix_s = self._last_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
         self._jump(self._last_unix_s)
-
-    def __getattr__(self, name: str) -> Any:
-        """All that it does not do itself, the display does."""
-        return getattr(self._display, name)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
@@ -82,27 +74,27 @@ class Player:
         self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
-            self._display.notice("the recording ends here")
-        self._display.tell_recorded(f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}")
-        self._display.refresh(at_unix_s)
+            self.notice("the recording ends here")
+        self.recorded = f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}"
+        super().refresh(at_unix_s)
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
         """The picture of the moment that is shown now."""
-        return self._display.render(width, height, self._time(now_unix_s))
+        return super().render(width, height, self._time(now_unix_s))
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Returns when the picture changes by itself, by the wall clock; None while it is frozen."""
         if not self._playing:
             return None
         at_unix_s = self._time(now_unix_s)
-        times = [self._last_unix_s, self._display.changes_at(at_unix_s)]
+        times = [self._last_unix_s, super().changes_at(at_unix_s)]
         times.append(None if self._next is None else self._next.time_unix_s)
         until_s = min(time for time in times if time is not None) - at_unix_s
         return now_unix_s + max(until_s / self._speed, _FRAME_S)
 
     def press(self, name: str) -> Reply:
         """Takes a key: those that move the time, and all others for the display."""
-        if not self._display.typing:
+        if not self._controls.typing:
             at_unix_s = self._time(self._now_s())
             if name in _MOVES_S:
                 self._go_to(at_unix_s + _MOVES_S[name])
@@ -118,7 +110,7 @@ class Player:
                     self._go_to(self._first_unix_s)
                 self.refresh(self._now_s())
                 return Reply.REDRAW
-        return self._display.press(name)
+        return super().press(name)
 
     # ---- time
 
@@ -145,9 +137,9 @@ class Player:
             changes = self._read_next()
         if changes:
             words = f": {changes[0].words}" if changes[0].words else ""
-            self._display.notice(f"{changes[0].worker}: {changes[0].mark}{words}")
+            self.notice(f"{changes[0].worker}: {changes[0].mark}{words}")
         else:
-            self._display.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
+            self.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
         self._set(min(self._read_unix_s, self._last_unix_s), playing=False)
 
     # ---- reading
@@ -158,9 +150,9 @@ class Player:
         self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
         self._read_unix_s = begin_unix_s
-        self._fleet = Analysis(self._display.thresholds, recorded=RecordedClock())
+        self._fleet = Analysis(self._thresholds, recorded=RecordedClock())
         self._fleet.remember()
-        self._display.start_again(self._fleet)
+        self.start_again(self._fleet)
         self._read_to(at_unix_s)
 
     def _read_to(self, at_unix_s: float) -> None:
@@ -176,7 +168,7 @@ class Player:
             return ()
         updates = [*between(self._fleet, self._read_unix_s, moment.time_unix_s), self._fleet.take(moment.event)]
         for update in updates:
-            self._display.on_update(update)
+            self.on_update(update)
         self._read_unix_s = max(self._read_unix_s, moment.time_unix_s)
         self._next = next(self._moments, None)
         return [change for update in updates for change in update.changes]

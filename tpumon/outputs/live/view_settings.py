@@ -1,26 +1,43 @@
-"""What a user decides about the live view; without loading what draws it."""
+"""Settings of the live view; loads nothing that draws."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from tpumon.analysis.findings import Thresholds
 from tpumon.model.figure_table import SORT_KEYS
 
-if TYPE_CHECKING:
-    from tpumon.outputs.live.parts.frame import KeySection
+
+class KeyWords(Struct, frozen=True):
+    """A row of the help screen.
+
+    Attributes:
+        names: the keys, as they are written on a keyboard.
+        words: what they do.
+        hint: what the footer says; empty: the key itself knows.
+    """
+
+    names: str
+    words: str
+    hint: str = ""
+
+
+class KeySection(Struct, frozen=True):
+    """Keys that are listed under one title on the help screen."""
+
+    title: str
+    keys: Sequence[KeyWords]
 
 
 class DisplaySettings(Struct, frozen=True, kw_only=True):
-    """What a user decides about the live view.
+    """Settings of the live view.
 
     Attributes:
         level: 1 or 2: how much is shown.
         sort: one of `tpumon.model.figure_table.SORT_KEYS`.
-        reverse: whether that order is reversed.
+        reverse: True if that order is reversed.
         filter: show only workers whose name, address or slice contains this.
         ascii: use nothing but ASCII.
         thresholds: when a figure is marked.

@@ -9,7 +9,7 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import Grade, Sample
-from tpumon.model.figure_table import FIGURES, MXU, STEP, Figure
+from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
     FindingMetric,
@@ -29,9 +29,7 @@ _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 def _of_table(figure: Figure) -> Iterator[SampleMetric]:
     """The metrics of a figure: its value, and min and max where it has a range."""
     assert figure.metric is not None
-    yield SampleMetric(
-        name=figure.metric, help=figure.about, values=single(lambda sample: figure.value(sample.figures))
-    )
+    yield SampleMetric(name=figure.metric, help=figure.help, values=single(lambda sample: figure.value(sample.figures)))
     if figure.range is None:
         return
     get_range = figure.range
@@ -92,19 +90,19 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     *(metric for figure in FIGURES if figure.metric is not None for metric in _of_table(figure)),
     SampleMetric(
         name="tpu_step_part_seconds",
-        help=f"Time that an average step spends in each of XProf's categories. {_BY_TRACE}",
+        help=PARTS.help,
         labels=("part",),
         values=lambda sample: _by_key(sample.figures.step_parts_s),
     ),
     SampleMetric(
         name="tpu_op_time_ratio",
-        help=f"Share of the window by kind of op; with tpu_idle_ratio they add up to 1. {_BY_TRACE}",
+        help=OP_TIME.help,
         labels=("kind",),
         values=lambda sample: _by_key(sample.figures.op_time_ratios),
     ),
     SampleMetric(
         name="tpu_compile_ratio",
-        help="Share of the window in which the host traced or compiled functions. Only from traces with host events.",
+        help=COMPILING.help,
         values=single(lambda sample: sample.figures.compile_ratio),
     ),
     SampleMetric(

@@ -20,11 +20,11 @@ def _of_worker(key: str) -> SampleValues:
 
 
 def _counted(key: str) -> SampleValues:
-    return single(lambda sample: sample.figures.runtime.counts.get(key))
+    return single(lambda sample: sample.figures.runtime_counts.get(key))
 
 
 def _latencies(key: str) -> Callable[[WorkerHistory, Sample], Distribution | None]:
-    return lambda _history, sample: sample.figures.runtime.latencies.get(key)
+    return lambda _history, sample: sample.figures.runtime_latencies.get(key)
 
 
 RUNTIME_GAUGES: tuple[SampleMetric, ...] = (

@@ -97,6 +97,7 @@ class Hang(Rule[_Memory, _Slice]):
         "look at the log of the worker named here, or of all; print every thread's stack (py-spy dump, faulthandler) "
         "before you restart the job; if one worker stopped first, replace its host if it happens again"
     )
+    severities = ("info", "warning", "critical")
     compares = True
     states = frozenset({"no-activity"})
     samples = 1

@@ -27,6 +27,7 @@ class HbmNearlyFull(Rule[None, None]):
         "reduce what is live at once: a smaller batch, rematerialization (jax.checkpoint), bfloat16, donated buffers, "
         "sharding over more chips; `tpumon report --section memory` shows what fills it"
     )
+    severities = ("warning", "critical")
     states = frozenset({"no-activity"})
     samples = 1  # it does not jump
     leaves_below = 0.985
@@ -66,6 +67,7 @@ class HbmGrowing(Rule[_Memory, None]):
         "look for arrays that are kept from step to step (lists of losses, metrics not fetched, caches of compiled "
         "programs); jax.live_arrays() lists them; save a checkpoint before it is full"
     )
+    severities = ("warning", "critical")
     states = frozenset({"no-activity"})
     samples = 1
     leaves_below = 0.5

@@ -25,6 +25,7 @@ class InputBound(Rule[None, None]):
         "loader, data near the TPU, less work per example on the host; `tpumon report --section input` shows where "
         "the time goes"
     )
+    severities = ("warning", "critical")
     hidden_by = frozenset({"hang"})
 
     def strength(self, member: Member[None, None]) -> float | str:

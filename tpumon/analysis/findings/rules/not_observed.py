@@ -29,6 +29,7 @@ class NotObserved(Rule[_Memory, None]):
 
     finding = "not-observed"
     remedy = "end the other session, or run `tpumon pause 0`; until then no finding of this worker is known"
+    severities = ("info", "warning")
     states = frozenset({"no-activity", "busy", "continuous", "paused"})
     samples = 1
     hidden_by = frozenset()

@@ -88,6 +88,7 @@ class SlowDown(Rule[_Memory, None]):
         "look at what changed when it began: `tpumon events`, the job's own log (longer sequences, checkpoints, "
         "evaluation), the hosts (other processes, throttling), storage; `tpumon report --against` compares two captures"
     )
+    severities = ("warning", "critical")
     hidden_by = frozenset({"hang"})
     begins_it = frozenset(
         {

@@ -118,6 +118,7 @@ class Straggler(Rule[_Memory, _Slices]):
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
         "(uneven batches, padding, checkpoints); if it stays slow, replace the host"
     )
+    severities = ("warning", "critical")
     compares = True
     compares_slices = True
     samples = 1  # medians of three

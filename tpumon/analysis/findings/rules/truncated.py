@@ -14,6 +14,7 @@ class Truncated(Rule[None, None]):
         "tpumon asks for smaller traces by itself; where that does not help, choose a shorter window (--duration-ms), "
         "and switch kernel tracing off"
     )
+    severities = ("info",)
     hidden_by = frozenset()
 
     def strength(self, member: Member[None, None]) -> float | str:

@@ -6,7 +6,7 @@ import textwrap
 from functools import lru_cache
 from typing import Self
 
-from rich.cells import cell_len, get_character_cell_size, set_cell_size
+from rich.cells import cell_len, chop_cells, get_character_cell_size, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
@@ -93,19 +93,6 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     indent = min(indent, width // 2)
     lines = textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
     # textwrap counts characters, not cells, so wide characters need a second pass.
-    return [part for line in lines for part in _broken(line, width)]
-
-
-def _broken(line: str, width: int) -> list[str]:
-    parts = []
-    while cell_len(line) > width:
-        part = ""
-        cells = 0
-        for char in line:
-            cells += get_character_cell_size(char)
-            if cells > width and part:
-                break
-            part += char
-        parts.append(set_cell_size(part, width) if cell_len(part) > width else part)
-        line = line[len(part) :]
-    return [*parts, line]
+    return [
+        set_cell_size(part, min(cell_len(part), width)) for line in lines for part in chop_cells(line, width) or [""]
+    ]

@@ -24,12 +24,17 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class Labels:
-    """Short forms of a fleet's names, cached for a few widths."""
+    """Short forms of a fleet's names, cached for a few widths.
+
+    Attributes:
+        workers: the names.
+    """
 
     def __init__(self, workers: Sequence[str], glyphs: Glyphs) -> None:
+        self.workers = workers
         self._names = {worker: tame(worker, ascii_only=glyphs.ascii) or "?" for worker in workers}
         self._ellipsis = glyphs.ellipsis
-        self._shown: dict[int, tuple[dict[str, str], int]] = {}
+        self._shown: dict[int, dict[str, str]] = {}
         self._longest = _longest(self._names.values())
 
     def whole(self, worker: str) -> str:
@@ -38,19 +43,15 @@ class Labels:
 
     def at(self, width: int) -> dict[str, str]:
         """Labels of at most `width` cells by worker; distinct if that is possible."""
-        return self._fitted(width)[0]
-
-    def width_at(self, width: int) -> int:
-        """Width of the longest of those labels in cells."""
-        return self._fitted(width)[1]
-
-    def _fitted(self, width: int) -> tuple[dict[str, str], int]:
         if width not in self._shown:
             if len(self._shown) >= _MOST_WIDTHS:
                 self._shown.clear()
-            labels = self._shorten(width)
-            self._shown[width] = labels, _longest(labels.values())
+            self._shown[width] = self._shorten(width)
         return self._shown[width]
+
+    def width_at(self, width: int) -> int:
+        """Width of the longest of those labels in cells."""
+        return _longest(self.at(width).values())
 
     def _shorten(self, width: int) -> dict[str, str]:
         """Drops the suffix that all names share, then leading words that they share, then the middle of each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures
 from tpumon.model.figure_table import COMPARED, STEP, Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, gib
@@ -12,7 +13,6 @@ from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.outputs.live.parts.peers import ALONE, Peers
-from tpumon.outputs.live.parts.scene import Row
 
 _NAME = 10
 _VALUE = 9
@@ -73,7 +73,7 @@ def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> 
         yield f"{words}: {tame(subject, ascii_only=glyphs.ascii)}" if subject else words
 
 
-def short_lines(row: Row, width: int, level: int) -> Lines:
+def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
@@ -87,7 +87,7 @@ def short_lines(row: Row, width: int, level: int) -> Lines:
         title, value = figure.label if figure.label.isupper() else figure.key, short(figure.value(row.sample.figures))
         if lines[-1].room < len(title) + len(value) + 1 + 2 * (lines[-1].room < width):
             lines.append(Line(width))
-        marked = style if row.causes(figure.key) else BOLD
+        marked = style if row.marks(figure.key) else BOLD
         lines[-1].fill(2 * (lines[-1].room < width)).add(f"{title} ").add(value, marked)
     return [line.segments() for line in lines]
 
@@ -103,7 +103,7 @@ _METHODS = {
 }
 
 
-def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> Lines:
+def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> Lines:
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
@@ -120,7 +120,7 @@ def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs, peers: Peers 
             line.add(value.rjust(_VALUE), DIM)
             lines.append(line.fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
             continue
-        line.add(value.rjust(_VALUE), look.style if row.causes(figure.key) else BOLD)
+        line.add(value.rjust(_VALUE), look.style if row.marks(figure.key) else BOLD)
         if line.room > 8:
             filled, track = bar(ratio, bar_width, glyphs)
             line.fill(2).add(filled, GRAPH).add(track, DIM)

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import Evidence, Finding, Grade, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, percent, short_time, step_word
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 
 _WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers), ")
 _ASIDE = re.compile(r" \([^()]*\)")
@@ -24,10 +25,10 @@ _INDENT = 4
 
 def marking(scene: Scene) -> list[Finding]:
     """The findings that mark workers, the worst first."""
-    return [finding for finding in scene.findings if finding.severity != "info"]
+    return [finding for finding in scene.status.findings if finding.severity != "info"]
 
 
-def concerns(finding: Finding, row: Row) -> bool:
+def concerns(finding: Finding, row: WorkerStatus) -> bool:
     """Whether a worker has the finding."""
     if row.name in finding.workers:
         return True
@@ -82,7 +83,7 @@ def _words(frame: Frame, finding: Finding) -> Iterator[str]:
             yield tame(cause.words, ascii_only=frame.glyphs.ascii)
 
 
-def cause_lines(frame: Frame, row: Row) -> Lines:
+def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
     """The findings of a worker, a line each, with since when; also those that do not mark it."""
     lines: Lines = []
     for cause in row.verdict.causes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
@@ -17,7 +17,7 @@ from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
 
 _STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
@@ -51,39 +51,23 @@ class Piece(NamedTuple):
     brief: str = ""
 
 
-class Heading(Struct, frozen=True, kw_only=True):
-    """What the header shows besides the scene.
+def header(frame: Frame, row: WorkerStatus | None, *extra: Piece) -> Lines:
+    """One line; more if what is never left out does not fit into one.
 
-    Attributes:
-        now_unix_s: wall-clock time.
+    Args:
+        frame: what is shown.
         row: the worker that the screen is about; None: all workers.
-        frozen_unix_s: when the picture was frozen; None: it is not frozen.
-        now: the present scene, while the picture is frozen.
-        from_url: the exporter that samples come from; None: the workers themselves.
-        recorded: of a recording, how it is played; stands in place of LIVE.
         extra: further pieces that are never left out.
     """
-
-    now_unix_s: float
-    row: Row | None = None
-    frozen_unix_s: float | None = None
-    now: Scene | None = None
-    from_url: str | None = None
-    recorded: str = ""
-    extra: Sequence[Piece] = ()
-
-
-def header(frame: Frame, heading: Heading) -> Lines:
-    """One line; more if what is never left out does not fit into one."""
-    scene, width = frame.scene, frame.width
-    left, right = _must(scene, heading)
+    width = frame.width
+    left, right = _must(frame, row, extra)
     needed = sum(cell_len(piece.text) + len(_GAP) for piece in (*left, *right))
     if needed > width:
         pieces = [right[-2], *left, *right[:-2], right[-1]]
         short = [piece._replace(text=piece.text.replace("every ", "@")) for piece in pieces]
         return min(_packed(pieces, width), _packed(short, width), key=len)
     room = width - needed
-    for piece in _may(scene, heading, frame.glyphs):
+    for piece in _may(frame, row):
         for text in (piece.text, piece.brief):
             cells = cell_len(text) + len(_GAP)
             if text and cells <= room:
@@ -91,7 +75,8 @@ def header(frame: Frame, heading: Heading) -> Lines:
                 room -= cells
                 break
     line = Line(width).add(" ", HEADER)
-    for place, piece in enumerate(_ordered(left)):
+    left.sort(key=lambda piece: piece.text != "tpumon")  # the title comes first if there is room for it
+    for place, piece in enumerate(left):
         line.add(_GAP if place else "", HEADER).add(piece.text, piece.style)
     line.add(" " * (room + len(_GAP)), HEADER)
     for place, piece in enumerate(right):
@@ -110,75 +95,68 @@ def _packed(pieces: Sequence[Piece], width: int) -> Lines:
     return [line.add(" " * line.room, HEADER).segments() for line in lines]
 
 
-def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
+def _must(frame: Frame, row: WorkerStatus | None, extra: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
     """The pieces that are never left out. At the right, the state is the last but one and the time is the last."""
-    left = [Piece(_interval(scene, heading.row) if scene.rows else _looked_for(heading))]
-    right = [*heading.extra]
+    scene, clock_unix_s = frame.scene, frame.clock_unix_s
+    looked_for_s = _FIND_AGAIN_S if frame.from_url is None else _ASK_AGAIN_S
+    left = [Piece(_interval(scene, row) if scene.rows else f"every {short_time(looked_for_s)}")]
+    right = [*extra]
     if scene.simulated:
         right.append(Piece("SIMULATED", HEADER_WORD))
-    if heading.frozen_unix_s is not None:
-        now = heading.now or scene
-        row = now.row(heading.row.name) if heading.row is not None else None
-        word = state_word(now, heading.now_unix_s, row)
+    recorded = Piece(frame.recorded, HEADER_WORD)
+    if frame.controls.frozen:
+        now = frame.controls.latest
+        word = state_word(now, clock_unix_s, None if row is None else now.row(row.name))
         if not word.text.startswith("LIVE"):
             right.append(Piece(f"now {word.text}", word.style))
-        if heading.recorded:
-            right.append(Piece(heading.recorded, HEADER_WORD))
+        right += [recorded] if frame.recorded else []
         right.append(Piece("FROZEN", HEADER_WORD))
-        return left, [*right, Piece(clock(heading.frozen_unix_s, heading.now_unix_s), HEADER_WORD)]
-    last_unix_s = scene.last_unix_s if heading.row is None else heading.row.last_unix_s
-    word = state_word(scene, heading.now_unix_s, heading.row)
-    if heading.recorded and word.text.startswith("LIVE"):
-        word = word._replace(text=heading.recorded + word.text.removeprefix("LIVE"))
-    elif heading.recorded:
-        right.append(Piece(heading.recorded, HEADER_WORD))
-    return left, [
-        *right,
-        word,
-        Piece(f"last {clock(last_unix_s, heading.now_unix_s)}", HEADER_WORD),
-    ]
+        return left, [*right, Piece(clock(scene.time_unix_s, clock_unix_s), HEADER_WORD)]
+    last_unix_s = scene.last_unix_s if row is None else scene.began_unix_s.get(row.name)
+    word = state_word(scene, clock_unix_s, row)
+    if frame.recorded and word.text.startswith("LIVE"):
+        word = word._replace(text=frame.recorded + word.text.removeprefix("LIVE"))
+    elif frame.recorded:
+        right.append(recorded)
+    return left, [*right, word, Piece(f"last {clock(last_unix_s, clock_unix_s)}", HEADER_WORD)]
 
 
-def _ordered(left: Sequence[Piece]) -> list[Piece]:
-    """The title comes first if there is room for it, then the interval."""
-    titles = [piece for piece in left if piece.text == "tpumon"]
-    return titles + [piece for piece in left if piece.text != "tpumon"]
-
-
-def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
+def _may(frame: Frame, row: WorkerStatus | None) -> list[Piece]:
     """Pieces that are shown if there is room, the most important first."""
+    scene, glyphs = frame.scene, frame.glyphs
     pieces = []
-    url = "" if heading.from_url is None else tame(heading.from_url, ascii_only=glyphs.ascii)
+    url = tame(frame.from_url or "", ascii_only=glyphs.ascii)
     source = [Piece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
-    failing = bool(source) and any(row.exporter_failed for row in scene.rows)
+    failing = any(map(exporter_failed, scene.rows))
     if failing:
         pieces += source
     if scene.traced_ratio is not None:
         pieces.append(Piece(f"traced {100 * scene.traced_ratio:.1f}%"))
     elif scene.traced_s:
         pieces.append(Piece(f"traced {scene.traced_s:.1f}s"))
-    if heading.row is None and len(scene.rows) > 1:
+    if row is None and len(scene.rows) > 1:
+        counts = scene.status.counts()
         pieces += [
             Piece(f"{look.mark} {count} {look.word}", look.header, brief=f"{look.mark}{count}")
-            for look, count in ((LOOKS[kind], scene.counts.get(kind, 0)) for kind in _PROBLEMS)
+            for look, count in ((LOOKS[kind], counts[kind]) for kind in _PROBLEMS)
             if count
         ]
-    if methods := _methods(scene, heading.row):
+    if methods := _methods(scene, row):
         pieces.append(Piece(methods))
-    if scene.rows and heading.row is None:
+    if scene.rows and row is None:
         pieces.append(Piece("1 worker" if len(scene.rows) == 1 else f"{len(scene.rows)} workers"))
     pieces.append(Piece("tpumon", HEADER_WORD))
-    if heading.row is None and scene.device_types:
-        more = f" +{len(scene.device_types) - 1}" if len(scene.device_types) > 1 else ""
+    if row is None and (types := scene.device_types):
+        more = f" +{len(types) - 1}" if len(types) > 1 else ""
         full, brief = (
             cut(tame(name, ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more
-            for name in (spoken_name(scene.device_types[0]), scene.device_types[0])
+            for name in (spoken_name(types[0]), types[0])
         )
         pieces.append(Piece(full, brief=brief))
     return pieces if failing else pieces + source
 
 
-def _methods(scene: Scene, row: Row | None) -> str:
+def _methods(scene: Scene, row: WorkerStatus | None) -> str:
     """Sources and methods: `trace MXU:flops steps:modules`; the usual methods are left out."""
     words = []
     for kind, counts in scene.methods.items():
@@ -192,11 +170,7 @@ def _methods(scene: Scene, row: Row | None) -> str:
     return " ".join(words)
 
 
-def _looked_for(heading: Heading) -> str:
-    return f"every {short_time(_FIND_AGAIN_S if heading.from_url is None else _ASK_AGAIN_S)}"
-
-
-def _interval(scene: Scene, row: Row | None) -> str:
+def _interval(scene: Scene, row: WorkerStatus | None) -> str:
     own_s = row.history.last.interval_s if row is not None and row.history.last is not None else None
     intervals_s = scene.intervals_s if own_s is None else (own_s, own_s)
     if intervals_s is None:
@@ -205,27 +179,31 @@ def _interval(scene: Scene, row: Row | None) -> str:
     return f"every {low}" if low == high else f"every {low}-{high}"
 
 
-def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece:
+def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Piece:
     """LIVE, STALE and its age, and so on, of one worker or of all: LIVE as long as any worker is."""
-    rows = [row] if row is not None else scene.rows
+    rows = scene.rows if row is None else [row]
     if not rows:
         return Piece("WAITING", LOOKS["waiting"].header)
-    live = sum(one.verdict.state == "live" for one in rows)
-    share = "" if len(rows) == 1 else f" {live}/{len(rows)}"
+    live = sum(each.verdict.state == "live" for each in rows)
+    share = f" {live}/{len(rows)}" if live < len(rows) else ""
     if live:
-        return Piece(f"LIVE{share if live < len(rows) else ''}", HEADER_WORD)
-    if all(one.exporter_failed for one in rows):
-        lost_unix_s = min((one.since_unix_s for one in rows if one.since_unix_s is not None), default=now_unix_s)
-        return Piece(f"EXPORTER DOWN {age(now_unix_s - lost_unix_s)}", LOOKS["down"].header)
-    worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
-    like = [one for one in rows if one.verdict.state == worst]
+        return Piece(f"LIVE{share}", HEADER_WORD)
+    if all(map(exporter_failed, rows)):
+        return Piece(f"EXPORTER DOWN{_aged(_oldest(rows), now_unix_s)}", LOOKS["down"].header)
+    worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
+    like = [each for each in rows if each.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
-    if worst == "stale" and row is None:
-        since_unix_s = scene.last_unix_s
-    else:
-        since_unix_s = min((one.since_unix_s for one in like if one.since_unix_s is not None), default=None)
-    aged = f" {age(now_unix_s - since_unix_s)}" if since_unix_s is not None and worst != "waiting" else ""
-    return Piece(word + aged, LOOKS[worst].header)
+    since_unix_s = scene.last_unix_s if worst == "stale" and row is None else _oldest(like)
+    return Piece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), LOOKS[worst].header)
+
+
+def _oldest(rows: Sequence[WorkerStatus]) -> float | None:
+    """Time since when the first of these workers is in its state."""
+    return min((since for row in rows if (since := row.verdict.since_unix_s) is not None), default=None)
+
+
+def _aged(since_unix_s: float | None, now_unix_s: float) -> str:
+    return "" if since_unix_s is None else f" {age(now_unix_s - since_unix_s)}"
 
 
 def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:

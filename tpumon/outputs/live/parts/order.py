@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tpumon.analysis import Verdict
+from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.history import WELL
 from tpumon.model import FindingId
 from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.outputs.live.drawing.names import natural
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 
 _HOLD_S = 5.0
 _ALIKE = math.log(1.08)
@@ -49,7 +49,7 @@ class Order:
         """Sorts by the next figure."""
         self.by, self.reverse = SORT_KEYS[(SORT_KEYS.index(self.by) + 1) % len(SORT_KEYS)], False
 
-    def arrange(self, rows: Sequence[Row], now_unix_s: float, *, at_once: bool = False) -> list[Row]:
+    def arrange(self, rows: Sequence[WorkerStatus], now_unix_s: float, *, at_once: bool = False) -> list[WorkerStatus]:
         """Returns the rows in order.
 
         Args:
@@ -76,7 +76,7 @@ class Order:
     def _sort(self) -> None:
         self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == NAME and self.reverse)
 
-    def _place(self, row: Row) -> _Place:
+    def _place(self, row: WorkerStatus) -> _Place:
         """What a row is sorted by: missing figures last in either direction, ties by name."""
         sign = -1.0 if self.reverse else 1.0
         name = natural(row.name)
@@ -84,14 +84,14 @@ class Order:
             return False, 0.0, 0.0, 0.0, name
         if self.by == WORST:
             # Who differs from the others comes before those that all have the same.
-            alike = not any(cause.finding not in self._shared for cause in row.marking)
+            alike = not any(cause.finding not in self._shared for cause in row.verdict.marking)
             return False, sign * _rank(row), sign * alike, -sign * self._excess(row), name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:
             return True, 0.0, 0.0, 0.0, name
         return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, 0.0, name
 
-    def _excess(self, row: Row) -> int:
+    def _excess(self, row: WorkerStatus) -> int:
         """How bad a row is, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
         exact = math.log1p(min(max(row.verdict.excess, 0.0), _MOST_EXCESS)) / _ALIKE
         step = self._excesses.get(row.name)
@@ -100,15 +100,15 @@ class Order:
         return step
 
 
-def _shared(rows: Sequence[Row]) -> frozenset[FindingId]:
+def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:
     """The findings that many workers have; never those that name the one that the others wait for."""
-    counts = Counter(cause.finding for row in rows for cause in row.marking if cause.finding is not None)
+    counts = Counter(cause.finding for row in rows for cause in row.verdict.marking if cause.finding is not None)
     return frozenset(
         finding for finding, count in counts.items() if count > _FEW_RATIO * len(rows) and finding not in _TELLING
     )
 
 
-def _rank(row: Row) -> int:
+def _rank(row: WorkerStatus) -> int:
     """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
     return _RANK_OF_WELL if row.verdict.mark in WELL else row.verdict.rank
 
@@ -120,14 +120,14 @@ def kinds(scene: Scene) -> list[str]:
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
 
-def is_of(kind: str) -> Callable[[Row], bool]:
+def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
     """Whether a worker is of a kind that `kinds` names."""
     if kind == NOT_OK:
         return lambda row: row.verdict.mark not in WELL
     return lambda row: row.verdict.mark == kind
 
 
-def matches(text: str) -> Callable[[Row], bool]:
+def matches(text: str) -> Callable[[WorkerStatus], bool]:
     """Whether a worker's name, address or slice contains this text; case does not matter."""
     wanted = text.lower()
     return lambda row: any(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import fields
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.model import CoreFigures, DeviceFigures, RuntimeFigures, Sample
+from tpumon.analysis import WorkerStatus
+from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure_table import FIGURES, STEP, STEP_PARTS
 from tpumon.outputs.live.drawing.cells import (
@@ -24,9 +23,8 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_word,
 )
-from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look
+from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.changes import change_lines
 from tpumon.outputs.live.parts.charts import (
     LEAST_CHART,
@@ -44,7 +42,7 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.peers import peers_of
 from tpumon.outputs.live.parts.rows import absent_words
-from tpumon.outputs.live.parts.scene import Row
+from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
@@ -52,12 +50,6 @@ _MOST_FUNCTIONS = 8
 _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
-
-
-class _Column(NamedTuple):
-    key: str
-    title: str
-    shown: Callable[[float | None], str]
 
 
 def _count(value: float | None) -> str:
@@ -68,20 +60,20 @@ def _seconds(value: float | None) -> str:
     return NOT_KNOWN if value is None else short_time(value)
 
 
-_CORES = (
-    _Column("idle_ratio", "IDLE", percent),
-    _Column("flops_utilization_ratio", "FLOPS", percent),
-    _Column("infeed_ratio", "INFEED", percent),
-    _Column("step_time_s", "STEP ms", step_cell),
-)
-_DEVICES = (
-    _Column("hbm_used_bytes", "HBM GiB", gib),
-    _Column("hbm_total_bytes", "OF GiB", gib),
-    _Column("runtime_duty_cycle_ratio", "DUTY", percent),
-    _Column("runtime_hbm_bandwidth_utilization_ratio", "HBM BW", percent),
-    _Column("runtime_tensorcore_idle_s", "IDLE FOR", _seconds),
-    _Column("runtime_hlo_queue_size", "QUEUE", _count),
-)
+_COLUMNS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
+    "idle_ratio": ("IDLE", percent),
+    "flops_utilization_ratio": ("FLOPS", percent),
+    "infeed_ratio": ("INFEED", percent),
+    "step_time_s": ("STEP ms", step_cell),
+    "hbm_used_bytes": ("HBM GiB", gib),
+    "hbm_total_bytes": ("OF GiB", gib),
+    "runtime_duty_cycle_ratio": ("DUTY", percent),
+    "runtime_hbm_bandwidth_utilization_ratio": ("HBM BW", percent),
+    "runtime_tensorcore_idle_s": ("IDLE FOR", _seconds),
+    "runtime_hlo_queue_size": ("QUEUE", _count),
+}
+"""Columns of cores and devices, by field."""
+
 _TABLE_CELL = 9
 _LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
@@ -95,14 +87,14 @@ class Page:
         notices: messages about it with their times, the newest last.
     """
 
-    def __init__(self, frame: Frame, row: Row, notices: Sequence[tuple[float, str]] = ()) -> None:
+    def __init__(self, frame: Frame, row: WorkerStatus, notices: Sequence[tuple[float, str]] = ()) -> None:
         self._frame = frame
         self._scene = frame.scene
         self._row = row
         self._width = frame.width
         self._level = frame.level
         self._seen = frame.seen
-        self._sources = frame.sources
+        self._sources = frame.settings.sources
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
@@ -170,9 +162,11 @@ class Page:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
             parts = self._parts(sample, half)
-            cores = self._table("CORE", _core_names(sample), sample.figures.per_core, _CORES, half)
+            cores = self._table(
+                "CORE", [f"{row.chip}.{row.core}" for row in sample.figures.per_core], sample.figures.per_core, half
+            )
             names = [device.device for device in sample.figures.devices]
-            devices = self._table("DEVICE", names, sample.figures.devices, _DEVICES, half)
+            devices = self._table("DEVICE", names, sample.figures.devices, half)
             functions = self._functions(sample, half)
             ops = op_table(sample.figures.ops[:_MOST_OPS], half, self._glyphs) if sample.figures.ops else []
             categories = sample.figures.op_categories or ()
@@ -197,7 +191,11 @@ class Page:
     def _span(self) -> Span | None:
         """The time that its graphs show; None: there are none."""
         series, frame = self._row.history.series, self._frame
-        return None if series is None else span_of(series, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+        return (
+            None
+            if series is None
+            else span_of(series, frame.controls.span_s, frame.controls.end_unix_s, frame.now_unix_s)
+        )
 
     def _charts_height(self, height: int) -> int:
         """How many lines `_charts` returns."""
@@ -206,7 +204,7 @@ class Page:
 
     def _charts(self, height: int) -> Lines:
         history, frame, span = self._row.history, self._frame, self._span()
-        series, moved = history.series, frame.end_unix_s is not None
+        series, moved = history.series, frame.controls.end_unix_s is not None
         if series is None or span is None:
             return []
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
@@ -272,7 +270,7 @@ class Page:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
-        causes = ", ".join(cause.words for cause in self._row.marking)
+        causes = ", ".join(cause.words for cause in self._row.verdict.marking)
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
@@ -293,23 +291,23 @@ class Page:
         return self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
 
     def _parts(self, sample: Sample, width: int) -> Lines:
-        parts = sample.figures.step_parts_s
+        parts, usual = sample.figures.step_parts_s, self._peers.parts_s
         if not parts:
             return []
         whole = STEP.value(sample.figures) or max(parts.values())
-        usual = self._peers.parts_s
-        titles = "  " + "PARTS OF A STEP".ljust(_PART_NAME) + "TIME".rjust(8) + "SHARE".rjust(7)
-        lines = [plain(titles + (self._peers.word.upper().rjust(_TABLE_CELL) if usual else ""), width, BOLD)]
-        for key, value in parts.items():
-            name = tame(STEP_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
-            line = Line(width).fill(2).add(name.ljust(_PART_NAME)).add(step_word(value).rjust(8))
-            share = value / whole if whole > 0 else 0.0
-            line.add(percent(share).rjust(7))
-            if usual:
-                line.add(step_word(usual.get(key, 0.0)).rjust(_TABLE_CELL), DIM)
-            filled, track = bar(share, min(line.room - 4, 40), self._glyphs)
-            lines.append(line.fill(2).add(filled, GRAPH).add(track, DIM).segments())
-        return lines
+        shares = [value / whole if whole > 0 else 0.0 for value in parts.values()]
+        columns = [
+            TableColumn("TIME", list(map(step_word, parts.values())), 8),
+            TableColumn("SHARE", list(map(percent, shares)), 7),
+        ]
+        if usual:
+            medians = [step_word(usual.get(key, 0.0)) for key in parts]
+            columns.append(TableColumn(self._peers.word.upper(), medians, _TABLE_CELL, dim=True))
+        names = TableColumn("PARTS OF A STEP", [STEP_PARTS.get(key, key) for key in parts], _PART_NAME)
+        title, *rows = table([names], columns, width, self._glyphs)
+        for line, share in zip(rows, shares, strict=True):
+            add_bar(line, share, line.room - 4, self._glyphs)
+        return [line.segments() for line in (title, *rows)]
 
     def _parts_line(self) -> Lines:
         """The parts of a step in one line; beside each the slice's median, the greatest difference first."""
@@ -338,54 +336,37 @@ class Page:
         return [line.segments()]
 
     def _table(
-        self,
-        title: str,
-        names: Sequence[str],
-        rows: Sequence[CoreFigures | DeviceFigures],
-        columns: Sequence[_Column],
-        width: int,
+        self, title: str, names: Sequence[str], rows: Sequence[CoreFigures | DeviceFigures], width: int
     ) -> Lines:
-        """A line per core or device; only columns with values, the first ones if there is no room for all."""
-        if not rows:
-            return []
-        room = width - 2 - _TABLE_CELL
-        shown = [column for column in columns if any(getattr(row, column.key) is not None for row in rows)]
-        shown = shown[: max(room // _TABLE_CELL, 1)]
-        line = Line(width).fill(2).add(title.ljust(_TABLE_CELL), BOLD)
-        for column in shown:
-            line.add(column.title.rjust(_TABLE_CELL), BOLD)
-        lines = [line.segments()]
-        for own, row in zip(names, rows, strict=True):
-            name = tame(own, ascii_only=self._glyphs.ascii)
-            line = Line(width).fill(2).add(name[: _TABLE_CELL - 1].ljust(_TABLE_CELL))
-            for column in shown:
-                value = getattr(row, column.key)
-                text = column.shown(value if isinstance(value, (int, float)) else None)
-                line.add(text.rjust(_TABLE_CELL), DIM if text == NOT_KNOWN else None)
-            lines.append(line.segments())
-        return lines
+        """A line per core or device; only columns with values."""
+        cells = {key: [getattr(row, key, None) for row in rows] for key in _COLUMNS}
+        columns = [
+            TableColumn(column, list(map(written, cells[key])), _TABLE_CELL)
+            for key, (column, written) in _COLUMNS.items()
+            if any(value is not None for value in cells[key])
+        ]
+        return self._lines(TableColumn(title, names, _TABLE_CELL), columns, width) if rows else []
 
     def _functions(self, sample: Sample, width: int) -> Lines:
         """A line per function: its share of the devices' time, its runs, median period and duration."""
-        if not sample.figures.functions:
-            return []
-        titles = [title.rjust(_TABLE_CELL) for title in ("DEVICE", "RUNS", "EVERY ms", "TAKES ms")]
-        titles = titles[: max((width - 2 - _PART_NAME) // _TABLE_CELL, 1)]
-        lines = [Line(width).fill(2).add("FUNCTION".ljust(_PART_NAME), BOLD).add("".join(titles), BOLD).segments()]
-        for function in sample.figures.functions[:_MOST_FUNCTIONS]:
-            name = cut(tame(function.name, ascii_only=self._glyphs.ascii), _PART_NAME - 1, self._glyphs.ellipsis)
-            times_s = (function.period_s, function.duration_s)
-            medians = (step_cell(None if each is None else each.p50) for each in times_s)
-            cells = (percent(function.device_time_ratio), str(function.runs), *medians)
-            line = Line(width).fill(2).add(name).fill(_PART_NAME - cell_len(name))
-            lines.append(line.add("".join(cell.rjust(_TABLE_CELL) for cell in cells[: len(titles)])).segments())
-        return lines
+        functions = sample.figures.functions[:_MOST_FUNCTIONS]
+        columns = [
+            TableColumn("DEVICE", [percent(each.device_time_ratio) for each in functions], _TABLE_CELL),
+            TableColumn("RUNS", [str(each.runs) for each in functions], _TABLE_CELL),
+            TableColumn("EVERY ms", [_median(each.period_s) for each in functions], _TABLE_CELL),
+            TableColumn("TAKES ms", [_median(each.duration_s) for each in functions], _TABLE_CELL),
+        ]
+        names = TableColumn("FUNCTION", [each.name for each in functions], _PART_NAME)
+        return self._lines(names, columns, width) if functions else []
+
+    def _lines(self, names: TableColumn, columns: Sequence[TableColumn], width: int) -> Lines:
+        return [line.segments() for line in table([names], columns, width, self._glyphs)]
 
     def _runtime(self, sample: Sample) -> Lines:
         words = []
         for item in fields(RuntimeFigures):
             key, value = item.name, getattr(sample.figures.runtime, item.name)
-            if not isinstance(value, (int, float)):  # absent, or too much for a line
+            if value is None:
                 continue
             name = key.removesuffix("_s").replace("_", " ")
             words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
@@ -453,8 +434,8 @@ class Page:
         return lines
 
 
-def _core_names(sample: Sample) -> list[str]:
-    return [f"{row.chip}.{row.core}" for row in sample.figures.per_core]
+def _median(times_s: Percentiles | None) -> str:
+    return step_cell(None if times_s is None else times_s.p50)
 
 
 def _has_runtime(sample: Sample) -> bool:

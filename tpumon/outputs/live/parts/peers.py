@@ -7,9 +7,10 @@ from statistics import median
 
 from msgspec import Struct, field
 
+from tpumon.analysis import WorkerStatus
 from tpumon.analysis.findings import group_of
 from tpumon.model.figure_table import COMPARED
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 
 
 class Peers(Struct, frozen=True):
@@ -31,29 +32,19 @@ ALONE = Peers()
 """There is nobody to compare with."""
 
 
-def peers_of(scene: Scene, row: Row) -> Peers:
+def peers_of(scene: Scene, row: WorkerStatus) -> Peers:
     """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
-    target = row.history.target
-    group = group_of(target)
-    peers = scene.peers.get(group)
-    if peers is None:
-        present = [each for each in scene.rows if each.sample is not None]
-        rows = [each for each in present if group_of(each.history.target) == group]
-        word = "fleet" if target.slice is None else "slice"
-        peers = Peers(word, _medians(scene, rows, everybody=len(rows) == len(present)), _parts_s(rows))
-        scene.peers[group] = peers = peers if len(rows) > 1 else ALONE
-    return peers
+    group = group_of(row.target)
+    present = [each for each in scene.rows if each.sample is not None]
+    rows = [each for each in present if group_of(each.target) == group]
+    if len(rows) < 2:
+        return ALONE
+    known = {key: [value for each in rows if (value := each.figures[key]) is not None] for key in COMPARED}
+    figures = {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
+    return Peers("fleet" if row.target.slice is None else "slice", figures, _parts_s(rows))
 
 
-def _medians(scene: Scene, rows: Sequence[Row], *, everybody: bool) -> Mapping[str, float]:
-    """The median of each figure over the rows that have it, if there are several."""
-    if everybody:  # the assessment has them
-        return {key: across.median for key, across in scene.figures.items() if across.count > 1}
-    known = {key: [value for row in rows if (value := row.figures[key]) is not None] for key in COMPARED}
-    return {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
-
-
-def _parts_s(rows: Sequence[Row]) -> Mapping[str, float]:
+def _parts_s(rows: Sequence[WorkerStatus]) -> Mapping[str, float]:
     parts = [row.sample.figures.step_parts_s for row in rows if row.sample is not None]
     known = [each for each in parts if each]
     names = dict.fromkeys(name for each in known for name in each)

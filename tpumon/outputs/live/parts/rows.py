@@ -9,6 +9,7 @@ from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import Sample
 from tpumon.model.figure_table import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
@@ -16,7 +17,7 @@ from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis,
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 
 _COMPACT = 32
 """Below this width figures have no decimals."""
@@ -143,8 +144,8 @@ class Rows:
         self._scene = scene
         self._width = width
         self._glyphs = frame.glyphs
-        self._sort = frame.sort
-        self._sorted = frame.glyphs.sorted[frame.reverse]
+        self._sort = frame.controls.order.by
+        self._sorted = frame.glyphs.sorted[frame.controls.order.reverse]
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
@@ -195,7 +196,7 @@ class Rows:
             line.fill(self._gap).add(title.ljust(sparks.width), BOLD)
         return line.segments()
 
-    def row(self, row: Row, now_unix_s: float, *, selected: bool) -> list[Segment]:
+    def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
         look = LOOKS[row.verdict.mark]
         line = Line(self._width)
@@ -210,17 +211,17 @@ class Rows:
             self._figure(line, column, row)
         return self._history(line, row)
 
-    def _figure(self, line: Line, column: Column, row: Row) -> None:
+    def _figure(self, line: Line, column: Column, row: WorkerStatus) -> None:
         text = NOT_KNOWN if row.sample is None else column.text(row.sample)
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
-        stands_out = column.key and row.causes(column.key)
+        stands_out = column.key and row.marks(column.key)
         style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
-    def _history(self, line: Line, row: Row) -> list[Segment]:
+    def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
         """Sparklines; the worst cause, if there is one, takes the room at their end."""
-        words = [cause.words for cause in row.marking[:1]]
+        words = [cause.words for cause in row.verdict.marking[:1]]
         words += [_TRUNCATED] if row.sample is not None and row.sample.truncated else []
         causes = tame(", ".join(words), ascii_only=self._glyphs.ascii)
         note = 0
@@ -238,11 +239,11 @@ class Rows:
             line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
         return line.segments()
 
-    def _absent(self, line: Line, row: Row, now_unix_s: float) -> list[Segment]:
+    def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = LOOKS[row.verdict.mark]
         words = absent_words(row, now_unix_s)
-        message = next((cause.words for cause in row.marking if cause.finding is not None), _message(row))
+        message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
             for column in columns:
@@ -269,15 +270,15 @@ def axis_title(figure: Figure, axis: Axis) -> str:
     return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
 
 
-def absent_words(row: Row, now_unix_s: float) -> str:
+def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
     word = LOOKS[row.verdict.state].word.upper()
-    if row.verdict.state == "waiting" or row.since_unix_s is None:
+    if row.verdict.state == "waiting" or row.verdict.since_unix_s is None:
         return word
-    return f"{word} {age(now_unix_s - row.since_unix_s)}"
+    return f"{word} {age(now_unix_s - row.verdict.since_unix_s)}"
 
 
-def _message(row: Row) -> str:
+def _message(row: WorkerStatus) -> str:
     """The error of its last query, without the worker's address."""
     failure = None if row.history.last is None else row.history.last.failure
     return "" if failure is None else failure.message

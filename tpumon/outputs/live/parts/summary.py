@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.analysis import Across
+from tpumon.analysis import Across, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.figure_table import COMPARED, MXU, Figure
@@ -17,7 +17,7 @@ from tpumon.outputs.live.drawing.graphs import Axis, level, spark
 from tpumon.outputs.live.drawing.line import Line
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.outputs.live.parts.rows import axis_of
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 
 _COUNTED: tuple[Severity | State, ...] = (
     "ok",
@@ -100,7 +100,7 @@ def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segmen
 def counts_line(scene: Scene, width: int) -> list[Segment]:
     """Workers by state: `224 ok   X 3 critical   ! 29 warning`."""
     line = Line(width)
-    counts = scene.counts
+    counts = scene.status.counts()
     for kind in _COUNTED:
         if kind in counts:
             look = LOOKS[kind]
@@ -135,7 +135,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
     return -(-workers // max((width - 2) * most_lines, 1))
 
 
-def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
+def _cell(rows: Sequence[WorkerStatus], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
     look = LOOKS[worst.verdict.mark]
     if look.style is not None:
@@ -145,7 +145,7 @@ def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style |
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
 
 
-def _rank(row: Row) -> int:
+def _rank(row: WorkerStatus) -> int:
     return row.verdict.rank
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.changes import change_lines
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 
 _NAME_SHARE = 4  # of the width, a name takes one part at most
@@ -24,7 +24,7 @@ class Events(Screen):
         "events", "e", hint="changes", words="list what changed and when; on a worker's page, its changes"
     )
 
-    def about(self, frame: Frame) -> Row | None:
+    def about(self, frame: Frame) -> WorkerStatus | None:
         """On top of a worker's page, that worker."""
         return frame.opened_row
 

@@ -74,10 +74,10 @@ class Help(Screen):
     def draw(self, frame: Frame) -> Drawn:
         """One section after another, to scroll through."""
         page = _Page(frame.width, frame.glyphs)
-        for title, keys in frame.keys:
-            page.title(title)
-            for names, words, _ in keys:
-                page.pair(names, words)
+        for section in frame.keys:
+            page.title(section.title)
+            for key in section.keys:
+                page.pair(key.names, key.words)
         if frame.messages:
             page.title("Messages, newest first")
             for message in reversed(frame.messages):
@@ -89,8 +89,8 @@ class Help(Screen):
         for title, pairs in (
             ("In the header", _HEADER),
             ("Graphs and comparisons", _GRAPHS),
-            ("Thresholds", _thresholds(frame.thresholds)),
-            ("Where figures come from", (*frame.sources.items(), *_METHODS)),
+            ("Thresholds", _thresholds(frame.settings.thresholds)),
+            ("Where figures come from", (*frame.settings.sources.items(), *_METHODS)),
         ):
             page.title(title)
             for name, text in pairs:

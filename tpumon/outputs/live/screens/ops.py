@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.cells import percent
 from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import BY_CATEGORY, BY_TIME, category_table, op_table, sorted_ops, why_no_ops
-from tpumon.outputs.live.parts.scene import Row
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.screen import Drawn, Key, Screen, opening
 
 _NOTE = "Shares: of the time of all cores, idle time included. FLOPS, HBM BW: of the peak, while it ran."
@@ -39,7 +39,7 @@ class Ops(Screen):
         """If there is a worker."""
         return _row(frame) is not None
 
-    def about(self, frame: Frame) -> Row | None:
+    def about(self, frame: Frame) -> WorkerStatus | None:
         """The worker whose operations these are."""
         return _row(frame)
 
@@ -53,9 +53,9 @@ class Ops(Screen):
             text = f" No operations of {name}: {tame(why or '', ascii_only=frame.glyphs.ascii)}"
             return Drawn(lines=[plain(part, frame.width) for part in wrapped(text, frame.width, indent=2)])
         sample, width, glyphs = row.sample, frame.width, frame.glyphs
-        ops, categories = sorted_ops(sample, frame.ops_by), sample.figures.op_categories or ()
+        ops, categories = sorted_ops(sample, frame.controls.ops_by), sample.figures.op_categories or ()
         share = percent(sum(op.time_ratio for op in ops))
-        title = f" {name}: top {len(ops)} operations, {share} of the time; by {frame.ops_by}"
+        title = f" {name}: top {len(ops)} operations, {share} of the time; by {frame.controls.ops_by}"
         lines: Lines = [plain(part, width, BOLD) for part in wrapped(title, width, indent=2)]
         lines += op_table(ops, width, glyphs)
         if categories:
@@ -68,5 +68,5 @@ def _other(order: str) -> str:
     return BY_TIME if order == BY_CATEGORY else BY_CATEGORY
 
 
-def _row(frame: Frame) -> Row | None:
-    return frame.opened_row or frame.scene.row(frame.selected) or next(iter(frame.rows), None)
+def _row(frame: Frame) -> WorkerStatus | None:
+    return frame.opened_row or frame.scene.row(frame.controls.selected) or next(iter(frame.rows), None)

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row
-from tpumon.outputs.live.screens.controls import Controls
 
 
 class Reply(Enum):
@@ -122,7 +122,7 @@ class Screen(Protocol):
         """Whether there is something for it to show; a screen that no longer fits is closed."""
         return True
 
-    def about(self, frame: Frame) -> Row | None:  # noqa: ARG002
+    def about(self, frame: Frame) -> WorkerStatus | None:  # noqa: ARG002
         """The worker that the heading is about; None: all workers."""
         return None
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from tpumon.outputs.live.parts.frame import KeySection, KeyWords
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.screens.alone import Alone
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.events import Events
 from tpumon.outputs.live.screens.help import Help
 from tpumon.outputs.live.screens.ops import Ops
@@ -15,6 +14,7 @@ from tpumon.outputs.live.screens.waiting import Waiting
 from tpumon.outputs.live.screens.why import Why
 from tpumon.outputs.live.screens.worker import Worker
 from tpumon.outputs.live.screens.workers import Workers
+from tpumon.outputs.live.view_settings import KeySection, KeyWords
 
 HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
 """What is shown when nothing is open: the first that fits."""

@@ -19,6 +19,6 @@ class Waiting(Screen):
 
     def draw(self, frame: Frame) -> Drawn:
         """The reason that discovery gives."""
-        text = tame(frame.scene.waiting or "looking for workers", ascii_only=frame.glyphs.ascii)
+        text = tame(frame.scene.status.waiting or "looking for workers", ascii_only=frame.glyphs.ascii)
         parts = wrapped(text, frame.width - 2)
         return Drawn(lines=[[], *(Line(frame.width).fill(1).add(part).segments() for part in parts)])

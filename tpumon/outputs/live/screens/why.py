@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.line import Lines, plain, wrapped
 from tpumon.outputs.live.drawing.style import BOLD
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import concerns, finding_lines, not_judged_lines
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Row
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 
 _MOST = 200  # findings that are explained: workers that are judged on their own have one each
@@ -27,14 +27,14 @@ class Why(Screen):
         words="list what is wrong, why, and what to do; on a worker's page, its findings",
     )
 
-    def about(self, frame: Frame) -> Row | None:
+    def about(self, frame: Frame) -> WorkerStatus | None:
         """On top of a worker's page, that worker."""
         return frame.opened_row
 
     def draw(self, frame: Frame) -> Drawn:
         """Findings, a few lines each, then what cannot be judged; a click on a finding opens its worst worker."""
         row, scene = frame.opened_row, frame.scene
-        found = [one for one in scene.findings if row is None or concerns(one, row)]
+        found = [one for one in scene.status.findings if row is None or concerns(one, row)]
         lines: Lines = [plain(f" {_title(frame, len(found))}", frame.width, BOLD)]
         hits = []
         for finding in found[:_MOST]:
@@ -45,7 +45,7 @@ class Why(Screen):
             lines += finding_lines(frame, finding)
         if len(found) > _MOST:
             lines += [[], plain(f" and {len(found) - _MOST} more", frame.width)]
-        if missing := scene.not_judged(None if row is None else row.name):
+        if missing := scene.status.not_judged(None if row is None else row.name):
             title = " What cannot be judged, so that its absence is no all-clear:"
             lines += [[], *(plain(part, frame.width, BOLD) for part in wrapped(title, frame.width, indent=1))]
             lines += not_judged_lines(frame, missing, of_all=row is None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.notes import about
 from tpumon.outputs.live.parts.page import Page
-from tpumon.outputs.live.parts.scene import Row
 from tpumon.outputs.live.screens.screen import Drawn, Key, Screen
 from tpumon.outputs.live.screens.spans import SPAN_KEYS
 
@@ -31,7 +31,7 @@ class Worker(Screen):
         """While the worker is followed."""
         return frame.opened_row is not None
 
-    def about(self, frame: Frame) -> Row | None:
+    def about(self, frame: Frame) -> WorkerStatus | None:
         """The heading is about this worker alone."""
         return frame.opened_row
 

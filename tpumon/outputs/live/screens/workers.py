@@ -11,11 +11,11 @@ from tpumon.model.figure_table import MXU
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts import summary
+from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.page import Page
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
-from tpumon.outputs.live.screens.controls import Controls
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Screen
 from tpumon.outputs.live.screens.spans import SPAN_KEYS
 
@@ -85,14 +85,14 @@ class Workers(Screen):
         if not frame.rows:
             return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
-            notes.append(f"s sort:{frame.sort}{' reversed' if frame.reverse else ''}")
+            notes.append(f"s sort:{frame.controls.order.by}{' reversed' if frame.controls.order.reverse else ''}")
         table, worst = Rows(frame), worst_line(frame)
         above = _above(frame, table, worst)
         page = min(max(frame.height - len(above), 0), len(frame.rows))
         below = _preview(frame, frame.height - len(above) - page, worst)
         top = _top(frame, max(page, 1))
         visible = frame.rows[top : top + page]
-        rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.selected) for row in visible]
+        rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.controls.selected) for row in visible]
         first = len(above)
         hits = [Hit(first + i, 0, frame.width, partial(_click, row.name)) for i, row in enumerate(visible)]
         hits += [Hit(first - 1, begin, end, partial(_sort, key)) for key, begin, end in table.title_places]
@@ -119,8 +119,8 @@ def _sort(key: str, controls: Controls) -> None:
 
 def filter_notes(frame: Frame) -> list[str]:
     """Which workers are hidden, for the footer."""
-    notes = [f"/{tame(frame.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.filter else []
-    return [*notes, kind_words(frame.kind)] if frame.kind else notes
+    notes = [f"/{tame(frame.controls.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.controls.filter else []
+    return [*notes, kind_words(frame.controls.kind)] if frame.controls.kind else notes
 
 
 def kind_words(kind: str) -> str:
@@ -129,18 +129,18 @@ def kind_words(kind: str) -> str:
 
 
 def _no_match(frame: Frame) -> list[Segment]:
-    kinds = f" that is {kind_words(frame.kind)}" if frame.kind else ""
-    named = f" matches /{tame(frame.filter, ascii_only=frame.glyphs.ascii)}" if frame.filter else ""
+    kinds = f" that is {kind_words(frame.controls.kind)}" if frame.controls.kind else ""
+    named = f" matches /{tame(frame.controls.filter, ascii_only=frame.glyphs.ascii)}" if frame.controls.filter else ""
     line = f" no worker{kinds}{named}; Esc shows all"
     return plain(cut(line, frame.width, frame.glyphs.ellipsis), frame.width)
 
 
 def _top(frame: Frame, page: int) -> int:
     """Place of the first visible row: the worker at the cursor stays in sight."""
-    place = next((place for place, row in enumerate(frame.rows) if row.name == frame.selected), None)
+    place = next((place for place, row in enumerate(frame.rows) if row.name == frame.controls.selected), None)
     if place is None:
         return 0
-    top = min(max(frame.top, place - page + 1), place)
+    top = min(max(frame.controls.top, place - page + 1), place)
     return max(min(top, len(frame.rows) - page), 0)
 
 
@@ -179,7 +179,7 @@ def _summary(frame: Frame) -> Lines:
 
 def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
     """Below few rows: the worst finding, then the chosen worker, or the first, in more detail; or just the worst."""
-    row = next((row for row in frame.rows if row.name == frame.selected), frame.rows[0])
+    row = next((row for row in frame.rows if row.name == frame.controls.selected), frame.rows[0])
     if room >= _LEAST_PREVIEW and [one.workers for one in marking(frame.scene)] == [(row.name,)]:
         worst = []  # the preview says so
     if room - len(worst) < _LEAST_PREVIEW:

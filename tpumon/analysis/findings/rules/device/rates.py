@@ -47,6 +47,7 @@ class UtilizationBound(Rule[None, None]):
         words, sentence: with the places `{high}` and `{low}`.
     """
 
+    severities = ("info",)
     high: ClassVar[Figure]
     low: ClassVar[Figure]
     words: ClassVar[str]
@@ -113,6 +114,7 @@ class LowMxu(Rule[None, None]):
         "best), layer widths and heads that are multiples of 128 (256 from v6e on), bfloat16, several small products "
         "as one (einsum, vmap), fewer elementwise passes between"
     )
+    severities = ("info",)
 
     def strength(self, member: Member[None, None]) -> float | str:
         """How far matrix units are below the limit, on a device that computes and has HBM bandwidth left."""

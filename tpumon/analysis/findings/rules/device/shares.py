@@ -34,6 +34,7 @@ class ShareRule(Rule[None, Mapping[str, float]]):
     sentence: ClassVar[str]
     limit_ratio: ClassVar[float]
     warns_above: ClassVar[float] = 0.5  # more than all the rest takes
+    severities = ("info", "warning")
     unknown: ClassVar[str] = "time by kind of op is not known: only traces show it"
 
     def share(self, seen: Seen) -> float | None:

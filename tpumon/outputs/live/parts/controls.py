@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.charts_of_spans import SPANS_S, Span, span_of
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds, matches
-from tpumon.outputs.live.parts.scene import Row, Scene
+from tpumon.outputs.live.parts.scene import Scene
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -42,7 +43,7 @@ class Controls:
 
     def __init__(self, scene: Scene, order: Order, text: str) -> None:
         self.latest = self.scene = scene
-        self.rows: Sequence[Row] = ()
+        self.rows: Sequence[WorkerStatus] = ()
         self.frozen = False
         self.order = order
         self.filter = text
