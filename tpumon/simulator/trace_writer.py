@@ -88,6 +88,9 @@ def _add_device(
         has_megacore=int(job.topology.generation.megacore),
         has_merged_vmem=1,
     )
+    steps = () if all(one.step.work.program.jax for one in core) else ("Steps",)
+    for name in (*steps, "XLA Modules", "XLA Ops") if core else ():
+        plane.add_line(name)
     for one in core:
         program, parts, number = one.step.work.program, one.parts, one.step.number
         begin_ns = one.step.start_ns - start_ns
