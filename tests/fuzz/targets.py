@@ -42,7 +42,7 @@ from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.simulator.expected_figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import monitor_result
-from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
+from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.untrusted_text import one_line, safe
@@ -72,8 +72,8 @@ class Reader:
     longest: int = 20_000
 
 
-def _job(scenario: str = "steady", topology: str = "v5e-4") -> Job:
-    return Job(topology=parse_topology(topology), scenario=scenario, seed=1)
+def _job(scenario: str = "steady", topology: str = "v5e-4") -> SimulatedJob:
+    return SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=1)
 
 
 def _traces() -> Iterable[bytes]:

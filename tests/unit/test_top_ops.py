@@ -25,7 +25,7 @@ from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
 from tpumon.report.ops_section import build
 from tpumon.report.profiles import Capture, Choice, HostProfile
-from tpumon.simulator.scenario import Job
+from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile import top_ops
@@ -41,7 +41,7 @@ def real():
 
 
 def simulated():
-    job = Job(topology=parse_topology("v6e-16"), scenario="steady", seed=1)
+    job = SimulatedJob(topology=parse_topology("v6e-16"), scenario="steady", seed=1)
     return build_trace(
         job, 0, start_ns=10**10, stop_ns=10**10 + 350_000_000, epoch_unix_ns=1, options=TraceOptions()
     ).xspace

@@ -12,7 +12,7 @@ from tpumon.cli.group import ENVIRONMENT
 from tpumon.cli.options import FORMATS, Command, FormatOption, TargetOptions, option, with_groups, written
 from tpumon.cli.report_options import ReportOptions, report_settings
 from tpumon.cli.settings import report_format, selection_of
-from tpumon.simulator.settings import DEFAULT_PORT, SimulatorSettings
+from tpumon.simulator.simulator_settings import DEFAULT_PORT, SimulatorSettings
 
 app = typer.Typer()
 command = partial(app.command, context_settings=ENVIRONMENT)

@@ -100,7 +100,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     schema: Literal[1] = 1
 
     def exceeds(self, limit_ratio: float) -> bool | None:
-        """Whether steps became longer by more than a limit, and not by chance; None where it cannot be told."""
+        """True if steps became longer by more than a limit, and not by chance; None where it cannot be told."""
         if self.step_time_ratio is None:
             return None
         return self.step_time_ratio > 1 + limit_ratio and not self.step_time_noise

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tpumon.model import Spread
-from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
+from tpumon.simulator.scenario import OPS, CoreStepParts, SimulatedJob, Slot, Step, StepProgram, layout
 
 
 class CoreStep(NamedTuple):
@@ -26,7 +26,7 @@ class CoreStep(NamedTuple):
     """
 
     step: Step
-    parts: Parts
+    parts: CoreStepParts
     partial: tuple[Slot, ...] | None
 
     @property
@@ -59,7 +59,7 @@ class ExpectedFigures(Struct, frozen=True, kw_only=True):
     busy: tuple[float, ...]
 
 
-def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
+def window_events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
     """Returns the events that a profiler records of a worker in a window: per device, per step."""
     steps = list(job.steps(start_ns, stop_ns))
     return [
@@ -72,7 +72,7 @@ def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[li
     ]
 
 
-def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
+def _recorded(job: SimulatedJob, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
     parts = job.parts(step, worker, device)
     if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns and step.missing is None:
         return CoreStep(step, parts, None)
@@ -84,19 +84,19 @@ def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, sto
     return CoreStep(step, parts, slots) if slots else None
 
 
-def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> ExpectedFigures:
+def figures(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> ExpectedFigures:
     """Computes the figures of one worker over a window; times in nanoseconds since the job's start."""
     return measure(job, window_events(job, worker, start_ns, stop_ns))
 
 
-def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
+def measure(job: SimulatedJob, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
     """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = flops = moved = 0
     busy_shares: list[float] = []
     peak = job.topology.device_peak_flops
     bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
-    program: Program | None = None
+    program: StepProgram | None = None
     for core, span_ns in zip(events, spans_ns, strict=True):
         core_busy_ns = 0
         for step, parts, partial in core:
@@ -127,7 +127,7 @@ _ALL_OPS = len(OPS)
 
 
 @lru_cache(maxsize=256)
-def _amounts(program: Program, peak_flops: float, bandwidth_bytes_per_s: float) -> tuple[tuple[int, int], ...]:
+def _amounts(program: StepProgram, peak_flops: float, bandwidth_bytes_per_s: float) -> tuple[tuple[int, int], ...]:
     """FLOPs and bytes of each op of a step; the last item is all of them."""
     each = [(program.flops(op, peak_flops), program.bytes(op, bandwidth_bytes_per_s)) for op in range(len(OPS))]
     return (*each, (sum(flops for flops, _ in each), sum(moved for _, moved in each)))
@@ -143,7 +143,7 @@ def _span_ns(core: Sequence[CoreStep]) -> int:
 
 def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
     """Duration in seconds and infeed share of every step that is whole on all cores."""
-    whole: dict[int, list[Parts]] = {}
+    whole: dict[int, list[CoreStepParts]] = {}
     for core in events:
         for one in core:
             if one.partial is None and not one.step.work.program.jax:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from tpumon.model import SIMULATED_MARK, Spread
 from tpumon.simulator.expected_figures import ExpectedFigures
-from tpumon.simulator.scenario import Job
+from tpumon.simulator.scenario import SimulatedJob
 
 
-def monitor_text(job: Job, figures: ExpectedFigures, *, level: int, unix_s: float | None) -> str:
+def monitor_text(job: SimulatedJob, figures: ExpectedFigures, *, level: int, unix_s: float | None) -> str:
     """Formats the figures as a TPU node does.
 
     A node whose TPU runs no step prints only the lines of level 1, also at level 2.

@@ -38,7 +38,7 @@ class PlaneWriter:
         return self._lines[name]
 
     def knows(self, key: Hashable) -> bool:
-        """Whether events of this key are described."""
+        """True if events of this key are described."""
         return key in self._events
 
     def describe(self, key: Hashable, name: str, display_name: str = "", **stats: StatValue) -> int:

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
 from tpumon.simulator.expected_figures import ExpectedFigures, figures
+from tpumon.simulator.grpc_servers import Abort, Code, Method
 from tpumon.simulator.monitor_text import monitor_text
-from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import Job, to_ns
+from tpumon.simulator.scenario import SimulatedJob, to_ns
 from tpumon.simulator.trace_writer import SimulatedTrace, TraceOptions, build_trace
 
 BUSY = "Another profiling session active."
@@ -39,7 +39,7 @@ class ProfilerService:
     Args:
         job: the simulated job.
         worker: index of the worker.
-        generation: one of `tpumon.simulator.settings.SERVERS`.
+        generation: one of `tpumon.simulator.simulator_settings.SERVERS`.
         monitor: whether Monitor is implemented.
         clock: returns the seconds since the epoch.
         epoch_unix_ns: when the job started.
@@ -48,7 +48,7 @@ class ProfilerService:
 
     def __init__(
         self,
-        job: Job,
+        job: SimulatedJob,
         worker: int,
         *,
         generation: str,

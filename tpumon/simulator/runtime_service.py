@@ -12,13 +12,13 @@ from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, SIMULATED_MARK
 from tpumon.proto import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
 from tpumon.proto.runtime_metrics_pb2 import Metric
 from tpumon.simulator.expected_figures import figures
-from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, Job, to_ns
+from tpumon.simulator.grpc_servers import Abort, Code, Method
+from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, SimulatedJob, to_ns
 
 _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
-class RuntimeMetrics:
+class RuntimeMetricService:
     """The methods of one worker's runtime metric service. Device IDs are numbered across the slice.
 
     Args:
@@ -28,7 +28,7 @@ class RuntimeMetrics:
         epoch_unix_ns: when the job started.
     """
 
-    def __init__(self, job: Job, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
+    def __init__(self, job: SimulatedJob, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
         self._job = job
         self._worker = worker
         self._clock = clock

@@ -45,7 +45,7 @@ class Generation(Struct, frozen=True, kw_only=True):
 
     @property
     def megacore(self) -> bool:
-        """Whether the chip's TensorCores appear as one device."""
+        """True if the chip's TensorCores appear as one device."""
         return self.chip.devices < self.chip.cores
 
     @property

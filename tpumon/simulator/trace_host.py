@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tpumon.simulator.plane_writer import PlaneWriter
-from tpumon.simulator.scenario import MS, Job, Part, Piece, Step, Stop
+from tpumon.simulator.scenario import MS, Interval, SimulatedJob, Step, StepPart, Stop
 
 CONTEXT = 12  # _pt and _ct: the kind of link; any number that is equal on both sides
 
@@ -27,14 +27,16 @@ class _ThreadEvent(NamedTuple):
     stats: Mapping[str, int] = MappingProxyType({})
 
 
-def add_host_events(plane: PlaneWriter, job: Job, worker: int, *, level: int, start_ns: int, stop_ns: int) -> None:
+def add_host_events(
+    plane: PlaneWriter, job: SimulatedJob, worker: int, *, level: int, start_ns: int, stop_ns: int
+) -> None:
     """Adds the threads of a worker's host in a window: annotations from level 1, the runtime's events from level 2."""
     for event in _events(job, worker, start_ns, stop_ns):
         if event.level <= level:
             plane.add_event(event.thread, event.name, event.begin_ns - start_ns, event.length_ns, **event.stats)
 
 
-def _events(job: Job, worker: int, start_ns: int, stop_ns: int) -> Iterator[_ThreadEvent]:
+def _events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> Iterator[_ThreadEvent]:
     """The events of whole steps, and of times without steps, that lie in the window."""
     for step in job.steps(start_ns, stop_ns):
         if step.missing is None and step.start_ns >= start_ns and step.start_ns + step.period_ns - 5_000 <= stop_ns:
@@ -45,7 +47,7 @@ def _events(job: Job, worker: int, start_ns: int, stop_ns: int) -> Iterator[_Thr
                 yield event
 
 
-def _of_step(job: Job, worker: int, step: Step) -> Iterator[_ThreadEvent]:
+def _of_step(job: SimulatedJob, worker: int, step: Step) -> Iterator[_ThreadEvent]:
     program, begin_ns = step.work.program, step.start_ns
     if not program.jax:
         annotates = {"step_num": step.number, "_r": 1}
@@ -56,8 +58,8 @@ def _of_step(job: Job, worker: int, step: Step) -> Iterator[_ThreadEvent]:
     yield _ThreadEvent("DevicePut", begin_ns + 500_000, 150_000, level=2)
     parts = job.parts(step, worker, 0)
     ms = step.work.ms
-    gaps_ms = ms[Part.INPUT_GAP] + ms[Part.HOST_GAP]
-    input_gap_ns = int(parts.gap * ms[Part.INPUT_GAP] / gaps_ms) if gaps_ms else 0
+    gaps_ms = ms[StepPart.INPUT_GAP] + ms[StepPart.HOST_GAP]
+    input_gap_ns = int(parts.gap * ms[StepPart.INPUT_GAP] / gaps_ms) if gaps_ms else 0
     host_gap_ns = parts.gap - input_gap_ns
     gap_begin_ns = begin_ns + parts.marker + 5_000
     if step.work.waits_for_input:
@@ -66,13 +68,13 @@ def _of_step(job: Job, worker: int, step: Step) -> Iterator[_ThreadEvent]:
         yield _ThreadEvent("next_batch", wait_begin_ns, wait_ns)
         yield _ThreadEvent("IteratorGetNextOp::DoCompute", wait_begin_ns + 10_000, wait_ns - 20_000, level=2)
         yield _ThreadEvent("Iterator::Root", wait_begin_ns + 20_000, wait_ns - 40_000, level=2, thread=_INPUT)
-    if ms[Part.HOST_GAP]:
+    if ms[StepPart.HOST_GAP]:
         at_ns = gap_begin_ns + input_gap_ns
         yield _ThreadEvent("log_metrics", at_ns, host_gap_ns // 2)
         yield _ThreadEvent("np.asarray(jax.Array)", at_ns + host_gap_ns // 2, host_gap_ns * 2 // 5, level=2)
 
 
-def _of_silence(piece: Piece) -> Iterator[_ThreadEvent]:
+def _of_silence(piece: Interval) -> Iterator[_ThreadEvent]:
     assert piece.work.stop is not None
     name = _DURING.get(piece.work.stop)
     if name is not None:

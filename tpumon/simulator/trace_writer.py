@@ -10,7 +10,7 @@ from tpumon.model import SIMULATED_MARK
 from tpumon.proto import xplane_pb2
 from tpumon.simulator.expected_figures import CoreStep, measure, window_events
 from tpumon.simulator.plane_writer import PlaneWriter
-from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Job, Part, Program
+from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, SimulatedJob, StepPart, StepProgram
 from tpumon.simulator.trace_host import CONTEXT, add_host_events
 
 _READ, _WRITE, _HBM = 1, 2, 1  # operation types and memory space of memory_access_breakdown
@@ -32,7 +32,7 @@ class SimulatedTrace(Struct, frozen=True, kw_only=True):
 
 
 def build_trace(
-    job: Job,
+    job: SimulatedJob,
     worker: int,
     *,
     start_ns: int,
@@ -76,7 +76,7 @@ def build_trace(
 
 
 def _add_device(
-    space: xplane_pb2.XSpace, job: Job, worker: int, device: int, core: Sequence[CoreStep], start_ns: int
+    space: xplane_pb2.XSpace, job: SimulatedJob, worker: int, device: int, core: Sequence[CoreStep], start_ns: int
 ) -> None:
     """Adds the plane of a device: its peaks, steps, programs, ops and waits."""
     plane = PlaneWriter(space, 2 + device, f"/device:TPU:{device}")
@@ -106,11 +106,11 @@ def _add_device(
         for op, offset_ns, duration_ns in one.slots:
             if not plane.knows((program, op)):
                 _describe_op(plane, job, program, op)
-            stats = {"all_reduce_unique_id": number + 1} if OPS[op].part is Part.ALL_REDUCE else {}
+            stats = {"all_reduce_unique_id": number + 1} if OPS[op].part is StepPart.ALL_REDUCE else {}
             plane.add_event("XLA Ops", (program, op), begin_ns + offset_ns, duration_ns, **stats)
 
 
-def _describe_op(plane: PlaneWriter, job: Job, program: Program, op: int) -> None:
+def _describe_op(plane: PlaneWriter, job: SimulatedJob, program: StepProgram, op: int) -> None:
     flops = program.flops(op, job.topology.device_peak_flops)
     moved = program.bytes(op, job.topology.device_hbm_bandwidth_bytes_per_s)
     breakdown = _accessed(_READ, moved - moved // 3) + _accessed(_WRITE, moved // 3) if moved else b""
@@ -132,7 +132,9 @@ def _describe_op(plane: PlaneWriter, job: Job, program: Program, op: int) -> Non
     )
 
 
-def _add_sparse_core(space: xplane_pb2.XSpace, job: Job, device: int, core: Sequence[CoreStep], start_ns: int) -> None:
+def _add_sparse_core(
+    space: xplane_pb2.XSpace, job: SimulatedJob, device: int, core: Sequence[CoreStep], start_ns: int
+) -> None:
     """Adds the SparseCore of a device that the TensorCore waits for, where the generation has SparseCores."""
     waited = [one for one in core if one.partial is None and one.parts.sparse_wait]
     if not waited or job.topology.generation.name in _WITHOUT_SPARSE_CORES:
@@ -144,7 +146,7 @@ def _add_sparse_core(space: xplane_pb2.XSpace, job: Job, device: int, core: Sequ
         plane.add_event("Sparse Core Ops", "embedding_lookup", one.step.start_ns - start_ns, length_ns)
 
 
-def _core_details(job: Job, worker: int, device: int) -> bytes:
+def _core_details(job: SimulatedJob, worker: int, device: int) -> bytes:
     topology = job.topology
     chip, core = divmod(device, topology.generation.chip.devices)
     numbers = (

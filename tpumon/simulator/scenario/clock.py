@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.fault_table import KINDS, ActiveFault
 from tpumon.simulator.scenario.faults import Fault
-from tpumon.simulator.scenario.job_work import Draft, Stop, Work
+from tpumon.simulator.scenario.step_work import Draft, StepWork, Stop
 
 CHAPTER_NS = 8 * SECOND
 
@@ -38,29 +38,29 @@ class Step(NamedTuple):
         number: counts from the job's start.
         start_ns: since the job's start.
         period_ns: until the next step.
-        work: what the job does in it.
+        work: of the job.
         missing: the worker that never begins it; the others wait for it in the collective. None: the step is whole.
     """
 
     number: int
     start_ns: int
     period_ns: int
-    work: Work
+    work: StepWork
     missing: int | None = None
 
 
-class Piece(NamedTuple):
+class Interval(NamedTuple):
     """A part of a chapter in which the same faults hold; times since the job's start."""
 
     begin_ns: int
     end_ns: int
-    work: Work
+    work: StepWork
 
 
 class _Run(NamedTuple):
     """Pieces in a row with steps, and the number of steps of each."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[Interval]
     counts: Sequence[int]
 
 
@@ -99,29 +99,29 @@ class Clock:
             chapter = bisect_left(self._steps_before, self._first_number(chapter)) - 1
         return None
 
-    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Piece]:
+    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Interval]:
         """Yields the pieces without steps that overlap [start_ns, stop_ns)."""
         for chapter in range(max(start_ns, 0) // CHAPTER_NS, max(stop_ns, 0) // CHAPTER_NS + 1):
             for piece in self._pieces(chapter):
                 if piece.work.stop is not None and piece.begin_ns < stop_ns and piece.end_ns > start_ns:
                     yield piece
 
-    def work(self, time_ns: int) -> Work:
-        """What the job does at a moment."""
+    def work(self, time_ns: int) -> StepWork:
+        """The work of the job at a moment."""
         return _work(tuple(active for fault in self.faults if (active := fault.at(time_ns)) is not None))
 
-    def _pieces(self, chapter: int) -> list[Piece]:
+    def _pieces(self, chapter: int) -> list[Interval]:
         begin_ns, end_ns = chapter * CHAPTER_NS, (chapter + 1) * CHAPTER_NS
         edges = {edge for fault in self.faults for edge in fault.edges_ns(begin_ns, end_ns)}
         times = [begin_ns, *sorted(edges), end_ns]
-        return [Piece(begin, end, self.work(begin)) for begin, end in pairwise(times)]
+        return [Interval(begin, end, self.work(begin)) for begin, end in pairwise(times)]
 
-    def _nominal_ns(self, work: Work, chapter: int) -> float:
+    def _nominal_ns(self, work: StepWork, chapter: int) -> float:
         """Length of a step without jitter."""
         drift = 1 + _DRIFT * math.sin(2 * math.pi * (chapter % _DRIFT_CHAPTERS) / _DRIFT_CHAPTERS + phase(self.seed))
         return work.period_ns * drift
 
-    def _runs(self, chapter: int) -> Iterator[_Run | Piece]:
+    def _runs(self, chapter: int) -> Iterator[_Run | Interval]:
         """The chapter as runs of steps, and pieces without steps."""
         for stopped, group in groupby(self._pieces(chapter), key=lambda piece: piece.work.stop is not None):
             pieces = list(group)
@@ -133,8 +133,8 @@ class Clock:
             counts = [round(count) if whole else int(count / (1 + _JITTER)) for count in exact]
             yield _Run(pieces, counts)
 
-    def _unfinished(self, piece: Piece) -> bool:
-        """Whether a step begins here that a worker does not take part in."""
+    def _unfinished(self, piece: Interval) -> bool:
+        """True if a step begins here that a worker does not take part in."""
         return piece.work.missing is not None and any(
             fault.row.stop == piece.work.stop and fault.since_ns(piece.begin_ns) == piece.begin_ns
             for fault in self.faults
@@ -155,7 +155,7 @@ class Clock:
         number, index = self._first_number(chapter), 0
         steps: list[Step] = []
         for run in self._runs(chapter):
-            if isinstance(run, Piece):
+            if isinstance(run, Interval):
                 if self._unfinished(run):
                     start_ns = steps[-1].start_ns + steps[-1].period_ns if steps else run.begin_ns
                     period_ns = int(self._nominal_ns(run.work, chapter))
@@ -211,7 +211,7 @@ def _chapter(clock: Clock, chapter: int) -> tuple[Step, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _work(actives: tuple[ActiveFault, ...]) -> Work:
+def _work(actives: tuple[ActiveFault, ...]) -> StepWork:
     draft = Draft()
     for active in actives:
         kind = KINDS[active.kind]

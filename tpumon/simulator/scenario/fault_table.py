@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from tpumon.simulator.scenario.job_work import Draft, Part, Slow, Stop
+from tpumon.simulator.scenario.step_work import Draft, Slow, StepPart, Stop
 
 
 class Parameter(NamedTuple):
@@ -80,11 +80,11 @@ class Kind(Struct, frozen=True, kw_only=True):
     compiles_s: float = 0.0
 
 
-def _share(part: Part) -> Change:
+def _share(part: StepPart) -> Change:
     return partial(_take_share, part)
 
 
-def _take_share(part: Part, draft: Draft, fault: ActiveFault) -> None:
+def _take_share(part: StepPart, draft: Draft, fault: ActiveFault) -> None:
     draft.shares[part] = max(fault.share, draft.shares.get(part, 0.0))
 
 
@@ -114,7 +114,9 @@ _SMALL = "bf16[8,100,72]{2,1,0:T(8,128)(2,1)}"
 
 KINDS: dict[str, Kind] = {
     "input-bound": Kind(
-        about="waits for input, in infeed; with jax between steps", takes={"share": 0.44}, change=_share(Part.INFEED)
+        about="waits for input, in infeed; with jax between steps",
+        takes={"share": 0.44},
+        change=_share(StepPart.INFEED),
     ),
     "straggler": Kind(
         about="one worker computes longer, or one core if there is one worker; the others wait in the collective",
@@ -135,7 +137,7 @@ KINDS: dict[str, Kind] = {
     "overflow-nothing": Kind(about="the same, but with these options nothing is collected"),
     "jax": Kind(about="a JAX program: no infeed, no outfeed, no step markers", change=_compiled(jax=True)),
     "host-bound": Kind(
-        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(Part.HOST_GAP)
+        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(StepPart.HOST_GAP)
     ),
     "slow-core": Kind(
         about="one core of a worker computes longer",
@@ -172,19 +174,19 @@ KINDS: dict[str, Kind] = {
         start_s=600,
     ),
     "collective-bound": Kind(
-        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(Part.ALL_REDUCE)
+        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(StepPart.ALL_REDUCE)
     ),
-    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(Part.OUTFEED)),
+    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(StepPart.OUTFEED)),
     "host-transfer-bound": Kind(
-        about="waits for data from the host", takes={"share": 0.3}, change=_share(Part.HOST_TRANSFER)
+        about="waits for data from the host", takes={"share": 0.3}, change=_share(StepPart.HOST_TRANSFER)
     ),
-    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(Part.COPY_DONE)),
-    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(Part.FORMATTING)),
+    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(StepPart.COPY_DONE)),
+    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(StepPart.FORMATTING)),
     "sparsecore-bound": Kind(
-        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(Part.SPARSE_WAIT)
+        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(StepPart.SPARSE_WAIT)
     ),
-    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(Part.BARRIER)),
-    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(Part.DEBUG_PRINT)),
+    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(StepPart.BARRIER)),
+    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(StepPart.DEBUG_PRINT)),
     "small-shapes": Kind(
         about="small, padded shapes: the device is busy, the matrix units are not",
         change=_compiled(efficiency=0.06, convolution_bandwidth=0.1, loop_bandwidth=0.2, shape=_SMALL),

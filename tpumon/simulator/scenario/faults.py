@@ -153,11 +153,11 @@ class Fault(Struct, frozen=True, kw_only=True):
         return ActiveFault(self.kind, phase, by, share, self.worker, self.core, occurrence, progress)
 
     def since_ns(self, time_ns: int) -> int | None:
-        """When the occurrence that holds at a moment began; None if none holds."""
+        """The begin of the occurrence that holds at a moment; None if none holds."""
         return None if self.at(time_ns) is None else time_ns - self._place(time_ns)[1]
 
     def last_ended_ns(self, time_ns: int) -> int | None:
-        """When the last occurrence before a moment was over, or None."""
+        """The end of the last occurrence that was over by a moment, or None."""
         latest, _ = self._place(min(time_ns, self._end_ns - 1))
         for occurrence in (latest, latest - 1):
             if occurrence >= 0:
