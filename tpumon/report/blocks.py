@@ -22,7 +22,7 @@ class Cell(Struct, frozen=True):
     value: float | None = None
 
 
-class TableColumn(Struct, frozen=True):
+class ReportColumn(Struct, frozen=True):
     """A column of a table.
 
     Attributes:
@@ -62,7 +62,7 @@ class Table(Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ReportColumn, ...]
     items: Sequence[Any]
     note: str = ""
 
@@ -86,7 +86,7 @@ class Lines(Struct, frozen=True, kw_only=True):
     lines: Sequence[str]
 
 
-class GraphPart(Struct, frozen=True):
+class StackedPart(Struct, frozen=True):
     """One of the parts that a graph stacks.
 
     Attributes:
@@ -100,7 +100,7 @@ class GraphPart(Struct, frozen=True):
     key: str = ""
 
 
-class Graph(Struct, frozen=True, kw_only=True):
+class StackedGraph(Struct, frozen=True, kw_only=True):
     """Values over places, such as steps or moments, the parts stacked.
 
     Attributes:
@@ -113,7 +113,7 @@ class Graph(Struct, frozen=True, kw_only=True):
     title: str
     number: Format
     places: str
-    parts: Sequence[GraphPart]
+    parts: Sequence[StackedPart]
 
 
 class HeatMap(Struct, frozen=True, kw_only=True):
@@ -130,10 +130,10 @@ class HeatMap(Struct, frozen=True, kw_only=True):
     places: str
 
 
-Block = Table | Facts | Lines | Graph | HeatMap
+Block = Table | Facts | Lines | StackedGraph | HeatMap
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class SectionPage(Struct, frozen=True, kw_only=True):
     """One section, ready to be written.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tpumon.report.blocks import Block, Facts, Lines, Page, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, op_totals
 from tpumon.report.profiles import Capture, Choice
@@ -33,7 +33,7 @@ class TimePerStep(Struct, frozen=True):
     error_s: float | None
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class StepTimeChange(Struct, frozen=True, kw_only=True):
     """An op, category or part that takes another time per step than before.
 
     Attributes:
@@ -92,7 +92,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     after_step_s: float | None
     before_steps: int
     after_steps: int
-    changes: tuple[Change, ...]
+    changes: tuple[StepTimeChange, ...]
     programs: tuple[ProgramChange, ...]
     reason: str | None
     before_truncated: str | None
@@ -195,13 +195,13 @@ def _change(
     after: TimePerStep | None,
     program: str | None = None,
     category: str | None = None,
-) -> Change:
+) -> StepTimeChange:
     """A change; of a new or gone thing, all of its time is one."""
     old_s, new_s = (0.0 if side is None else side.time_s for side in (before, after))
     status: ChangeStatus = (
         "new" if before is None else "gone" if after is None else "slower" if new_s > old_s else "faster"
     )
-    return Change(
+    return StepTimeChange(
         what=what,
         name=name,
         program=program,
@@ -239,7 +239,7 @@ def _time_of(ops: Sequence[Op] | None, side: _Side) -> TimePerStep | None:
     return TimePerStep(time_s / units, math.sqrt(variance) / units if known else None)
 
 
-def _ops(old: _Side, new: _Side, choice: Choice) -> Iterable[Change]:
+def _ops(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
     chosen = {id(op) for side in (old, new) for op in side.totals.chosen(choice)}
     for pair in match(old.totals, new.totals):
         if any(id(op) in chosen for op in (*pair.before, *pair.after)):
@@ -247,7 +247,7 @@ def _ops(old: _Side, new: _Side, choice: Choice) -> Iterable[Change]:
             yield _change("op", pair.name, before, after, pair.function, pair.category)
 
 
-def _categories(old: _Side, new: _Side, choice: Choice) -> Iterable[Change]:
+def _categories(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
     before, after = (_by_category(side.totals.chosen(choice)) for side in (old, new))
     for name in dict.fromkeys([*after, *before]):
         yield _change("category", name, _time_of(before.get(name), old), _time_of(after.get(name), new))
@@ -260,7 +260,7 @@ def _by_category(ops: Iterable[Op]) -> dict[str, list[Op]]:
     return groups
 
 
-def _parts(old: _Side, new: _Side) -> Iterable[Change]:
+def _parts(old: _Side, new: _Side) -> Iterable[StepTimeChange]:
     """Parts of a step, the mean over cores."""
     before, after = (_part_times(side.steps) for side in (old, new))
     for name in after if before else ():
@@ -303,7 +303,7 @@ def _program_numbers(totals: OpTotals) -> dict[str, set[int]]:
     return numbers
 
 
-_TABLES: tuple[tuple[str, Callable[[Change], bool]], ...] = (
+_TABLES: tuple[tuple[str, Callable[[StepTimeChange], bool]], ...] = (
     ("Parts of a step, mean over cores", lambda each: each.what == "part"),
     ("Categories", lambda each: each.what == "category"),
     ("Operations", lambda each: each.what == "op" and each.status in {"slower", "faster"}),
@@ -311,7 +311,7 @@ _TABLES: tuple[tuple[str, Callable[[Change], bool]], ...] = (
 )
 
 
-def page(comparison: Comparison, top: int) -> Page:
+def page(comparison: Comparison, top: int) -> SectionPage:
     """The comparison for people, `top` rows in each table; changes that may be chance are only counted."""
     sure = [each for each in comparison.changes if each.noise is not True]
     cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
@@ -327,7 +327,7 @@ def page(comparison: Comparison, top: int) -> Page:
         made.append(Lines(title="Noise", lines=(f"{hidden} differences may be chance and are not shown",)))
     if programs := [(each.name, each.status) for each in comparison.programs if each.status != "same"]:
         made.append(Facts(title="Programs", rows=programs))
-    return Page(name="comparison", title="Comparison", blocks=made)
+    return SectionPage(name="comparison", title="Comparison", blocks=made)
 
 
 _CERTAINTY = {True: "may be chance", False: "more than chance", None: "too few steps to tell it from chance"}
@@ -344,20 +344,20 @@ def _step_time_facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _table(title: str, rows: Sequence[Change], top: int, per: str) -> Table:
+def _table(title: str, rows: Sequence[StepTimeChange], top: int, per: str) -> Table:
     shown, what = rows[:top], rows[0].what
     more = len(rows) - len(shown)
-    category = TableColumn("category", lambda change: change.category or "", wide=True, rank=1)
+    category = ReportColumn("category", lambda change: change.category or "", wide=True, rank=1)
     return Table(
         title=title,
         columns=(
-            TableColumn(what, lambda change: part_label(change.name) if what == "part" else change.name, wide=True),
+            ReportColumn(what, lambda change: part_label(change.name) if what == "part" else change.name, wide=True),
             *((category,) if what == "op" else ()),
-            TableColumn("before", lambda change: change.before_s, time_text),
-            TableColumn("after", lambda change: change.after_s, time_text),
-            TableColumn(f"per {per}", lambda change: change.per_step_s, _signed),
-            TableColumn("change", _ratio, lambda ratio: "" if ratio is None else change_text(ratio)),
-            TableColumn("status", _status),
+            ReportColumn("before", lambda change: change.before_s, time_text),
+            ReportColumn("after", lambda change: change.after_s, time_text),
+            ReportColumn(f"per {per}", lambda change: change.per_step_s, _signed),
+            ReportColumn("change", _ratio, lambda ratio: "" if ratio is None else change_text(ratio)),
+            ReportColumn("status", _status),
         ),
         items=shown,
         note=f"{more} more; --top shows more of them" if more else "",
@@ -368,11 +368,11 @@ def _signed(time_s: float | None) -> str:
     return ("+" if time_s and time_s > 0 else "") + time_text(time_s)
 
 
-def _ratio(change: Change) -> float | None:
+def _ratio(change: StepTimeChange) -> float | None:
     return change.after_s / change.before_s - 1 if change.before_s and change.after_s is not None else None
 
 
-def _status(change: Change) -> str:
+def _status(change: StepTimeChange) -> str:
     return change.status + ("" if change.noise is not None else " (too few steps to tell)")
 
 

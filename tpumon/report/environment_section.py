@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.report.blocks import Block, Facts, Lines, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.quantities import NOT_KNOWN, byte_rate_text, count_text, flop_rate_text, time_text
 
@@ -91,13 +91,13 @@ def _host_row(host: HostProfile) -> HostRow:
 
 
 _COLUMNS = (
-    TableColumn("worker", lambda host: host.worker, wide=True),
-    TableColumn("device", lambda host: host.device_type or NOT_KNOWN),
-    TableColumn("cores", lambda host: host.cores, count_text),
-    TableColumn("window", lambda host: host.window_s, time_text),
-    TableColumn("profiler ran", lambda host: host.duration_s, time_text),
-    TableColumn("from (UTC)", lambda host: _utc(host.start_unix_s)),
-    TableColumn("dropped events", lambda host: host.truncated or "none seen", wide=True),
+    ReportColumn("worker", lambda host: host.worker, wide=True),
+    ReportColumn("device", lambda host: host.device_type or NOT_KNOWN),
+    ReportColumn("cores", lambda host: host.cores, count_text),
+    ReportColumn("window", lambda host: host.window_s, time_text),
+    ReportColumn("profiler ran", lambda host: host.duration_s, time_text),
+    ReportColumn("from (UTC)", lambda host: _utc(host.start_unix_s)),
+    ReportColumn("dropped events", lambda host: host.truncated or "none seen", wide=True),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tpumon.model import Spread
-from tpumon.report.blocks import Block, Lines, Table, TableColumn
+from tpumon.report.blocks import Block, Lines, ReportColumn, Table
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import count_text, percent_text, time_text
 from tpumon.xspace.profile.host_input import Stage
@@ -57,22 +57,13 @@ class InputStep(Struct, frozen=True, kw_only=True):
     infeed_ratio: Spread
 
 
-class StageRow(Struct, frozen=True, kw_only=True):
+class StageRow(Stage, frozen=True, kw_only=True, eq=False):
     """One stage of the input pipeline, on all hosts together.
 
     Attributes:
-        name: as the trace has it.
-        category: a key of CATEGORIES.
-        count: its runs.
-        time_s, self_time_s: with and without the stages within.
         time_ratio, self_time_ratio: of the self time of all stages.
     """
 
-    name: str
-    category: str
-    count: int
-    time_s: float
-    self_time_s: float
     time_ratio: float
     self_time_ratio: float
 
@@ -231,32 +222,32 @@ def _category_table(categories_s: Mapping[str, float]) -> Table:
     return Table(
         title="Host, by category",
         columns=(
-            TableColumn("work", lambda row: CATEGORIES[row[0]]),
-            TableColumn("time", lambda row: row[1], time_text),
-            TableColumn("share", lambda row: row[1] / whole_s if whole_s else None, percent_text),
-            TableColumn("what helps", lambda row: _ADVICE[row[0]] if row[1] else "", wide=True),
+            ReportColumn("work", lambda row: CATEGORIES[row[0]]),
+            ReportColumn("time", lambda row: row[1], time_text),
+            ReportColumn("share", lambda row: row[1] / whole_s if whole_s else None, percent_text),
+            ReportColumn("what helps", lambda row: _ADVICE[row[0]] if row[1] else "", wide=True),
         ),
         items=list(categories_s.items()),
     )
 
 
 _STEP_COLUMNS = (
-    TableColumn("step", lambda step: step.step, count_text),
-    TableColumn("time", lambda step: step.duration_s, time_text),
-    TableColumn("infeed", lambda step: step.infeed_s, time_text),
-    TableColumn("of the step", lambda step: step.infeed_ratio.avg, percent_text),
-    TableColumn("least", lambda step: step.infeed_ratio.min, percent_text, rank=2),
-    TableColumn("most", lambda step: step.infeed_ratio.max, percent_text, rank=1),
-    TableColumn("compute", lambda step: step.compute_s, time_text),
-    TableColumn("outfeed", lambda step: step.outfeed_s, time_text, rank=4),
-    TableColumn("host", lambda step: step.host_transfer_s, time_text, rank=3),
-    TableColumn("idle", lambda step: step.idle_s, time_text),
+    ReportColumn("step", lambda step: step.step, count_text),
+    ReportColumn("time", lambda step: step.duration_s, time_text),
+    ReportColumn("infeed", lambda step: step.infeed_s, time_text),
+    ReportColumn("of the step", lambda step: step.infeed_ratio.avg, percent_text),
+    ReportColumn("least", lambda step: step.infeed_ratio.min, percent_text, rank=2),
+    ReportColumn("most", lambda step: step.infeed_ratio.max, percent_text, rank=1),
+    ReportColumn("compute", lambda step: step.compute_s, time_text),
+    ReportColumn("outfeed", lambda step: step.outfeed_s, time_text, rank=4),
+    ReportColumn("host", lambda step: step.host_transfer_s, time_text, rank=3),
+    ReportColumn("idle", lambda step: step.idle_s, time_text),
 )
 _STAGE_COLUMNS = (
-    TableColumn("stage", lambda stage: stage.name, wide=True, tail=True),
-    TableColumn("work", lambda stage: CATEGORIES[stage.category], wide=True),
-    TableColumn("times", lambda stage: stage.count, count_text, rank=1),
-    TableColumn("time", lambda stage: stage.time_s, time_text),
-    TableColumn("self time", lambda stage: stage.self_time_s, time_text),
-    TableColumn("share", lambda stage: stage.self_time_ratio, percent_text),
+    ReportColumn("stage", lambda stage: stage.name, wide=True, tail=True),
+    ReportColumn("work", lambda stage: CATEGORIES[stage.category], wide=True),
+    ReportColumn("times", lambda stage: stage.count, count_text, rank=1),
+    ReportColumn("time", lambda stage: stage.time_s, time_text),
+    ReportColumn("self time", lambda stage: stage.self_time_s, time_text),
+    ReportColumn("share", lambda stage: stage.self_time_ratio, percent_text),
 )

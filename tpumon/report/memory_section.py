@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tpumon.report.blocks import Block, Graph, GraphPart, Lines, Table, TableColumn
+from tpumon.report.blocks import Block, Lines, ReportColumn, StackedGraph, StackedPart, Table
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import count_text, percent_text, size_text, time_text
 from tpumon.xspace.profile.hlo import ProgramMemory
@@ -72,12 +72,12 @@ def blocks(memory: Memory) -> list[Block]:
     return made
 
 
-def _graph(each: HostMemory) -> Graph:
-    return Graph(
+def _graph(each: HostMemory) -> StackedGraph:
+    return StackedGraph(
         title=f"Memory {each.memory} of {each.worker}",
         number=size_text,
         places="allocation",
-        parts=(GraphPart("stack", each.stack_bytes), GraphPart("heap", each.heap_bytes)),
+        parts=(StackedPart("stack", each.stack_bytes), StackedPart("heap", each.heap_bytes)),
     )
 
 
@@ -90,34 +90,34 @@ def _elsewhere(program: ProgramMemory) -> str:
 
 
 _MEMORY_COLUMNS = (
-    TableColumn("worker", lambda each: each.worker, wide=True, rank=1),
-    TableColumn("memory", lambda each: each.memory, wide=True),
-    TableColumn("peak", lambda each: each.peak_bytes, size_text),
-    TableColumn("of", lambda each: each.capacity_bytes, size_text),
-    TableColumn("full", _full_ratio, percent_text),
-    TableColumn("stack", lambda each: each.peak_stack_bytes, size_text),
-    TableColumn("heap", lambda each: each.peak_heap_bytes, size_text),
-    TableColumn("fragmented", lambda each: each.peak_fragmentation, percent_text, rank=2),
-    TableColumn("at", lambda each: each.peak_at_s, time_text, rank=3),
-    TableColumn("heap ever", lambda each: each.lifetime_peak_bytes, size_text, rank=4),
+    ReportColumn("worker", lambda each: each.worker, wide=True, rank=1),
+    ReportColumn("memory", lambda each: each.memory, wide=True),
+    ReportColumn("peak", lambda each: each.peak_bytes, size_text),
+    ReportColumn("of", lambda each: each.capacity_bytes, size_text),
+    ReportColumn("full", _full_ratio, percent_text),
+    ReportColumn("stack", lambda each: each.peak_stack_bytes, size_text),
+    ReportColumn("heap", lambda each: each.peak_heap_bytes, size_text),
+    ReportColumn("fragmented", lambda each: each.peak_fragmentation, percent_text, rank=2),
+    ReportColumn("at", lambda each: each.peak_at_s, time_text, rank=3),
+    ReportColumn("heap ever", lambda each: each.lifetime_peak_bytes, size_text, rank=4),
 )
 _LIVE_COLUMNS = (
-    TableColumn("what", lambda live: live.what, wide=True),
-    TableColumn("size", lambda live: live.size_bytes, size_text),
-    TableColumn("times", lambda live: live.count, count_text),
-    TableColumn("together", lambda live: live.size_bytes * live.count, size_text),
+    ReportColumn("what", lambda live: live.what, wide=True),
+    ReportColumn("size", lambda live: live.size_bytes, size_text),
+    ReportColumn("times", lambda live: live.count, count_text),
+    ReportColumn("together", lambda live: live.size_bytes * live.count, size_text),
 )
 _PROGRAM_COLUMNS = (
-    TableColumn("program", _program, wide=True),
-    TableColumn("arguments", lambda program: program.arguments_bytes, size_text),
-    TableColumn("outputs", lambda program: program.outputs_bytes, size_text),
-    TableColumn("temporary", lambda program: program.temporary_bytes, size_text),
-    TableColumn("constants", lambda program: program.constants_bytes, size_text, rank=1),
-    TableColumn("elsewhere", _elsewhere, wide=True),
+    ReportColumn("program", _program, wide=True),
+    ReportColumn("arguments", lambda program: program.arguments_bytes, size_text),
+    ReportColumn("outputs", lambda program: program.outputs_bytes, size_text),
+    ReportColumn("temporary", lambda program: program.temporary_bytes, size_text),
+    ReportColumn("constants", lambda program: program.constants_bytes, size_text, rank=1),
+    ReportColumn("elsewhere", _elsewhere, wide=True),
 )
 _BUFFER_COLUMNS = (
-    TableColumn("program", lambda row: row[0].name, wide=True),
-    TableColumn("made by", lambda row: row[1].name, wide=True),
-    TableColumn("path", lambda row: row[1].path or "-", wide=True, tail=True, rank=1),
-    TableColumn("size", lambda row: row[1].size_bytes, size_text),
+    ReportColumn("program", lambda row: row[0].name, wide=True),
+    ReportColumn("made by", lambda row: row[1].name, wide=True),
+    ReportColumn("path", lambda row: row[1].path or "-", wide=True, tail=True, rank=1),
+    ReportColumn("size", lambda row: row[1].size_bytes, size_text),
 )

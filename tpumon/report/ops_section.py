@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tpumon.report.blocks import Block, Facts, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, ReportColumn, Table
 from tpumon.report.op_totals import OpTotals, bound_by, intensity, moved, op_totals
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import (
@@ -217,14 +217,14 @@ def blocks(ops: Ops) -> list[Block]:
             made.append(_group_table(title, first, groups))
     if ops.by_provenance:
         note = f"nodes below {percent_text(_WORTH_SHOWING)} of the time are left out"
-        columns = (TableColumn("path", _indented, wide=True), *_WORK_COLUMNS)
+        columns = (ReportColumn("path", _indented, wide=True), *_WORK_COLUMNS)
         made.append(Table(title="By path in the framework", columns=columns, items=ops.by_provenance, note=note))
     return made
 
 
 def _group_table(title: str, first: str, groups: Sequence[OpGroup]) -> Table:
-    name = TableColumn(first, lambda group: group.name, wide=True, tail=first == "source")
-    count = TableColumn("ops", lambda group: group.ops, count_text, rank=3)
+    name = ReportColumn(first, lambda group: group.name, wide=True, tail=first == "source")
+    count = ReportColumn("ops", lambda group: group.ops, count_text, rank=3)
     return Table(title=title, columns=(name, count, *_WORK_COLUMNS), items=groups)
 
 
@@ -234,32 +234,32 @@ def _indented(node: PathNode) -> str:
 
 
 _WORK_COLUMNS = (
-    TableColumn("share", lambda row: row.time_ratio, percent_text),
-    TableColumn("self time", lambda row: row.self_time_s, time_text),
-    TableColumn("times", lambda row: row.occurrences, count_text, rank=2),
-    TableColumn(
+    ReportColumn("share", lambda row: row.time_ratio, percent_text),
+    ReportColumn("self time", lambda row: row.self_time_s, time_text),
+    ReportColumn("times", lambda row: row.occurrences, count_text, rank=2),
+    ReportColumn(
         "FLOP rate",
         lambda row: row.flops_rate,
         flop_rate_text,
         rank=4,
         above_peak=lambda row: row.flops_utilization_ratio == 1,
     ),
-    TableColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
-    TableColumn(
+    ReportColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
+    ReportColumn(
         "HBM rate",
         lambda row: row.hbm_rate,
         byte_rate_text,
         rank=5,
         above_peak=lambda row: row.hbm_utilization_ratio == 1,
     ),
-    TableColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
+    ReportColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
 )
 _OP_COLUMNS = (
-    TableColumn("operation", lambda op: op.name, wide=True),
-    TableColumn("category", lambda op: op.category, wide=True),
+    ReportColumn("operation", lambda op: op.name, wide=True),
+    ReportColumn("category", lambda op: op.category, wide=True),
     *_WORK_COLUMNS,
-    TableColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
-    TableColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
+    ReportColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
+    ReportColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
 )
 
 

@@ -12,7 +12,7 @@ from tpumon.model.documents import fields_of
 from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
 from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
-from tpumon.report.blocks import Block, Facts, Lines, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.environment_section import Environment
 from tpumon.report.ops_section import OpRow
 from tpumon.report.profiles import Capture, Choice
@@ -126,9 +126,9 @@ def _breakdown(parts_s: Mapping[str, float], step_s: float) -> Table:
     return Table(
         title="Step breakdown, as XProf has it: parts are of different cores and need not add up",
         columns=(
-            TableColumn("part", lambda part: part_label(part[0])),
-            TableColumn("time", lambda part: part[1], time_text),
-            TableColumn("of the step", lambda part: part[1] / step_s if step_s > 0 else None, percent_text),
+            ReportColumn("part", lambda part: part_label(part[0])),
+            ReportColumn("time", lambda part: part[1], time_text),
+            ReportColumn("of the step", lambda part: part[1] / step_s if step_s > 0 else None, percent_text),
         ),
         items=list(parts_s.items()),
     )

@@ -15,7 +15,7 @@ from tpumon.report import (
     overview_section,
     steps_section,
 )
-from tpumon.report.blocks import Block, Lines, Page
+from tpumon.report.blocks import Block, Lines, SectionPage
 from tpumon.report.overview_section import OverviewDocument
 from tpumon.report.profiles import Capture, Choice
 from tpumon.xspace.profile.profile import Part
@@ -90,7 +90,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     values: Mapping[str, Any]
     truncated: str | None
-    pages: tuple[Page, ...]
+    pages: tuple[SectionPage, ...]
 
     @property
     def document(self) -> ReportDocument:
@@ -110,7 +110,7 @@ def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
     truncated = capture.figures.truncated
     above = (Lines(title="Dropped events", lines=(f"the trace is truncated: {truncated}",)),) if truncated else ()
     pages = tuple(
-        Page(name=name, title=SECTIONS[name].title, blocks=(*above, *SECTIONS[name].blocks(value)))
+        SectionPage(name=name, title=SECTIONS[name].title, blocks=(*above, *SECTIONS[name].blocks(value)))
         for name, value in values.items()
     )
     return Report(values=values, truncated=truncated, pages=pages)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from tpumon.model import StepTimes
-from tpumon.report.blocks import Block, Facts, Graph, GraphPart, HeatMap, Lines, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, HeatMap, Lines, ReportColumn, StackedGraph, StackedPart, Table
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import count_text, part_label, time_text
 from tpumon.xspace.profile.step_times import CoreTimes
@@ -239,18 +239,18 @@ def step_facts(steps: Steps) -> list[tuple[str, str]]:
     return rows
 
 
-def step_graph(steps: Steps) -> Graph | None:
+def step_graph(steps: Steps) -> StackedGraph | None:
     """The parts of each step, or its time where there are no parts."""
     if len(steps.steps) > 1:
         names = list(steps.steps[0].parts_s)
-        parts = [GraphPart(part_label(name), [step.parts_s[name] for step in steps.steps], name) for name in names]
+        parts = [StackedPart(part_label(name), [step.parts_s[name] for step in steps.steps], name) for name in names]
         parts = [part for part in parts if any(part.values)]
     else:
-        parts = [GraphPart("step time", steps.durations_s)] if len(steps.durations_s) > 1 else []
+        parts = [StackedPart("step time", steps.durations_s)] if len(steps.durations_s) > 1 else []
     if not parts:
         return None
     title = "Time of each step" + (", mean over cores" if len(parts) > 1 else "")
-    return Graph(title=title, number=time_text, places="step", parts=parts)
+    return StackedGraph(title=title, number=time_text, places="step", parts=parts)
 
 
 def _heat_map(steps: Steps) -> HeatMap:
@@ -277,12 +277,12 @@ _PART_TITLES = {
 """Title and rank of the column of each part of a core's step."""
 
 
-def _part_columns(rows: Sequence[CoreRow] | Sequence[StepRow]) -> list[TableColumn]:
+def _part_columns(rows: Sequence[CoreRow] | Sequence[StepRow]) -> list[ReportColumn]:
     """A column for each part that takes any time."""
 
-    def column(name: str) -> TableColumn:
+    def column(name: str) -> ReportColumn:
         title, rank = _PART_TITLES[name]
-        return TableColumn(title, lambda row: row.parts_s[name], time_text, rank=rank)
+        return ReportColumn(title, lambda row: row.parts_s[name], time_text, rank=rank)
 
     return [column(name) for name in rows[0].parts_s if any(row.parts_s[name] > 0 for row in rows)]
 
@@ -291,11 +291,11 @@ def _core_table(steps: Steps) -> Table:
     return Table(
         title="By worker" if steps.per_worker else "By core",
         columns=(
-            TableColumn("worker" if steps.per_worker else "core", lambda core: core.name, wide=True),
-            TableColumn("step", lambda core: core.step_time_s, time_text),
-            TableColumn("min", lambda core: core.min_s, time_text, rank=3),
-            TableColumn("max", lambda core: core.max_s, time_text, rank=2),
-            TableColumn("last", lambda core: core.times_last if steps.matched else None, count_text),
+            ReportColumn("worker" if steps.per_worker else "core", lambda core: core.name, wide=True),
+            ReportColumn("step", lambda core: core.step_time_s, time_text),
+            ReportColumn("min", lambda core: core.min_s, time_text, rank=3),
+            ReportColumn("max", lambda core: core.max_s, time_text, rank=2),
+            ReportColumn("last", lambda core: core.times_last if steps.matched else None, count_text),
             *_part_columns(steps.cores),
         ),
         items=steps.cores,
@@ -309,10 +309,10 @@ def _step_list(steps: Steps) -> Table:
     return Table(
         title="By step, mean over cores",
         columns=(
-            TableColumn("step", lambda step: step.step, count_text),
-            TableColumn("time", lambda step: step.duration_s, time_text),
-            TableColumn("skew", lambda step: step.skew_s, time_text),
-            TableColumn("last", lambda step: step.last or "-", wide=True),
+            ReportColumn("step", lambda step: step.step, count_text),
+            ReportColumn("time", lambda step: step.duration_s, time_text),
+            ReportColumn("skew", lambda step: step.skew_s, time_text),
+            ReportColumn("last", lambda step: step.last or "-", wide=True),
             *_part_columns(steps.steps),
         ),
         items=shown,

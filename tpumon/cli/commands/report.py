@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
-from tpumon.report.blocks import Page
+from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import needs, report
@@ -160,7 +160,7 @@ def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
-def _print(settings: ReportSettings, document: Struct, pages: Sequence[Page], title: str) -> None:
+def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPage], title: str) -> None:
     match settings.output:
         case "json":
             show(encoded(document))

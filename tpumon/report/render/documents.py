@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jinja2
 
 from tpumon import __version__
-from tpumon.report.blocks import Graph, HeatMap, Page
+from tpumon.report.blocks import HeatMap, SectionPage, StackedGraph
 from tpumon.report.render.plain_text import picture
 from tpumon.report.render.svg import HEIGHT, WIDTH, draw, draw_heat
 
@@ -16,13 +16,13 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _PICTURE_WIDTH = 100
 
 
-def html(pages: Sequence[Page], title: str) -> str:
+def html(pages: Sequence[SectionPage], title: str) -> str:
     """All sections on one page with this title."""
     shown = {"draw": draw, "draw_heat": draw_heat, "width": WIDTH, "height": HEIGHT}
     return _template("report.html.j2", autoescape=True).render(pages=pages, title=title, version=__version__, **shown)
 
 
-def markdown(pages: Sequence[Page]) -> str:
+def markdown(pages: Sequence[SectionPage]) -> str:
     """All sections, one below the other."""
     return _template("report.md.j2", autoescape=False).render(pages=pages).rstrip()
 
@@ -46,7 +46,7 @@ def _escaped(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text.replace("&", "&amp;"))
 
 
-def _picture(block: Graph | HeatMap) -> list[str]:
+def _picture(block: StackedGraph | HeatMap) -> list[str]:
     """Lines for a code block. A name may hold anything but a line's end; the fence must not end early."""
     lines = picture(block, _PICTURE_WIDTH)
     return [line.removeprefix("  ").rstrip().replace("`", "'") for line in lines]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from rich.cells import cell_len, set_cell_size
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
-from tpumon.report.blocks import Block, Facts, Graph, HeatMap, Page, Table, TableColumn
+from tpumon.report.blocks import Block, Facts, HeatMap, ReportColumn, SectionPage, StackedGraph, Table
 from tpumon.report.render.svg import LEAST_SPAN
 
 _GAP = 2
@@ -26,7 +26,7 @@ def as_ascii(text: str) -> str:
     return text.translate(_ASCII)
 
 
-def render(pages: Iterable[Page], width: int) -> str:
+def render(pages: Iterable[SectionPage], width: int) -> str:
     """All sections, one below the other.
 
     Args:
@@ -48,7 +48,7 @@ def _block(block: Block, width: int) -> list[str]:
         case Facts():
             wide = max((cell_len(label) for label, _ in block.rows), default=0)
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
-        case Graph() | HeatMap():
+        case StackedGraph() | HeatMap():
             return [block.title, *picture(block, width)]
     return [block.title, *(row for line in block.lines for row in _wrapped(line, width))]
 
@@ -57,9 +57,9 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") or [""]
 
 
-def picture(block: Graph | HeatMap, width: int) -> list[str]:
+def picture(block: StackedGraph | HeatMap, width: int) -> list[str]:
     """A graph or a heat map as lines of cells, without its title."""
-    return _graph(block, width) if isinstance(block, Graph) else _heat_map(block, width)
+    return _graph(block, width) if isinstance(block, StackedGraph) else _heat_map(block, width)
 
 
 def _fit(text: str, cells: int, *, tail: bool = False) -> str:
@@ -82,13 +82,13 @@ def _table(table: Table, width: int) -> list[str]:
     return [*made, *([f"  ({table.note})"] if table.note else [])]
 
 
-def _aligned(text: str, column: TableColumn, width: int) -> str:
+def _aligned(text: str, column: ReportColumn, width: int) -> str:
     if column.number is None:
         return _fit(text, width, tail=column.tail)
     return " " * (width - cell_len(text)) + text
 
 
-def _narrow(columns: Sequence[TableColumn], widths: list[int], room: int) -> list[int]:
+def _narrow(columns: Sequence[ReportColumn], widths: list[int], room: int) -> list[int]:
     """Cuts words, then leaves columns out, then cuts more, until all fit; returns the columns that are left."""
     shown = list(range(len(columns)))
 
@@ -109,7 +109,7 @@ def _narrow(columns: Sequence[TableColumn], widths: list[int], room: int) -> lis
     return shown
 
 
-def _graph(graph: Graph, width: int) -> list[str]:
+def _graph(graph: StackedGraph, width: int) -> list[str]:
     """One line for the sum, and one for each part, all on the same axis."""
     totals = [sum(values) for values in zip(*(part.values for part in graph.parts), strict=True)]
     rows = [("all", totals)] if len(graph.parts) > 1 else []

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
-from tpumon.report.blocks import Graph, HeatMap
+from tpumon.report.blocks import HeatMap, StackedGraph
 from tpumon.report.quantities import time_text
 
 WIDTH, HEIGHT = 800, 160
@@ -27,7 +27,7 @@ class Area(NamedTuple):
     mean: str
 
 
-class Point(NamedTuple):
+class HoverPoint(NamedTuple):
     """A place of a graph, to point at; `words` say its values."""
 
     x: float
@@ -39,12 +39,12 @@ class GraphShapes(NamedTuple):
     """A graph: areas from the bottom to the top, the value of the upper edge, and the number of places."""
 
     areas: list[Area]
-    columns: list[Point]
+    columns: list[HoverPoint]
     top: str
     length: int
 
 
-def draw(graph: Graph) -> GraphShapes:
+def draw(graph: StackedGraph) -> GraphShapes:
     """Stacks the parts. Of neighbouring places, where there are very many, the mean is drawn."""
     count = len(graph.parts[0].values) if graph.parts else 0
     parts = [_means(part.values, _MOST_COLUMNS) for part in graph.parts]
@@ -61,15 +61,14 @@ def draw(graph: Graph) -> GraphShapes:
         )
         for i, part in enumerate(graph.parts)
     ]
-    points = [
-        Point(round(i * width, 2), round(width, 2), _words(graph, column, i * count, (i + 1) * count, len(columns)))
-        for i, column in enumerate(columns)
-    ]
+    points = []
+    for i, column in enumerate(columns):
+        words = _words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
+        points.append(HoverPoint(round(i * width, 2), round(width, 2), words))
     return GraphShapes(areas, points, graph.number(top), count)
 
 
-def _words(graph: Graph, values: Sequence[float], start: int, stop: int, columns: int) -> str:
-    first, last = start // columns, stop // columns - 1
+def _words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
     place = f"{graph.places} {first}" if last <= first else f"{graph.places}s {first} to {last}"
     parts = [f"{part.name} {graph.number(value)}" for part, value in zip(graph.parts, values, strict=True) if value]
     return "\n".join([f"{place}: {graph.number(sum(values))}", *(parts if len(parts) > 1 else [])])
