@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
@@ -25,19 +26,20 @@ from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query, Sample, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
-from tpumon.outputs.notices import Notices
+from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background
-from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce
 from tpumon.system.heartbeat import Heartbeat
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 from tpumon.untrusted_text import unexpected
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from tpumon.collection.remote.nearby import Nearby
+
+_log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _POLL_S = 1.0
@@ -98,7 +100,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
         """Takes samples until all are taken, or until it is cancelled."""
         async with AsyncExitStack() as stack:
             sampler = Sampler(
-                await open_discovery(self.selection, stack, say),
+                await open_discovery(self.selection, stack),
                 self.query,
                 self.pace,
                 on_sample=send,
@@ -110,8 +112,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
                     max_bytes=1_000_000 * self.sources.max_trace_mb,
                     connecting=Connecting(),
                 ),
-                ledger=None if self.selection.simulate is not None else Ledger(),
-                say=say,
+                ledger=None if self.selection.simulate is not None else DutyLedger(),
             )
             await sampler.run()
 
@@ -191,7 +192,7 @@ class Remote(Struct, frozen=True):
             own_run: the run of this process: samples that come through it are refused.
         """
         given = names(self.job, self.slice)
-        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say, given=given).feed(send)
+        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, given=given).feed(send)
 
 
 class OneSampler:
@@ -245,7 +246,7 @@ class OneSampler:
         while not lost:
             await exporter.poll(take)
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
-        say(f"this process samples the jobs from now on: {lost[0]}")
+        _log.info("this process samples the jobs from now on: %s", lost[0])
         self.takes_samples, self.shown_name = True, None
         send(Workers())  # so that nothing is judged by samples that another process has judged
         await self._sampling.send_to(send, own_run)
@@ -280,7 +281,6 @@ class Feed:
         settings: the source of events, and the outputs that get them.
         consumer: who fetches the updates, for that message.
         wake: called in the source's thread when there is something to fetch; must not block.
-        notify: takes a line for the user, from any thread.
         remembers: True if the consumer shows figures of the past.
 
     Attributes:
@@ -293,26 +293,22 @@ class Feed:
         *,
         consumer: str = "this machine",
         wake: Callable[[], None] = lambda: None,
-        notify: Callable[[str], None] = say,
         remembers: bool = False,
     ) -> None:
         self._settings = settings
         self._consumer = consumer
-        self._notify = notify
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
         self._notices = Notices()
         self._reported_drops = False
         self._stack = ExitStack()
-        self._fleet = Analysis(settings.output_options.thresholds, log=say)
+        self._fleet = Analysis(settings.output_options.thresholds)
         self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
             self._fleet.remember()
-        self.context = Context(
-            run=settings.output_options, fleet=self._fleet, log=say, heartbeat_age_s=self._heartbeat.age_s
-        )
+        self.context = Context(run=settings.output_options, fleet=self._fleet, heartbeat_age_s=self._heartbeat.age_s)
         self._background = Background[Update](self._run, wake=wake, keep=_is_kept)
 
     def __enter__(self) -> Self:
@@ -334,7 +330,7 @@ class Feed:
                     self._fleet.remember()
                 if output.open_port is not None and self._settings.output_options.host is not None:
                     stack.callback(announce(output.open_port))
-                queued = QueuedOutput(output, export.name, say)
+                queued = QueuedOutput(output, export.name)
                 self._outputs.append(stack.enter_context(closing(queued)))
             stack.enter_context(self._background)
             self._stack = stack.pop_all()
@@ -385,7 +381,8 @@ class Feed:
             if update is not None:
                 pass_on(update)
             if not isinstance(event, Handover):
-                self._say(self._notices.update(event))
+                self._notices.update(event)
+                self._note_drops()
 
         def pass_on(update: Update) -> None:
             exported = update.with_ops(self._settings.output_options.ops)
@@ -418,7 +415,7 @@ class Feed:
         except Exception as error:  # noqa: BLE001 - see above
             if not self._has_failed:
                 self._has_failed = True
-                say(f"an event cannot be analysed, a bug in tpumon: {unexpected(error)}")
+                _log.warning("an event cannot be analysed, a bug in tpumon: %s", unexpected(error))
             return None
 
     def _keep(self) -> None:
@@ -430,15 +427,13 @@ class Feed:
             self._cannot_keep = False
         except Exception as error:  # noqa: BLE001 - nothing that is kept is worth the run
             if not self._cannot_keep:
-                say(f"--state {self._settings.state}: {reason(error)}; it is tried again")
+                _log.warning("--state %s: %s; it is tried again", self._settings.state, reason(error))
             self._cannot_keep = True
 
-    def _say(self, lines: Sequence[str]) -> None:
+    def _note_drops(self) -> None:
         if self._background.dropped and not self._reported_drops:
             self._reported_drops = True
-            lines = [*lines, f"samples are dropped, oldest first: {self._consumer} is too slow"]
-        for line in lines:
-            self._notify(line)
+            _log.warning("samples are dropped, oldest first: %s is too slow", self._consumer)
 
 
 class RecordedFeed:
@@ -454,10 +449,10 @@ class RecordedFeed:
 
     def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
         assert settings.origin.shown_name is not None
-        self._recording = Recording(settings.origin.shown_name, say)
+        self._recording = Recording(settings.origin.shown_name)
         self._last_s = last_s
         self._clock = RecordedClock()
-        self._fleet = Analysis(settings.output_options.thresholds, recorded=self._clock, log=say)
+        self._fleet = Analysis(settings.output_options.thresholds, recorded=self._clock)
         self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._clock.unix_s)
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Sample
 
+_log = logging.getLogger(__name__)
+
 
 class SampleLines(Output):
     """An output that writes each sample as one line, as it arrives.
@@ -23,24 +26,17 @@ class SampleLines(Output):
     Args:
         lines: where the lines go.
         line_of: a sample as a line.
-        log: takes the note.
         note: what to tell the user before the first line; empty: nothing.
     """
 
-    def __init__(
-        self, lines: Appended, line_of: Callable[[Sample], str], log: Callable[[str], None], note: str = ""
-    ) -> None:
+    def __init__(self, lines: Appended, line_of: Callable[[Sample], str], note: str = "") -> None:
         self._lines = lines
         self._line_of = line_of
         if note:
-            log(note)
+            _log.warning("%s", note)
 
     def on_update(self, update: Update) -> None:
-        """Writes one line for a sample.
-
-        Raises:
-            OSError: it cannot be written now.
-        """
+        """Writes one line for a sample."""
         if update.sample is not None:
             self._lines.write(self._line_of(update.sample))
 
@@ -89,7 +85,7 @@ class OpenFile:
         os.close(self.number)
 
     def _takes_back(self, size: int) -> bool:
-        """Whether the last bytes could be removed: never where another has written behind them, or emptied the file."""
+        """Removes the last bytes, unless another has written behind them, or emptied the file; False: it could not."""
         try:
             end = os.lseek(self.number, 0, os.SEEK_CUR)
             if end != os.fstat(self.number).st_size:
@@ -167,7 +163,7 @@ class Appended:
 
     @staticmethod
     def _moved(file: int, path: Path) -> bool:
-        """Whether the path now names another file, or none."""
+        """True if the path now names another file, or none."""
         try:
             return not os.path.samestat(os.fstat(file), path.stat())
         except FileNotFoundError:
@@ -187,7 +183,7 @@ def first_line(path: Path) -> str | None:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line has no newline, as after a full disk or a kill."""
+    """True if the last line has no newline, as after a full disk or a kill."""
     try:
         if not path.is_file() or not path.stat().st_size:
             return False

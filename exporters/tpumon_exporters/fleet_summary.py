@@ -72,11 +72,7 @@ class FleetSummary(Output):
         self._unwritten = False
 
     def on_update(self, update: Update) -> None:
-        """Notes a sample; writes a line if one is due.
-
-        Raises:
-            OSError: the line cannot be written now.
-        """
+        """Notes a sample; writes a line if one is due."""
         if update.workers is not None:
             self._workers = {target.worker for target in update.workers.targets}
         if update.sample is None:
@@ -89,11 +85,7 @@ class FleetSummary(Output):
             self._summarise(self._context.clock())
 
     def tick(self, now_unix_s: float) -> None:
-        """Writes a line if one is due.
-
-        Raises:
-            OSError: the line cannot be written now.
-        """
+        """Writes a line if one is due."""
         if self._next_s is not None and self._pace() >= self._next_s:
             self._summarise(now_unix_s)
 
@@ -151,19 +143,10 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
 
 def _counts(status: FleetStatus, unsure: frozenset[str]) -> Mapping[str, int]:
     """Number of workers by severity or state; those with too few samples are unknown, not ok."""
-    return Counter("unknown" if worker.name in unsure else worker.verdict.mark for worker in status.all())
+    return Counter("unknown" if worker.name in unsure else worker.verdict.status for worker in status.all())
 
 
 @takes(FleetSummaryOptions)
 def open_fleet_summary(where: str, context: Context, options: FleetSummaryOptions) -> FleetSummary:
-    """Opens the output.
-
-    Args:
-        where: a file to append to, or `-` for stdout.
-        context: the run.
-        options: its own options.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Opens the output; `where`: a file to append to, or `-` for stdout."""
     return FleetSummary(Appended(where), context, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Change
 
+_log = logging.getLogger(__name__)
+
 _MOST_NAMED = 20
 _LIMIT_S = 10.0
 _AT_ONCE = 10.0
 _PER_S = 0.1
 
 
-class _Told(Event, frozen=True, kw_only=True):
-    """What the command gets: the change, what is wrong with its worker, and how many changes were left out."""
+class ChangeNotice(Event, frozen=True, kw_only=True):
+    """The input of the command: the change, the findings of its worker, and the number of changes left out."""
 
     findings: tuple[Finding, ...]
     left_out: int
@@ -79,7 +82,7 @@ class OnChange(Output):
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if change.before in {None, "waiting"} and change.mark in WELL:
+            if change.before in {None, "waiting"} and change.status in WELL:
                 continue
             if self._may_run():
                 self._run(change)
@@ -104,15 +107,15 @@ class OnChange(Output):
             for one in status.findings
             if change.worker in one.workers or (one.more_workers and one.finding in present)
         )
-        told = _Told(**asdict(change), findings=findings, left_out=self._left_out)
+        notice = ChangeNotice(**asdict(change), findings=findings, left_out=self._left_out)
         self._left_out = 0
-        trouble = _run(self._command, f"{encoded(told)}\n".encode(), self._limit_s)
+        trouble = _run(self._command, f"{encoded(notice)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
-            self._context.log(f"--on-change: {trouble}")
+            _log.warning("--on-change: %s", trouble)
         self._failing = trouble is not None
 
 
-def _run(command: str, told: bytes, limit_s: float) -> str | None:
+def _run(command: str, stdin: bytes, limit_s: float) -> str | None:
     """Runs a command in a process group of its own; returns what went wrong."""
     try:
         process = subprocess.Popen(
@@ -126,7 +129,7 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
         return f"the command cannot be started: {error.strerror}"
     with process:
         try:
-            process.communicate(told, timeout=limit_s)
+            process.communicate(stdin, timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return f"the command was stopped after {limit_s:g} s"
@@ -138,15 +141,7 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
 
 @not_to_stdout
 def open_on_change(where: str, context: Context) -> OnChange:
-    """Opens the output.
-
-    Args:
-        where: a shell command.
-        context: the run.
-
-    Raises:
-        UsageError: there is no command.
-    """
+    """Opens the output; `where`: a shell command."""
     if not where.strip():
         raise UsageError("--on-change is empty; give a command")
     return OnChange(where, context)

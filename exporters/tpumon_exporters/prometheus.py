@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 
@@ -12,6 +13,8 @@ from tpumon.outputs import Context, Output, not_to_stdout
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 10466
 
@@ -37,9 +40,8 @@ class PrometheusOutput(Output):
     remembers = True
 
     def __init__(self, host: str, port: int, context: Context) -> None:
-        self._context = context
-        config = WebConfig(context.run.web_config, self._report)
-        self._pages = Pages(context, self._report)
+        config = WebConfig(context.run.web_config)
+        self._pages = Pages(context)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         self.open_port = port if context.run.web_config is None else None
@@ -48,8 +50,8 @@ class PrometheusOutput(Output):
         self.address = str(Address(_LOOPBACK if everywhere else host, port))
         shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
-        self._server = WebServer(listener, self._pages.answer, config, self._report)
-        context.log(self.listening)
+        self._server = WebServer(listener, self._pages.answer, config)
+        _log.info("%s", self.listening)
 
     def on_update(self, update: Update) -> None:
         """Adds a sample, which the next scrape shows."""
@@ -59,21 +61,10 @@ class PrometheusOutput(Output):
         """Stops listening; gives running scrapes at most 1 s to complete."""
         self._server.close()
 
-    def _report(self, line: str) -> None:
-        self._context.log(f"prometheus: {line}")
-
 
 @not_to_stdout
 def open_prometheus(where: str, context: Context) -> PrometheusOutput:
-    """Opens the output.
-
-    Args:
-        where: HOST:PORT; `PORT` alone listens on 127.0.0.1, `:PORT` on all interfaces; the default port is 10466.
-        context: the run.
-
-    Raises:
-        UsageError: `where` has none of these forms, it cannot listen there, or the web-config file is invalid.
-    """
+    """Opens the output; `where`: HOST:PORT, or `PORT` on 127.0.0.1, or `:PORT` on all interfaces; 10466 by default."""
     host, port = parse_listen(where)
     return PrometheusOutput(host, port, context)
 

@@ -87,7 +87,7 @@ class Recorder(Output):
         self._workers: Workers | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._file: _File | None = None
+        self._file: _RecordingFile | None = None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -104,11 +104,7 @@ class Recorder(Output):
             self._put(encoded(update.sample.document()))
 
     def tick(self, now_unix_s: float) -> None:
-        """Writes what came since the last one.
-
-        Raises:
-            OSError: it cannot be written now. It is kept for the next tick, up to 16 MB.
-        """
+        """Writes what came since the last one; what cannot be written now is kept for the next tick, up to 16 MB."""
         if not self._waiting:
             return
         now_s = self._pace()
@@ -142,7 +138,7 @@ class Recorder(Output):
         if before is not None:
             before.close()
         number = self._remove_old(now_unix_s) + 1
-        self._file = _File(self._directory, number, now_unix_s, now_s)
+        self._file = _RecordingFile(self._directory, number, now_unix_s, now_s)
         if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
             self._waiting.insert(0, _line(workers_line(self._workers, now_unix_s)))
             self._waiting_bytes += len(self._waiting[0])
@@ -187,7 +183,7 @@ def _written(directory: Path) -> list[tuple[int, float, Path]]:
     return sorted(files)
 
 
-class _File:
+class _RecordingFile:
     """One file: gzip members in a row, each whole or readable as far as it was written.
 
     Args:
@@ -215,7 +211,7 @@ class _File:
         self._packer = _new_member()
 
     def is_full(self, now_unix_s: float, now_s: float, most_bytes: float) -> bool:
-        """Whether the next line belongs into another file; also after the time in the name was wrong for a minute."""
+        """True if the next line belongs into another file; also after the time in the name was wrong for a minute."""
         lasted_s = now_s - self._began_s
         if abs(now_unix_s - self._began_unix_s - lasted_s) < _FILE_S:
             self._right_s = now_s
@@ -246,13 +242,5 @@ class _File:
 
 @takes(RecordOptions, stdout=False)
 def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
-    """Opens the output.
-
-    Args:
-        where: a directory.
-        options: its own options.
-
-    Raises:
-        UsageError: the directory cannot be written.
-    """
+    """Opens the output; `where`: a directory."""
     return Recorder(where, options)

@@ -56,7 +56,7 @@ class TextFile(Output):
         self.tick_s = (options or TextFileOptions()).interval_s
         self._path = path
         self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
-        self._exposition = Exposition(lambda line: context.log(f"textfile: {line}"), context.run.expose)
+        self._exposition = Exposition("textfile", context.run.expose)
         self._fleet = context.fleet
         self._changed = True
         self._written_unix_s = 0.0
@@ -67,11 +67,7 @@ class TextFile(Output):
         self._changed = True
 
     def tick(self, now_unix_s: float) -> None:
-        """Replaces the file if something changed, or after 10 s.
-
-        Raises:
-            OSError: it cannot be written now, and is gone; the next tick tries again.
-        """
+        """Replaces the file if something changed, or after 10 s."""
         if self._changed or not 0 <= now_unix_s - self._written_unix_s < _REFRESH_S:
             self._replace(now_unix_s)
 
@@ -100,16 +96,7 @@ class TextFile(Output):
 
 @takes(TextFileOptions, stdout=False)
 def open_textfile(where: str, context: Context, options: TextFileOptions) -> TextFile:
-    """Opens the output.
-
-    Args:
-        where: a path ending in `.prom`, in the directory that node_exporter reads.
-        context: the run.
-        options: its own options.
-
-    Raises:
-        UsageError: the path does not end in `.prom`, or cannot be written.
-    """
+    """Opens the output; `where`: a path ending in `.prom`, in the directory that node_exporter reads."""
     path = Path(where)
     if path.suffix != ".prom":
         raise UsageError(f"cannot write to {where}: node_exporter only reads *.prom files; give a name ending in .prom")

@@ -20,6 +20,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -28,12 +29,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, field
 
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -47,13 +50,15 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-_HEADERS = {
+_Text = Annotated[str, Meta(min_length=1)]
+_Version = Literal["TLS10", "TLS11", "TLS12", "TLS13"]
+_Header = Literal[
     "Content-Security-Policy",
     "Strict-Transport-Security",
     "X-Content-Type-Options",
     "X-Frame-Options",
     "X-XSS-Protection",
-}
+]
 _BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _BCRYPT_BYTES = 72  # bcrypt ignores the rest
 _CACHED = 100
@@ -84,8 +89,46 @@ class _Context(ssl.SSLContext):
     sslobject_class = _Telling
 
 
+class _Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cert_file: _Text
+    key_file: _Text
+    client_ca_file: _Text | UnsetType = UNSET
+    client_auth_type: Literal[
+        "NoClientCert",
+        "RequestClientCert",
+        "RequireAnyClientCert",
+        "VerifyClientCertIfGiven",
+        "RequireAndVerifyClientCert",
+    ] = "NoClientCert"
+    min_version: _Version = "TLS12"
+    max_version: _Version = "TLS13"
+
+
+class _Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    http2: bool = True  # accepted without effect
+    headers: Annotated[dict[_Header, Annotated[str, Meta(pattern=r"^[ -~]+\Z")]], Meta(min_length=1)] | UnsetType = (
+        UNSET
+    )
+
+
+class _WebFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file. What is empty is refused: it is probably an accident, and would take a protection away."""
+
+    tls_server_config: _Tls | UnsetType = UNSET
+    basic_auth_users: Annotated[dict[str, str], Meta(min_length=1)] | UnsetType = UNSET
+    http_server_config: _Server | UnsetType = UNSET
+
+
 class _Config(Struct, frozen=True, kw_only=True):
-    """The contents of a file."""
+    """The contents of a file, checked and loaded.
+
+    Attributes:
+        context: settings of TLS; None: no encryption.
+        users: bcrypt hashes by user.
+        headers: sent with every answer.
+        files: the file and those that it names.
+        stamps: of these files, as they were read.
+    """
 
     context: ssl.SSLContext | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
@@ -101,19 +144,15 @@ class WebConfig:
 
     Args:
         path: the file; None: there is none, so that all have access, without encryption.
-        say: takes one line when a changed file is invalid, and when the reason changes.
         clock_s: returns monotonic seconds.
 
     Raises:
         UsageError: the file is invalid.
     """
 
-    def __init__(
-        self, path: str | None, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: str | None, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._path = Path(path or "")
-        self._say = say
         try:
             self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
@@ -133,7 +172,7 @@ class WebConfig:
 
     @property
     def wants_password(self) -> bool:
-        """Whether there are users."""
+        """True if there are users."""
         return bool(self._config.users)
 
     def context(self) -> ssl.SSLContext | None:
@@ -152,12 +191,16 @@ class WebConfig:
             why = str(error) if isinstance(error, _InvalidError) else unexpected(error)
             if why != self._reported:
                 self._reported = why
-                self._say(f"{self._path} has changed and is invalid: {why}; the previous settings remain in use")
+                _log.warning(
+                    "prometheus: %s has changed and is invalid: %s; the previous settings remain in use",
+                    self._path,
+                    why,
+                )
         else:
             self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
 
     def admits(self, authorization: str | None, address: str) -> bool | None:
-        """Whether the Authorization header names a user; None: too many checks are waiting.
+        """Checks that an Authorization header names a user; None: too many checks are waiting.
 
         Only one password is checked at a time: bcrypt is slow on purpose, and the host runs a job. Correct ones are
         remembered as digests.
@@ -192,7 +235,7 @@ class _Checks:
         self._rest_until_s: dict[str, float] = {}
 
     def check(self, password: bytes, hashed: bytes, address: str) -> bool | None:
-        """Whether this is the password; None: the address has a check pending, or others take too long."""
+        """Checks a password; None: the address has a check pending, or others take too long."""
         with self._lock:
             if address in self._pending:
                 return None
@@ -273,101 +316,61 @@ def _read(path: Path) -> _Config:
         raise _InvalidError(f"cannot be read: {_why(error)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date
         raise _InvalidError(f"is not valid YAML: {one_line(str(error))}") from None
-    top = _mapping(content, "the file", {"tls_server_config", "basic_auth_users", "http_server_config"})
-    tls = _part(
-        top,
-        "tls_server_config",
-        {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version", "max_version"},
-    )
-    files: dict[str, Path] = {
-        name: path.parent / _text(tls, name) for name in ("cert_file", "key_file", "client_ca_file") if name in tls
-    }
-    stamps += _stamps(tuple(files.values()))
+    try:
+        file = convert(content, _WebFile)
+    except ValidationError as error:
+        raise _InvalidError(one_line(str(error))) from None
+    if file == _WebFile():
+        raise _InvalidError("sets nothing")
+    tls, server = file.tls_server_config, file.http_server_config
+    context, files = (None, ()) if tls is UNSET else _context(tls, path.parent)
     return _Config(
-        context=_context(tls, files) if tls else None,
-        users=_users(_part(top, "basic_auth_users")),
-        headers=_headers(_part(top, "http_server_config", {"http2", "headers"})),
-        files=(path, *files.values()),
-        stamps=stamps,
+        context=context,
+        users={} if file.basic_auth_users is UNSET else _users(file.basic_auth_users),
+        headers={} if server is UNSET or server.headers is UNSET else dict(server.headers.items()),
+        files=(path, *files),
+        stamps=stamps + _stamps(files),
     )
 
 
-def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContext:
-    for name in ("cert_file", "key_file"):
-        if name not in files:
-            raise _InvalidError(f"tls_server_config lacks {name}")
+def _context(tls: _Tls, directory: Path) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
+    """Settings of TLS, and the files that they are from."""
+    certificate, key = directory / tls.cert_file, directory / tls.key_file
+    authority = None if tls.client_ca_file is UNSET else directory / tls.client_ca_file
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
-    oldest = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
-    newest = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
+    oldest, newest = _TLS_VERSIONS[tls.min_version], _TLS_VERSIONS[tls.max_version]
     if oldest > newest:
         raise _InvalidError("min_version (TLS12 unless given) is newer than max_version, so no client could connect")
     context.minimum_version, context.maximum_version = oldest, newest
-    if tls.get("client_auth_type") == "RequireAnyClientCert":
+    auth = tls.client_auth_type
+    if auth == "RequireAnyClientCert":
         raise _InvalidError(
             "client_auth_type RequireAnyClientCert is not supported, because an unverified certificate protects "
             "nothing; give RequireAndVerifyClientCert and a client_ca_file"
         )
-    auth = _choice(tls, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
-    verifies = _CLIENT_AUTH[auth] != ssl.CERT_NONE
-    if verifies != ("client_ca_file" in files):
-        raise _InvalidError(f"client_auth_type {auth} {'needs a' if verifies else 'does not use a'} client_ca_file")
     context.verify_mode = _CLIENT_AUTH[auth]
+    verifies = context.verify_mode != ssl.CERT_NONE
+    if verifies != (authority is not None):
+        raise _InvalidError(f"client_auth_type {auth} {'needs a' if verifies else 'does not use a'} client_ca_file")
     try:
         # Without a password argument, an encrypted key would prompt on the terminal.
-        context.load_cert_chain(files["cert_file"], files["key_file"], password="")
+        context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         raise _InvalidError(f"cert_file and key_file cannot be used: {_why(error)}") from None
-    if verifies:
-        try:
-            context.load_verify_locations(files["client_ca_file"])
-        except (OSError, ValueError) as error:
-            raise _InvalidError(f"client_ca_file cannot be used: {_why(error)}") from None
-    return context
+    if authority is None:
+        return context, (certificate, key)
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ValueError) as error:
+        raise _InvalidError(f"client_ca_file cannot be used: {_why(error)}") from None
+    return context, (certificate, key, authority)
 
 
-def _users(users: Mapping[str, Any]) -> dict[str, bytes]:
+def _users(users: Mapping[str, str]) -> dict[str, bytes]:
     for user, hashed in users.items():
-        if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
+        if not _BCRYPT.fullmatch(hashed):
             raise _InvalidError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")
-    return {str(user): hashed.encode() for user, hashed in users.items()}
-
-
-def _headers(server: Mapping[str, Any]) -> dict[str, str]:
-    headers = _part(server, "headers", _HEADERS)  # http2 is accepted without effect
-    for name in headers:
-        if not re.fullmatch(r"[ -~]*", _text(headers, name)):
-            raise _InvalidError(f"{name}: give one line of ASCII")
-    return headers
-
-
-def _part(values: Mapping[str, Any], name: str, known: set[str] | None = None) -> dict[str, Any]:
-    return _mapping(values[name], name, known) if name in values else {}
-
-
-def _mapping(value: object, where: str, known: set[str] | None = None) -> dict[str, Any]:
-    """A mapping that is not empty: an emptied file, or a name without a value, is probably an accident."""
-    if not isinstance(value, dict) or not value:
-        raise _InvalidError(f"{where}: give names and values")
-    for name, item in value.items():
-        if known is not None and name not in known:
-            raise _InvalidError(f"{where}: {name!r} is not supported; available: {', '.join(sorted(known))}")
-        if item in (None, "", [], {}):
-            raise _InvalidError(f"{where}: {name} is empty; give a value or remove it")
-    return value
-
-
-def _text(values: Mapping[str, Any], name: str) -> str:
-    value = values[name]
-    if not isinstance(value, str):
-        raise _InvalidError(f"{name}: give text")
-    return value
-
-
-def _choice(values: Mapping[str, Any], name: str, known: Mapping[str, object], default: str) -> str:
-    value = values.get(name, default)
-    if not isinstance(value, str) or value not in known:
-        raise _InvalidError(f"{name}: {value!r} is not supported; available: {', '.join(known)}")
-    return value
+    return {user: hashed.encode() for user, hashed in users.items()}
 
 
 def _why(error: Exception) -> str:

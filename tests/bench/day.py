@@ -150,7 +150,7 @@ class _Day:
         self._servers = {f"10.64.0.{number}:8466": _Server(number, seed) for number in range(WORKERS)}
         self._workers = [f"w-{number}" for number in range(WORKERS)]
         self._fleet = Analysis()
-        self._page = Exposition(print)
+        self._page = Exposition("prometheus")
         self._last_page_s = self._last_note_s = 0.0
 
     async def run(self) -> None:

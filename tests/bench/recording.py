@@ -16,7 +16,7 @@ from support.samples import sample  # noqa: E402
 from tpumon.analysis import Update  # noqa: E402
 from tpumon.collection.recording import Recording  # noqa: E402
 from tpumon.model import Spread, StepTimes, Target, Workers  # noqa: E402
-from tpumon.outputs.live.replay import Player  # noqa: E402
+from tpumon.outputs.live.player import Player  # noqa: E402
 from tpumon.outputs.live.view_settings import DisplaySettings  # noqa: E402
 from tpumon_exporters.record import Recorder  # noqa: E402
 

@@ -21,7 +21,7 @@ HOSTILE = (
     f"=cmd\x1b[2J\x1b]0;title\x07\x9b31m\x85\u202egnp\u200b\u2066\ufeff\x00\x07\x08\x7f\udcff\r{FORGED}\n{FORGED}\u2028"
 )
 IN_FILE_NAMES = HOSTILE.replace("\x00", "")
-IN_PROTOBUF = HOSTILE.replace("\udcff", "")
+IN_PROTOBUF = IN_DOCUMENTS = HOSTILE.replace("\udcff", "")
 START = 1_700_000_000.0
 OTHER_THAN_TEXT = {"source", "reason", "mxu_method", "step_source", "schema"}
 
@@ -32,7 +32,7 @@ def made_hostile(value):
         return {name: one if name in OTHER_THAN_TEXT else made_hostile(one) for name, one in value.items()}
     if isinstance(value, list):
         return [made_hostile(one) for one in value]
-    return value + HOSTILE if isinstance(value, str) else value
+    return value + IN_DOCUMENTS if isinstance(value, str) else value
 
 
 def hostile_trace(traced, host):
@@ -72,7 +72,7 @@ def hostile(tmp_path, monkeypatch):
         if at % 20 > 12:
             samples[3:5] = [failed_sample("w3", time_unix_s=START + 10 * at), failed_sample("w4", "refused", "no")]
         lines += [json.dumps(made_hostile(one.to_json())) for one in samples]
-    lines.append("no sample")
+    lines += [lines[0].replace("w0", r"w0\udcff"), "no sample"]
     (recording / f"day{IN_FILE_NAMES}.jsonl").write_text("\n".join([*lines, ""]))
     (recording / f"night{IN_FILE_NAMES}.jsonl.gz").write_bytes(b"damaged")
     monkeypatch.chdir(tmp_path)

@@ -20,6 +20,8 @@ from support.exporter import get, serving
 from support.recovery import within
 from tpumon_exporters import web, webconfig
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SCRAPES = 10
 SCRAPER, OTHER = "127.0.0.1", "127.0.0.2"
 
@@ -136,7 +138,7 @@ def test_clients_without_credentials_cost_little(users, monkeypatch):
             assert [ask(port, authorization=basic(PASSWORD)) for _ in range(SCRAPES)] == [200] * SCRAPES
         assert set(statuses) <= {401, None}
     monkeypatch.setattr(bcrypt, "checkpw", pytest.fail)
-    config = webconfig.WebConfig(str(users), pytest.fail)
+    config = webconfig.WebConfig(str(users))
     assert [config.admits(each, "a") for each in (None, "", "Basic", "Bearer x", "Basic !")] == [False] * 5
 
 
@@ -176,7 +178,7 @@ def test_wrong_passwords_take_a_fifth_of_a_core_at_most(users, monkeypatch):
 
     monkeypatch.setattr(webconfig, "time", Clock)
     monkeypatch.setattr(bcrypt, "checkpw", check)
-    config = webconfig.WebConfig(str(users), pytest.fail)
+    config = webconfig.WebConfig(str(users))
     for _ in range(100):
         assert not config.admits(basic("guess"), "a")
         now_s[0] += 0.01
@@ -224,7 +226,7 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
     """A second one is sent away at once, others' wait their turn."""
     checking, go = threading.Event(), threading.Event()
     monkeypatch.setattr(bcrypt, "checkpw", lambda *_: checking.set() or go.wait(20))
-    config = webconfig.WebConfig(str(users), pytest.fail)
+    config = webconfig.WebConfig(str(users))
     admitted = {}
 
     def check(name, address):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import stat
@@ -121,18 +122,17 @@ def test_sampling_goes_on_when_stderr_is_no_longer_read(serving, pipe):
 
 def test_a_message_delays_nobody_while_stderr_takes_nothing(pipe, monkeypatch):
     """The newest lines come out, and how many were lost, once it is read again."""
-    lines = console._Lines()
-    monkeypatch.setattr(console, "_lines", lines)
+    handler = console.StderrHandler()
     with os.fdopen(os.dup(pipe.write_end), "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         pipe.fill()
         for number in range(3000):  # if each waited for its turn: 25 minutes
-            console.say(f"message {number}")
-        assert len(lines._waiting) == 1000
+            handler.handle(logging.makeLogRecord({"msg": f"message {number}"}))
+        assert handler._lines.qsize() == 1000
         read = bytearray()
         reader = threading.Thread(target=lambda: drain(pipe.read_end, read))
         reader.start()
-        assert console.flush(20)
+        assert handler.wait(20)
         os.write(pipe.write_end, b"end")
         reader.join(20)
     said = read.decode().lstrip(".").removesuffix("end").splitlines()
@@ -148,7 +148,10 @@ def drain(read_end, into):
 
 def test_a_message_precedes_what_is_printed_next():
     """Where both go to the same terminal."""
-    program = "from tpumon.system.console import say\nfor n in range(300):\n say(f'm{n}'); print(n, flush=True)"
+    program = (
+        "import logging; from tpumon.system.console import set_up; set_up(); log = logging.getLogger('tpumon')\n"
+        "for n in range(300):\n log.info(f'm{n}'); print(n, flush=True)"
+    )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.stdout.split() == [word for n in range(300) for word in ("tpumon:", f"m{n}", str(n))]
 

@@ -22,9 +22,9 @@ from tpumon.collection.remote import RemoteFleet, exporter
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler import sampler as sampler_module
 from tpumon.discovery import target_file, tpu_api
-from tpumon.discovery.base import Fixed
 from tpumon.discovery.dns import DnsNames
-from tpumon.discovery.google_api import Node
+from tpumon.discovery.finder import Fixed
+from tpumon.discovery.google_api import ApiNode
 from tpumon.discovery.host import servers as local
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.pods import WithPods
@@ -170,28 +170,28 @@ def test_one_sample_that_cannot_be_read_costs_no_other(error, monkeypatch):
 
 
 @ERRORS
-def test_a_recording(error, tmp_path, monkeypatch):
+def test_a_recording(error, tmp_path, monkeypatch, said):
     """A line that cannot be read is left out, and a file that cannot be."""
     lines = [json.dumps(sample(worker).to_json()) for worker in ("odd", "w")]
     file = tmp_path / "a.jsonl"
     file.write_text("\n".join(lines) + "\n")
-    read, said = Sample.from_json, []
+    read = Sample.from_json
     monkeypatch.setattr(Sample, "from_json", lambda line: Broken(error, read)(line) if b'"odd"' in line else read(line))
-    events = [moment.event for moment in Recording(str(tmp_path), said.append).moments()]
+    events = [moment.event for moment in Recording(str(tmp_path)).moments()]
     assert [event.worker for event in events if isinstance(event, Sample)] == ["w"]
     (line,) = said
     assert "a.jsonl" in line
     (tmp_path / "b.jsonl.gz").write_bytes(b"x")
     monkeypatch.setattr(recording, "_unpacked", Broken(error, None))
-    list(Recording(str(tmp_path), said.append).moments())
+    list(Recording(str(tmp_path)).moments())
     assert any("b.jsonl.gz" in line and WORDS in line for line in said)
 
 
 @ERRORS
 @pytest.mark.parametrize("known", [False, True])
-def test_a_targets_file(error, known, tmp_path, monkeypatch):
+def test_a_targets_file(error, known, tmp_path, monkeypatch, said):
     """At the start of a service and later."""
-    path, said = tmp_path / "targets.json", []
+    path = tmp_path / "targets.json"
     path.write_text('[{"targets": ["a:1"]}]')
     broken = Broken(error, target_file._parse)
     broken.broken = not known
@@ -199,7 +199,7 @@ def test_a_targets_file(error, known, tmp_path, monkeypatch):
     monkeypatch.setattr(target_file, "_SETTLES_S", -1.0)
 
     async def main():
-        finder = TargetFile(str(path), waits=True, say=said.append, poll_s=0.01)
+        finder = TargetFile(str(path), waits=True, poll_s=0.01)
         async with watching(finder) as watch:
             if known:
                 await watch.shows({"a": "a:1"})
@@ -218,9 +218,9 @@ def test_a_targets_file(error, known, tmp_path, monkeypatch):
 
 
 @ERRORS
-def test_names(error):
+def test_names(error, said):
     """One name that cannot be looked up costs no other its addresses."""
-    said, asked = [], []
+    asked = []
 
     async def resolve(host):
         asked.append(host)
@@ -229,7 +229,7 @@ def test_names(error):
         return ["10.0.0.1", "10.0.0.2"]
 
     async def main():
-        finder = DnsNames(["odd:1", "job:1"], say=said.append, resolve=resolve, resolve_every_s=0.01, soon_s=0.01)
+        finder = DnsNames(["odd:1", "job:1"], resolve=resolve, resolve_every_s=0.01, soon_s=0.01)
         async with watching(finder) as watch:
             await watch.until(lambda: "10.0.0.2:1" in watch.now.values())
             await watch.until(lambda: asked.count("odd") > 3)
@@ -246,7 +246,7 @@ def test_names(error):
 def test_the_tpu_api(error, monkeypatch):
     """It is asked again, and says why it waits."""
     monkeypatch.setattr(tpu_api, "_SHORTEST_PAUSE_S", 0.02)
-    node = Node(state="READY", health=None, health_words="", is_tpu_node=True, ips=("10.0.0.1",))
+    node = ApiNode(state="READY", health=None, health_words="", is_tpu_node=True, ips=("10.0.0.1",))
     broken = Broken(error, lambda _name: node)
 
     async def main():
@@ -262,9 +262,9 @@ def test_the_tpu_api(error, monkeypatch):
 
 
 @ERRORS
-def test_announcements_of_jobs(error, tmp_path, monkeypatch):
+def test_announcements_of_jobs(error, tmp_path, monkeypatch, said):
     """Jobs are found as if there were none."""
-    said, proc = [], FakeProc(tmp_path / "proc")
+    proc = FakeProc(tmp_path / "proc")
     proc.process(42, JAX)
     proc.listen(9999, 42)
     broken = Broken(error, None)
@@ -274,7 +274,7 @@ def test_announcements_of_jobs(error, tmp_path, monkeypatch):
         return None
 
     async def main():
-        async with watching(LocalDiscovery(say=said.append, proc=proc.root, call=call, poll_s=0.01)) as watch:
+        async with watching(LocalDiscovery(proc=proc.root, call=call, poll_s=0.01)) as watch:
             await watch.until(lambda: "127.0.0.1:9999" in watch.now.values() and broken.calls > 3)
 
     asyncio.run(main())
@@ -283,13 +283,12 @@ def test_announcements_of_jobs(error, tmp_path, monkeypatch):
 
 
 @ERRORS
-def test_the_kubelet(error, tmp_path):
+def test_the_kubelet(error, tmp_path, said):
     """Workers go without the names of their pods."""
-    socket, said = tmp_path / "kubelet.sock", []
+    socket = tmp_path / "kubelet.sock"
     socket.touch()
     finder = WithPods(
         Fixed([Target(worker="w", address="h:1")]),
-        say=said.append,
         socket=socket,
         ask=Broken(error, None),
         every_s=0.01,
@@ -305,11 +304,11 @@ def test_the_kubelet(error, tmp_path):
 
 
 @ERRORS
-def test_a_web_config(error, tmp_path, monkeypatch):
+def test_a_web_config(error, tmp_path, monkeypatch, said):
     """The settings before it stay in use."""
-    path, said = tmp_path / "web.yml", []
+    path = tmp_path / "web.yml"
     path.write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
-    config = webconfig.WebConfig(str(path), said.append)
+    config = webconfig.WebConfig(str(path))
     monkeypatch.setattr(webconfig, "_mapping", Broken(error, None))
     path.write_text("{}")
     for _ in range(3):

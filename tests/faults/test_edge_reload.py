@@ -35,14 +35,14 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def running(made, tmp_path):
+def running(made, tmp_path, said):
     """A configuration in use with both users, its clock, and what it said."""
     for end in ("crt", "key"):
         shutil.copy(made / f"server.{end}", tmp_path / f"server.{end}")
     path = tmp_path / "web.yml"
     path.write_text(tls("server") + users("stays", "revoked"))
-    now, said = [1000.0], []
-    config = WebConfig(str(path), said.append, clock_s=lambda: now[0])
+    now = [1000.0]
+    config = WebConfig(str(path), clock_s=lambda: now[0])
 
     def connects():
         """A connection, by both users: who is admitted."""

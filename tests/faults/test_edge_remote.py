@@ -181,5 +181,5 @@ def test_a_password_need_not_be_on_the_command_line(tmp_path):
         output.take(sample("w"))
         variables = {"TPUMON_FROM": f"http://me:secret@{output.address}"}
         with Tpumon("--output", "jsonl", env=variables) as command:
-            command.wait_for(lambda: '"worker": "w"' in command.out)
+            command.wait_for(lambda: '"worker":"w"' in command.out)
             assert b"secret" not in Path(f"/proc/{command._process.pid}/cmdline").read_bytes()

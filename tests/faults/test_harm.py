@@ -187,14 +187,13 @@ class Host:
 
     def __init__(self, directory):
         self.proc = FakeProc(directory / "proc")
-        self.lines = []
         self.answer = None
 
     async def call(self, address):
         return self.answer
 
     def finder(self):
-        return LocalDiscovery(say=self.lines.append, proc=self.proc.root, call=self.call, poll_s=0.005)
+        return LocalDiscovery(proc=self.proc.root, call=self.call, poll_s=0.005)
 
     def parent(self, pid, ppid):
         (self.proc.root / str(pid) / "stat").write_text(f"{pid} (a ) job) S {ppid} 1 1 0 -1\n")
@@ -217,7 +216,7 @@ def test_a_pytorch_job_is_found_at_any_port(tmp_path, gpu, found):
     assert asyncio.run(main()) == (["127.0.0.1:23456"] if found else [])
 
 
-def test_a_subprocess_server_is_not_sampled_beside_its_parent(tmp_path):
+def test_a_subprocess_server_is_not_sampled_beside_its_parent(tmp_path, said):
     """jax.profiler.register_subprocess: while one of the two is traced, the other refuses or loses its part."""
     host = Host(tmp_path)
     for pid, ppid, port in ((42, 7, 9999), (43, 42, 23456), (44, 43, 23457), (50, 7, 9012)):
@@ -231,7 +230,7 @@ def test_a_subprocess_server_is_not_sampled_beside_its_parent(tmp_path):
             return sorted(target.address for target in watch.found[-1].targets)
 
     assert asyncio.run(main()) == ["127.0.0.1:9012", "127.0.0.1:9999"]
-    assert len([line for line in host.lines if "belongs to a subprocess of" in line]) == 2
+    assert len([line for line in said if "belongs to a subprocess of" in line]) == 2
 
 
 # Host events.

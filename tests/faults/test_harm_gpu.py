@@ -51,7 +51,7 @@ def test_no_default_command_calls_cuda_or_cupti(gpu_job: GpuJob, tmp_path: Path)
         assert done.samples[-1]["source"] == "trace"
     kept = tmp_path / "samples.jsonl"
     with Tpumon("serve", "--listen", "127.0.0.1:0", "--export", f"jsonl={kept}", "--service-addr", address) as serve:
-        serve.wait_for(lambda: kept.exists() and '"source": "trace"' in kept.read_text(), 60)
+        serve.wait_for(lambda: kept.exists() and '"source":"trace"' in kept.read_text(), 60)
         serve.signal(signal.SIGTERM).end()
     tpumon("doctor", "--service-addr", address).ended(0)
     assert gpu_job.gpu.calls == {}

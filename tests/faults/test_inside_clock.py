@@ -15,7 +15,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.history import Histories
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import ProfilerSource
-from tpumon.model import Cause, Finding, Handover, Query, Spread, Standing, Target, Workers
+from tpumon.model import Cause, Finding, Handover, Query, Spread, StatusSnapshot, Target, Workers
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.loop import live
 from tpumon.outputs.live.screens.screen import Reply
@@ -238,7 +238,7 @@ def since_of(fleet, clocks):
     status = fleet.status(clocks.time())
     (finding,), verdict = status.findings, status.workers["w0"].verdict
     (cause,) = verdict.causes
-    assert (finding.finding, cause.finding, verdict.mark) == ("input-bound", "input-bound", "critical")
+    assert (finding.finding, cause.finding, verdict.status) == ("input-bound", "input-bound", "critical")
     return [clocks.time() - one.since_unix_s for one in (verdict, cause, finding)]
 
 
@@ -266,8 +266,8 @@ def test_what_an_exporter_said_before_the_clock_was_set_back_is_not_in_the_futur
     fleet.take(WORKERS)
     cause = Cause(words="input", finding="input-bound", severity="critical", since_unix_s=clocks.time())
     finding = Finding(finding="input-bound", severity="critical", workers=("w0",), since_unix_s=clocks.time())
-    standing = Standing(worker="w0", state="live", severity="critical", ok=False, ok_since_unix_s=clocks.time())
-    fleet.take(Handover(complete=True, standings=(standing,), findings=(finding,)))
+    standing = StatusSnapshot(worker="w0", state="live", severity="critical", ok=False, ok_since_unix_s=clocks.time())
+    fleet.take(Handover(complete=True, statuses=(standing,), findings=(finding,)))
     fleet.take(replace(clocks.sample(), findings=(cause,), judged=("input-bound",)))
     clocks.set_by_s = -HOUR_S
     assert since_of(fleet, clocks) == [0.0] * 3

@@ -79,13 +79,12 @@ def filled(name, directory, *, stdout, size):
 @pytest.mark.parametrize(
     ("name", "stdout"), [("jsonl", False), ("csv", False), ("record", False), ("jsonl", True), ("csv", True)]
 )
-def test_a_full_disk_tears_no_line(tmp_path, name, stdout, size):
+def test_a_full_disk_tears_no_line(tmp_path, name, stdout, size, said):
     """Of a line that does not fit nothing stays; the lines before and after it are whole."""
     written = filled(name, tmp_path, stdout=stdout, size=size)
     out = tmp_path / "out"
     if name == "record":
-        said = []
-        moments = Recording(str(out), said.append).moments()
+        moments = Recording(str(out)).moments()
         found = [moment.event.worker for moment in moments if isinstance(moment.event, Sample)]
         assert said == []
         assert found == [f"w{number}" for number in range(1, written[-1] + 1)]  # what had no room has waited for it

@@ -31,7 +31,7 @@ from tpumon.model import (
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max
 EXTREMES = [0.0, SMALLEST, 2.3e-308, 1e-9, 1.0, 1e15, 1e18, LARGEST]

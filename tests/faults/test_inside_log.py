@@ -6,12 +6,12 @@ import io
 import re
 import tracemalloc
 
+from support.said import Lines
 from support.samples import failed_sample, sample
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
-from tpumon.outputs import notices as notices_module
-from tpumon.outputs.notices import Notices
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
+from tpumon.system import console
 
 HOUR_S = 3600
 AT_ONCE = 10
@@ -46,7 +46,7 @@ def an_hour(notices, clock, make):
 def test_an_hour_of_new_warnings_is_a_line_a_minute():
     """Forty rows of random text each second: a burst, then a line a minute that says what is missing."""
     clock = Clock()
-    notices = Notices(clock)
+    notices = Lines(clock)
     notices.update(following("w0"))
     lines = an_hour(notices, clock, lambda second: sample(warnings=[text(second * 5000 + i) for i in range(40)]))
     assert AT_ONCE < len(lines) <= HOUR_S / 60 + AT_ONCE
@@ -56,7 +56,7 @@ def test_an_hour_of_new_warnings_is_a_line_a_minute():
 def test_a_worker_that_flaps_all_the_time_is_a_line_a_minute():
     """Down, up, down: each change is a line, but not thousands of them; another worker is not silenced by it."""
     clock = Clock()
-    notices = Notices(clock)
+    notices = Lines(clock)
     notices.update(following("w0", "w1"))
     lines = an_hour(
         notices,
@@ -70,7 +70,7 @@ def test_a_worker_that_flaps_all_the_time_is_a_line_a_minute():
 def test_an_ordinary_warning_that_returns_is_not_repeated():
     """One kind among many others stays known while it is seen."""
     clock = Clock()
-    notices = Notices(clock)
+    notices = Lines(clock)
     notices.update(following("w0"))
     lines = an_hour(notices, clock, lambda second: sample(warnings=["3 events dropped", text(second)]))
     assert sum("events dropped" in line for line in lines) == 1
@@ -90,20 +90,20 @@ def test_a_churn_of_names_is_a_few_lines_a_minute(monkeypatch):
         return lines
 
     clock = Clock()
-    lines = lines_of(Notices(clock), clock)
+    lines = lines_of(Lines(clock), clock)
     assert len(lines) < 200 + 10 * HOUR_S / 60
     left_out = sum(int(number) for line in lines for number in re.findall(r"left out before: (\d+) lines\b", line))
     assert sum("left out" in line for line in lines) > 100
     *lines, last = lines
     assert last.startswith("left out before")
-    monkeypatch.setattr(notices_module, "_ALL_AT_ONCE", 1e9)
-    assert len(lines) + left_out == len(lines_of(Notices(clock), clock))
+    monkeypatch.setattr(console, "_ALL_AT_ONCE", 1e9)
+    assert len(lines) + left_out == len(lines_of(Lines(clock), clock))
 
 
 def test_a_fleet_that_is_down_at_once_is_named_in_part():
     """The first two hundred workers; the view and the metrics have all."""
     clock = Clock()
-    notices = Notices(clock)
+    notices = Lines(clock)
     names = [f"w{number}" for number in range(1000)]
     notices.update(following(*names))
     lines = [line for name in names for line in notices.update(failed_sample(name))]
@@ -116,7 +116,7 @@ def test_a_fleet_that_is_down_at_once_is_named_in_part():
 def test_neither_texts_nor_names_are_kept_for_good():
     """A hundred thousand names and as many texts leave nothing behind."""
     clock = Clock()
-    notices, blocks = Notices(clock), TextOutput(io.StringIO(), level=2, number_samples=False)
+    notices, blocks = Lines(clock), TextOutput(io.StringIO(), level=2, number_samples=False)
 
     def churn(begin, end):
         for number in range(begin, end):

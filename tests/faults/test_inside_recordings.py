@@ -194,7 +194,7 @@ def test_after_a_lasting_jump_a_file_begins(machine):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "lost", "strange"])
-def test_a_damaged_file_is_read_up_to_the_minute_of_the_damage_and_the_others_whole(machine, damage):
+def test_a_damaged_file_is_read_up_to_the_minute_of_the_damage_and_the_others_whole(machine, damage, said):
     """A line says so, once."""
     machine.run(3 * HOUR_S, every_s=30.0)
     file = machine.files[1]
@@ -202,8 +202,7 @@ def test_a_damaged_file_is_read_up_to_the_minute_of_the_damage_and_the_others_wh
     place = len(whole) // 2
     strange = {"flipped": bytes([whole[place] ^ 0xFF]), "lost": b"", "strange": b"\x1f\x8b\x08" * 50}[damage]
     file.write_bytes(whole[:place] + strange + whole[place + 1 :])
-    said = []
-    moments = Recording(str(machine.directory), said.append).moments()
+    moments = Recording(str(machine.directory)).moments()
     kept = [int(moment.event.figures.step_name) for moment in moments if isinstance(moment.event, Sample)]
     assert said == [f"{file}: damaged: what follows is left out"]
     lost = sorted(set(range(1, machine.samples + 1)) - set(kept))
@@ -237,7 +236,7 @@ def test_a_worker_that_stops_is_stale_although_the_clock_of_its_recording_was_se
         changes = [change for update in feed.updates() for change in update.changes]
         status = feed.status()
     verdicts = {name: each.verdict for name, each in status.workers.items()}
-    assert {name: verdict.mark for name, verdict in verdicts.items()} == {"w": "ok", "stops": "stale"}
+    assert {name: verdict.status for name, verdict in verdicts.items()} == {"w": "ok", "stops": "stale"}
     assert [change.worker for change in changes] == ["stops"]
     assert status.time_unix_s - verdicts["w"].since_unix_s == pytest.approx(390.0, abs=10.0)  # an interval is lost
     assert 0 <= status.time_unix_s - verdicts["stops"].since_unix_s <= 200.0

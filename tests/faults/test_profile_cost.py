@@ -19,15 +19,15 @@ from tpumon.model.documents import encoded
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs, report
-from tpumon.xspace import figures
 from tpumon.xspace import files as profiles
 from tpumon.xspace.planes.plane import parsed_metadata
+from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile import op_times as ops
 from tpumon.xspace.profile import profile
 from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
-from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.profile.profile import read_profile
+from tpumon.xspace.summary import figures
 
 MOST = 5.0  # times the cost of a quarter of the trace; the square of anything would be 16
 DEPTH = 10_000
@@ -65,7 +65,7 @@ class Hlo:
         for i, name in enumerate(self._fusions[: self._ran]):
             core.event("XLA Ops", Op(name, "loop fusion"), 10 * i, 5)
         core.event("XLA Modules", f"jit_f({PROGRAM})", 0, 10 * self._ran)
-        plane = traced.named(METADATA)
+        plane = traced.named("/host:metadata")
         metadata = plane.plane.event_metadata[plane.event_id(f"jit_f({PROGRAM})")]
         plane.put(metadata.stats, {"Hlo Proto": self.program.SerializeToString()})
         return traced.bytes()
@@ -194,7 +194,7 @@ def test_computations_that_call_each_other_in_a_circle_are_listed_one_level_deep
 def test_a_chain_of_calls_is_listed_one_level_deep_however_long_it_is():
     hlo = chain(DEPTH)
     assert hlo.contents()["fusion.0"] == ["add.1.0", "fusion.1"]
-    plane = find_plane(memoryview(hlo.bytes()), METADATA)
+    plane = read_space(memoryview(hlo.bytes())).metadata
     assert [program.program_id for program in read_programs(plane)] == [PROGRAM]
 
 

@@ -18,7 +18,7 @@ from tpumon.collection.sampler import Pace, Sampler, pace
 from tpumon.collection.sources import Client, SourceOptions, rpc
 from tpumon.collection.sources.traces import profile_rpc as profile
 from tpumon.collection.sources.traces import source as trace
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
 
 INTERVAL_S = 1.0

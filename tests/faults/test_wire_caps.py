@@ -6,10 +6,11 @@ import pytest
 
 from support.traces import CONV, Op, Traced, run_step
 from tpumon.errors import SourceError
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.columns import lines
 from tpumon.xspace.planes import plane, space
 from tpumon.xspace.steps import linking
-from tpumon.xspace.wire import lines
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 MOST = 5
 

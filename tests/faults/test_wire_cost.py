@@ -17,7 +17,8 @@ from support.growth import cost
 from support.traces import CONV, US, Traced, run_step
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 
 def nested_roots(count):

@@ -22,7 +22,7 @@ from support import odd_reading
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import SourceOptions
 from tpumon.collection.sources.traces import source as trace
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
 
 INTERVAL_S = 0.5

@@ -21,7 +21,8 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.collection.sources.traces import readers
 from tpumon.model import Query, Target, Workers
 from tpumon.proto.profiler_pb2 import ProfileRequest, ProfileResponse
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 INTERVAL_S, WINDOW_S, ANSWER_S, READ_S = 2.0, 0.1, 0.02, 0.005
 PROBE_MS = 1

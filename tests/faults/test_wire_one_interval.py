@@ -19,9 +19,10 @@ from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import SourceOptions
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.source import TraceSource, _Taken
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 INTERVAL_S, WINDOW_S, READ_S, ROUNDS = 1.0, 0.1, 0.025, 12
 UNREADABLE, SLOW = b"unreadable", b"slow"

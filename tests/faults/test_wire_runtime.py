@@ -17,7 +17,7 @@ from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sources import RuntimeMetrics
 from tpumon.collection.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
 from tpumon.model import Caution, DeviceFigures
-from tpumon.outputs.text import render_block
+from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.runtime_metrics_pb2 import Metric, TpuMetric
 
 NUMBERS = st.one_of(

@@ -20,7 +20,8 @@ from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
 from tpumon.system.memory_limits import _limits
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 
 def large(megabytes):

@@ -30,7 +30,7 @@ from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
-from tpumon.outputs.text import render_block
+from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace
@@ -46,10 +46,10 @@ from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.untrusted_text import one_line, safe
-from tpumon.xspace import figures
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.profile.top_ops import read_figures
+from tpumon.xspace.summary import figures
 from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")

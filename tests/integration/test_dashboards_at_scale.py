@@ -22,7 +22,7 @@ from tpumon.analysis import Analysis
 from tpumon.model import Cause, Target, Workers
 from tpumon_exporters.exposition import Exposition
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quiet")]
 
 SCRAPE_S = 15
 MOMENTS = 3
@@ -63,7 +63,7 @@ def page(followed, moment_s, labels, tpu_job):
     """The exporter's page with a scrape's labels, and with alerts and what Prometheus adds; and its time."""
     status = followed.status(moment_s)
     status = replace(status, workers={name: judged(worker) for name, worker in status.workers.items()})
-    text = Exposition(pytest.fail).render(status)
+    text = Exposition("prometheus").render(status)
     text += 'up{} 1\nscrape_duration_seconds{} 0.1\ntpumon_discovery_up{finder="dns"} 1\n'
     alert = f'alertname="TpuHang",severity="critical",tpu_job="{tpu_job}",tpu_slice="s0"'
     text += f'ALERTS{{{alert},alertstate="firing"}} 1\nALERTS_FOR_STATE{{{alert}}} {NOW}\n'

@@ -22,7 +22,7 @@ from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, WrongServer, free
 from support import free_port, wait_until
 from support.jobs import Job, start_jax
 from support.watching import watching
-from tpumon.discovery.host.ports import USUAL_PORTS, survey
+from tpumon.discovery.host.port_survey import USUAL_PORTS, survey
 from tpumon.discovery.host.servers import LocalDiscovery
 
 HERE = socket.gethostname()
@@ -162,7 +162,7 @@ def test_a_file_of_workers_is_followed(tmp_path: Path):
         with Tpumon("--targets", str(file), *options) as monitor:
             monitor.wait_for(lambda: first.calls)
             file.write_text(json.dumps(groups[1:]))
-            monitor.wait_for(lambda: '"worker": "b"' in monitor.out)
+            monitor.wait_for(lambda: '"worker":"b"' in monitor.out)
             result = monitor.signal(signal.SIGINT).end()
     assert result.rc == 130
     assert [sample["worker"] for sample in result.samples if sample["source"]][-1] == "b"

@@ -169,7 +169,7 @@ class _Steady(ProfilerSource):
         )  # fmt: skip
 
 
-def test_a_name_server_that_flaps():
+def test_a_name_server_that_flaps(said):
     """No answers and half ones change nothing on the page; a pod that is really gone leaves it, and may come back."""
     both = ["10.0.0.1", "10.0.0.2"]
     answer: list[str] | OSError = both
@@ -181,8 +181,6 @@ def test_a_name_server_that_flaps():
             raise answer
         return answer
 
-    lines: list[str] = []
-
     async def main() -> None:
         nonlocal answer
         with exporter.serving() as output:
@@ -192,7 +190,7 @@ def test_a_name_server_that_flaps():
 
             sampler = Sampler(
                 DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.take,
-                on_workers=output.take, open_client=nullcontext, profilers=[_Steady], say=lines.append,
+                on_workers=output.take, open_client=nullcontext, profilers=[_Steady],
             )  # fmt: skip
             running = asyncio.create_task(sampler.run())
             await asyncio.sleep(20)
@@ -212,4 +210,4 @@ def test_a_name_server_that_flaps():
                 await running
 
     virtual_time.run(main())
-    assert lines == []
+    assert said == []

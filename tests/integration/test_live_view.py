@@ -117,7 +117,7 @@ def test_the_shell_gets_its_terminal_back(tmux, way):
 # tpumon with a worker page that has a bug.
 FAULTY = """
 import sys
-from tpumon.outputs.live.screens.worker import Worker
+from tpumon.outputs.live.screens.worker_screen import Worker
 
 def draw(self, frame):
     raise LookupError("a bug")

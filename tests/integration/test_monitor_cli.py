@@ -352,7 +352,7 @@ def test_a_node_that_goes_and_returns_is_monitored_again():
         command = ["--service-addr", node.address, *QUICK, "--num-tracing-attempts", "1", "--output", "jsonl"]
         monitor = Tpumon(*command)
         with monitor:
-            monitor.wait_for(lambda: '"source": "monitor"' in monitor.out)
+            monitor.wait_for(lambda: '"source":"monitor"' in monitor.out)
             node.stop()
             monitor.wait_for(lambda: '"unavailable"' in monitor.out)
             seen = len(monitor.out)

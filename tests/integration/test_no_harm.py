@@ -46,7 +46,7 @@ class Watch:
 
 def seen(out: str, job: Job, figure: str) -> list[str]:
     """The samples of a job so far that have a figure."""
-    return [line for line in out.splitlines() if f'"address": "{job.address}"' in line and figure in line]
+    return [line for line in out.splitlines() if f'"address":"{job.address}"' in line and figure in line]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def watch(tf_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wat
             stack.callback(job.stop)
         scratch = tmp_path_factory.mktemp("scratch")
         addresses = ",".join(job.address for job in jobs.values())
-        wanted = [(job, "" if name == "jax-0.6.2" else '"step_time_s": {') for name, job in jobs.items()]
+        wanted = [(job, "" if name == "jax-0.6.2" else '"step_time_s":{') for name, job in jobs.items()]
         begin_unix_s = time.time()
         command = stack.enter_context(
             Tpumon("--level", "2", "--service-addr", addresses, "--output", "jsonl", env={"TMPDIR": str(scratch)})

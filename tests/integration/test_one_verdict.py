@@ -24,9 +24,9 @@ from support.given_feed import GivenFeed
 from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
-from tpumon.cli import collecting
-from tpumon.cli.collecting import Needs
+from tpumon.cli import session
 from tpumon.cli.commands import mcp, once, why
+from tpumon.cli.session import Needs
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.style import LOOKS
@@ -137,10 +137,10 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     now = run.clock()
     if len(status.workers) == 1:
         (verdict,) = (each.verdict for each in status.all())
-        look = LOOKS[verdict.mark]
+        look = LOOKS[verdict.status]
         assert any(line.strip().startswith(f"{look.mark} {look.word}".strip()) for line in run.screen())
     rows = [] if len(status.workers) == 1 else [line.split() for line in run.screen()[2 : 2 + len(status.workers)]]
-    expected = [] if not rows else sorted((each.name, LOOKS[each.verdict.mark].mark.strip()) for each in status.all())
+    expected = [] if not rows else sorted((each.name, LOOKS[each.verdict.status].mark.strip()) for each in status.all())
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
     shown = sorted(re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles)))
@@ -172,9 +172,7 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
         yield course.workers
         yield from course.samples
 
-    monkeypatch.setattr(
-        collecting, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
-    )
+    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
     given = {"feed": FeedSettings(origin=Recorded("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
@@ -209,7 +207,7 @@ def _once(text: str, plain, status: FleetStatus) -> None:
     }
     assert marks == marks_of(status)
     for each in status.all():
-        look = LOOKS[each.verdict.mark]
+        look = LOOKS[each.verdict.status]
         assert re.search(rf"^{re.escape(look.mark)} +{re.escape(each.name)} +{look.word} ", text, re.MULTILINE)
 
 

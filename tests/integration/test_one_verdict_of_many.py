@@ -62,7 +62,7 @@ def test_64_exporters_of_a_worker_each_say_what_one_says(scenario, wanted):
     one, many = both_of(scenario, computed=True)
     _same(one, many, wanted)
     ours, theirs = (
-        {change.mark: change.time_unix_s for change in reversed(status.changes) if change.worker.endswith("-w17")}
+        {change.status: change.time_unix_s for change in reversed(status.changes) if change.worker.endswith("-w17")}
         for status in (one, many)
     )
     for mark, time_unix_s in ours.items():
@@ -119,5 +119,5 @@ def test_what_comparing_has_found_ends_when_nobody_is_left_to_compare_with():
     assert said_of(fleet.status()) == {"w1": frozenset()}
     assert fleet.status().findings == ()
     assert marks_of(fleet.status())["w1"][0] == "ok"
-    assert [change.mark for change in fleet.status().changes] == ["critical", "ok"]
+    assert [change.status for change in fleet.status().changes] == ["critical", "ok"]
     assert "straggler" not in fleet.status().workers["w1"].judged

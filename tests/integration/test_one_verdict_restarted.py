@@ -79,7 +79,7 @@ class Restarted:
 
 def changes_since(fleet, time_unix_s):
     return [
-        (change.worker, change.what, change.mark, change.before, change.time_unix_s)
+        (change.worker, change.what, change.status, change.before, change.time_unix_s)
         for change in fleet.status(time_unix_s).changes
         if change.time_unix_s > time_unix_s
     ]

@@ -139,7 +139,7 @@ def test_an_exporter_that_goes_away_takes_its_figures_with_it(node):
         with Tpumon("--from", base, "--output", "jsonl") as watcher:
             watcher.wait_for(lambda: watcher.out.count("\n") >= 1)
             exporter.signal(signal.SIGTERM).end(10).ended(0)
-            watcher.wait_for(lambda: '"source": null' in watcher.out)
+            watcher.wait_for(lambda: '"source":null' in watcher.out)
             samples = watcher.signal(signal.SIGINT).end(10).ended(130).samples
     assert samples[-1]["errors"][-1]["reason"] == "unavailable"
     assert samples[-1]["mxu_utilization_ratio"] is None

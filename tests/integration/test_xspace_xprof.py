@@ -35,7 +35,8 @@ from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 FULL = 1e-6

@@ -25,7 +25,7 @@ from tpumon.outputs import Context, OutputOptions
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
@@ -63,7 +63,7 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     """What each worker counts as, and since when."""
     verdicts = {each.name: each.verdict for each in status.all()}
     return {
-        name: (one.mark, None if one.since_unix_s is None else round(one.since_unix_s, 1))
+        name: (one.status, None if one.since_unix_s is None else round(one.since_unix_s, 1))
         for name, one in verdicts.items()
     }
 
@@ -120,8 +120,8 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"), log=_no)
-        self.pages = Pages(self.context, _no)
+        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:
         update = self.fleet.take(event)
@@ -152,7 +152,7 @@ class Reader(Exporter):
 
     def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
         super().__init__(clock or exporters[0].clock, run)
-        self._merging = Merging(self.take, _no, clock=self.clock, monotonic_s=self.clock.monotonic_s)
+        self._merging = Merging(self.take, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
             remote = RemoteExporter(
@@ -185,10 +185,6 @@ class Reader(Exporter):
             self._merging.publish()
         self._merging.look()
         self.tick()
-
-
-def _no(line: str) -> None:
-    raise AssertionError(line)
 
 
 class EveryOutput:

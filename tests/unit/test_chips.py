@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fakes.proc import JAX, FakeProc
-from tpumon.discovery.host.chips import Process, find_chips
+from tpumon.discovery.host.pci_chips import ChipHolder, find_chips
 from tpumon.model.chips import CHIPS
 from tpumon.simulator.topology import GENERATIONS
-from tpumon.xspace.hardware.peaks import peak_of
+from tpumon.xspace.hardware import peak_of
 
 ACCELERATOR, NETWORK = "0x120000", "0x020000"
 
@@ -122,7 +122,7 @@ def test_who_holds_a_chip(machine):
     machine.proc.opens(12, "/dev/null")
     held, free = machine.find().chips
 
-    assert held.holders == (Process(pid=4711, program="python3.11"),)
+    assert held.holders == (ChipHolder(pid=4711, program="python3.11"),)
     assert free.holders == ()
 
 

@@ -17,6 +17,8 @@ from tpumon.outputs import OutputOptions, metrics
 from tpumon.outputs.metrics import METRICS, SampleMetric, collect
 from tpumon_exporters.exposition import Exposition
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 NOW = 1_769_000_000.0
 
 
@@ -79,7 +81,7 @@ def of_exporters():
 @pytest.mark.parametrize("expose", ["findings", "all"])
 def test_of_workers_of_exporters_findings_alone(expose):
     """Two series of one worker break joins; all only on demand, of stale ones none."""
-    text = Exposition(pytest.fail, expose).render(of_exporters())
+    text = Exposition("prometheus", expose).render(of_exporters())
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert any(line.startswith('tpu_mxu_utilization_ratio{worker="own"') for line in lines)
     assert any(line.startswith("tpumon_build_info") for line in lines)

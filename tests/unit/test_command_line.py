@@ -54,6 +54,7 @@ SAMPLES = {
     "--num-tracing-attempts": ("5", 5),
     "--host-tracer-level": ("2", "2"),
     "--gpu": ("1", True),
+    "--verbose": ("1", True),
     "--runtime-addr": ("unix:/run/tpu.sock", ["unix:/run/tpu.sock"]),
     "--no-runtime-metrics": ("true", True),
     "--output": ("json", "json"),

@@ -16,7 +16,7 @@ from tpumon.collection import sources
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import Companion, ProfilerSource, Reading
 from tpumon.collection.sources.examination import About
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Sample, Target

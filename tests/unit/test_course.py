@@ -7,7 +7,7 @@ import pytest
 from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.history import Changes, Course, Histories, Moment
+from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.model import Change, Spread, StepTimes
 
@@ -16,7 +16,7 @@ NOW = 1_800_000_000.0
 
 def course_of(*marks):
     """What was noted every 10 s, and what each note changed."""
-    course = Course()
+    course = StatusTimeline()
     whats = []
     for i, mark in enumerate(marks):
         live = mark in {"ok", "warning", "critical", "unknown"}
@@ -133,7 +133,7 @@ def test_a_worker_that_falls_silent_is_told_once():
     fleet.take(sample("a", time_unix_s=NOW))
     for age_s in (1, 20, 30, 40, 50):
         verdict = fleet.status(NOW + age_s).workers["a"].verdict
-    assert (verdict.mark, verdict.since_unix_s) == ("stale", NOW)
+    assert (verdict.status, verdict.since_unix_s) == ("stale", NOW)
     assert [one.title for one in fleet.status(NOW + 50).changes] == ["stale"]
     fleet.take(sample("a", time_unix_s=NOW + 25, took_s=30.0))
     times = [one.time_unix_s for one in fleet.status(NOW + 51).changes]
@@ -169,8 +169,8 @@ def test_a_worker_on_which_nothing_runs(one, mark):
     fleet = Analysis()
     fleet.take(found("w0"))
     fleet.take(one)
-    assert fleet.status(one.time_unix_s + 1).workers["w0"].verdict.mark == mark
-    stale = fleet.status(one.time_unix_s + 100).workers["w0"].verdict.mark
+    assert fleet.status(one.time_unix_s + 1).workers["w0"].verdict.status == mark
+    stale = fleet.status(one.time_unix_s + 100).workers["w0"].verdict.status
     assert stale == ("busy" if mark == "busy" else "stale"), "what is old is stale"
 
 

@@ -19,9 +19,9 @@ from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
-from tpumon.discovery.host.chips import Chip, Chips, Process
 from tpumon.discovery.host.listening import Owner
-from tpumon.discovery.host.ports import Seen
+from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
+from tpumon.discovery.host.port_survey import SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Address, Target
@@ -96,7 +96,7 @@ def test_an_attached_job_is_said_to_be_one(doctor, monkeypatch, attached):
     """Its own traces wait for samples: nobody needs to be warned of them."""
     with TpuNode(device=True) as node:
         port = Address.parse(node.address).port
-        listeners(monkeypatch, Seen(address=node.address, port=port, is_profiler=True, attached=attached))
+        listeners(monkeypatch, SurveyedPort(address=node.address, port=port, is_profiler=True, attached=attached))
         status, text = doctor()
         found = doctor(output="json")[1]["servers"][0]
 
@@ -352,7 +352,7 @@ def test_a_tpu_without_runtime_metrics(doctor):
 
 
 def seen(address, **rest):
-    return Seen(address=address, port=int(address.rpartition(":")[2]), **rest)
+    return SurveyedPort(address=address, port=int(address.rpartition(":")[2]), **rest)
 
 
 def test_this_host_port_by_port(doctor, monkeypatch):
@@ -437,7 +437,7 @@ def test_where_proc_cannot_be_read_the_usual_ports_are_tried(doctor, monkeypatch
 def test_chips_with_their_files_and_holders(doctor, monkeypatch):
     """Kind by kind, then chip by chip; and a job that has them but no profiler server is named."""
     chip = Chip(name="TPU v6e", pci="0000:00:04", functions=1, nodes=("/dev/vfio/0",), missing=(),
-                holders=(Process(pid=4711, program="python3.11"),))  # fmt: skip
+                holders=(ChipHolder(pid=4711, program="python3.11"),))  # fmt: skip
     other = Chip(name="TPU (1ae0:0099)", pci="0000:00:05", functions=1, nodes=(), missing=("/dev/vfio/1",), holders=())
     monkeypatch.setattr(diagnosis, "find_chips", lambda: Chips(chips=(chip, chip, other), remarks=("a remark",)))
     status, text = doctor()

@@ -14,10 +14,10 @@ from tpumon.collection.sampler import Pace, Sampler, duty
 from tpumon.collection.sampler.duty import Duty
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
 from tpumon.system import host_files, ledger
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause
 
 ADDRESS = "10.0.0.2:9999"
@@ -94,7 +94,7 @@ async def no_pause():
     """This host is not paused."""
 
 
-def tpumon(job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, samples=None, say=print):
+def tpumon(job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, samples=None):
     """A tpumon of its own that follows the job."""
     return Sampler(
         Fixed([Target(worker="w", address=address)]),
@@ -105,8 +105,7 @@ def tpumon(job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval
         profilers=[job],
         companions=[],
         pause=no_pause,
-        ledger=Ledger(),
-        say=say,
+        ledger=DutyLedger(),
     )
 
 
@@ -290,11 +289,11 @@ def test_every_user_can_read_the_file_whatever_the_umask(directory):
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-def test_who_cannot_write_there_says_so_and_counts_for_itself(monkeypatch):
+def test_who_cannot_write_there_says_so_and_counts_for_itself(monkeypatch, said):
     """Sampling goes on as if it were alone."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", "/nonexistent/directory")
-    job, said = Job(), []
-    virtual_time.run(for_a_while(600, tpumon(job, say=said.append)))
+    job = Job()
+    virtual_time.run(for_a_while(600, tpumon(job)))
     assert len(said) == 1
     assert said[0].startswith("/nonexistent/directory: No such file or directory")
     assert 0.005 < job.share(1000, 1600) <= 0.015
@@ -323,14 +322,15 @@ def test_a_pause_that_begins_while_a_worker_waits_for_its_share_holds():
     assert {sample.errors[0].reason for sample in samples} == {"paused"}
 
 
-def test_late_first_figures_are_explained():
+def test_late_first_figures_are_explained(said):
     """Another tpumon has just used the credit: who comes now is told why it waits, once."""
-    job, said = Job(), []
+    job = Job()
 
     async def main():
         for _ in range(4):
             await for_a_while(3, tpumon(job, interval_s=0.0))
-        await tpumon(job, num_queries=1, say=said.append).run()
+        said.clear()
+        await tpumon(job, num_queries=1).run()
 
     virtual_time.run(main())
     assert len(said) == 1
@@ -465,7 +465,7 @@ def test_a_file_that_was_away_is_not_counted_once_more(directory):
     """During a pause the files of all lose their effect and are removed; what was traced before is long over."""
 
     async def main():
-        all_of_them = Duty(0.01, Ledger())
+        all_of_them = Duty(0.01, DutyLedger())
         account = all_of_them.follow(ADDRESS)
         debts_s = []
         for waits_s, traced_s, debt_s in (
@@ -488,12 +488,12 @@ def test_a_file_that_was_away_is_not_counted_once_more(directory):
     assert virtual_time.run(main()) == [0, pytest.approx(0.5), 0, 0, pytest.approx(0.2, abs=0.02)]
 
 
-def test_files_that_cannot_be_used_for_a_while_change_nothing():
+def test_files_that_cannot_be_used_for_a_while_change_nothing(said):
     """Five who share a job: each still takes a fifth, and nothing is counted twice when the files are back."""
-    job, samples, said = Job(), [[] for _ in range(5)], []
+    job, samples = Job(), [[] for _ in range(5)]
 
     async def main():
-        samplers = [tpumon(job, samples=each, interval_s=1.0, say=said.append) for each in samples]
+        samplers = [tpumon(job, samples=each, interval_s=1.0) for each in samples]
         running = asyncio.create_task(for_a_while(4000, *samplers))
         await asyncio.sleep(2000)
         usual = [sampler._duty._ledger.exchange for sampler in samplers]
@@ -529,12 +529,12 @@ def test_who_looks_rarely_counts_the_time_that_has_passed_for_all_others_togethe
     assert all(sample.interval_s == 1000.0 for sample in samples[1:])
 
 
-def test_whatever_goes_wrong_with_the_files_sampling_goes_on(monkeypatch):
+def test_whatever_goes_wrong_with_the_files_sampling_goes_on(monkeypatch, said):
     """An error that nobody thought of is no reason to sample less, nor to give the files up."""
-    job, said = Job(), []
+    job = Job()
 
     async def main():
-        sampler = tpumon(job, say=said.append)
+        sampler = tpumon(job)
         failing = [RuntimeError("can't start new thread")]
 
         async def at_once(function, *, timeout_s):
@@ -564,7 +564,7 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_not_removed(directory, monke
     monkeypatch.setattr(host_files.HostFiles, "read", once_not)
 
     async def main():
-        book = Ledger()
+        book = DutyLedger()
         entry = ledger.Entry(**ENTRY)
         return [len(book.exchange({ADDRESS: entry})) for _ in range(2)]
 

@@ -50,6 +50,7 @@ def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:
         output.take(sample("a", time_unix_s=time.time() - 5))
+        capsys.readouterr()  # where it listens
         assert events.run(**of(output)) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter began to follow its workers\n")

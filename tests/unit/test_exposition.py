@@ -26,11 +26,9 @@ from tpumon.model import Cause, Spread, StepTimes, Target, Workers
 from tpumon.outputs import metrics
 from tpumon_exporters.exposition import END, Exposition
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 NOW = 1_769_000_000.0
-
-
-def unexpected(line):
-    pytest.fail(f"it said: {line}")
 
 
 def remembered(*samples, workers=("w",)):
@@ -42,7 +40,7 @@ def remembered(*samples, workers=("w",)):
 
 
 def exposed(status, **options):
-    return Exposition(unexpected).render(status, **options)
+    return Exposition("prometheus").render(status, **options)
 
 
 def page(fleet, *, now_unix_s=NOW, **options):
@@ -251,7 +249,7 @@ def test_what_is_no_number_is_left_out():
     assert 'tpu_duty_cycle_ratio{worker="w"} 0.5\n' in text
 
 
-def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
+def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch, said):
     """The page never breaks: the other metrics are there, and the other workers' series of this one."""
 
     def values(current):
@@ -261,15 +259,15 @@ def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
 
     broken = metrics.SampleMetric(name="tpu_broken_ratio", help="Broken.", values=values)
     monkeypatch.setattr(metrics, "METRICS", (broken, *metrics.METRICS))
-    said = []
-    shown = Exposition(said.append)
+    shown = Exposition("prometheus")
     followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))
     texts = [shown.render(followed.status(NOW)) for _ in range(3)]
     for text in texts:
         assert 'tpu_broken_ratio{worker="w"} 1.0\n' in text
         assert 'tpu_broken_ratio{worker="bad"}' not in text
         assert 'tpu_mxu_utilization_ratio{worker="bad"} 0.425\n' in text
-    assert said == ["tpu_broken_ratio is left out of the page: KeyError: 'boom'"]
+    assert said == ["prometheus: tpu_broken_ratio is left out of the page: KeyError: 'boom'"]
+    said.clear()
 
 
 def test_two_rows_of_the_same_core_are_one_series():

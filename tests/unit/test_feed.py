@@ -72,15 +72,14 @@ def test_it_can_be_fetched_without_waiting():
         os.close(end)
 
 
-def test_a_run_without_any_answer_is_an_error():
+def test_a_run_without_any_answer_is_an_error(said):
     """Iterating says what is wrong in a notice, then raises."""
-    notices = []
     with (
-        Feed(silent(), consumer="the test", notify=notices.append) as feed,
+        Feed(silent(), consumer="the test") as feed,
         pytest.raises(NoTargetError, match="never answered"),
     ):
         list(feed.updates())
-    (notice,) = notices
+    (notice,) = said
     assert "[unavailable]" in notice
 
 
@@ -104,18 +103,17 @@ def test_a_run_without_any_answer_is_an_error_to_whoever_fetches():
         wait_until(lambda: feed.fetch() is None, 60, "the call after the end")
 
 
-def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(tmp_path, monkeypatch):
+def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(tmp_path, monkeypatch, said):
     """Samples are dropped for the consumer alone; who the workers are is not."""
     monkeypatch.setattr(background, "_WAITING_LIMIT", 4)
     file = tmp_path / "samples.jsonl"
-    notices = []
     settings = simulated(12, exports=[Export(name="jsonl", where=str(file))])
-    with Feed(settings, consumer="the test", notify=notices.append) as feed:
+    with Feed(settings, consumer="the test") as feed:
         wait_until(lambda: feed._background._done, 60, "all samples are taken")
         updates = list(feed.updates())
     assert updates[0].workers is not None
     assert sum(update.sample is not None for update in updates) == 3
-    drops = [line for line in notices if "dropped" in line]
+    drops = [line for line in said if "dropped" in line]
     assert drops == ["samples are dropped, oldest first: the test is too slow"]
     assert len(file.read_text().splitlines()) == 12
 

@@ -94,12 +94,11 @@ def test_csv_goes_on_where_it_ended(tmp_path):
     assert path.read_text() == "time,worker\n1,a\n"
 
 
-def test_csv_keeps_the_columns_of_a_file_that_another_version_began(tmp_path):
+def test_csv_keeps_the_columns_of_a_file_that_another_version_began(tmp_path, said):
     """Its lines fit its header: columns it lacks are left out and named, columns unknown here stay empty."""
     path = tmp_path / "out.csv"
     path.write_text("time_unix_s,worker,idle_ratio,of_the_future\n1.0,old,0.5,7\n")
-    lines = []
-    with closing(wired("csv", str(path), log=lines.append)) as output:
+    with closing(wired("csv", str(path))) as output:
         output.take(Workers())
         output.take(sample("new", idle_ratio=0.25))
         output.take(Workers())
@@ -107,8 +106,8 @@ def test_csv_keeps_the_columns_of_a_file_that_another_version_began(tmp_path):
         ("old", "0.5", "7"),
         ("new", "0.25", ""),
     ]
-    assert len(lines) == 1
-    assert "mxu_utilization_ratio" in lines[0]
+    assert len(said) == 1
+    assert "mxu_utilization_ratio" in said[0]
 
 
 def test_csv_names_the_address_that_failed(tmp_path):
@@ -254,12 +253,11 @@ def test_a_textfile_is_replaced_after_changes_and_every_10_s(tmp_path):
         assert replaced(1500.0)
 
 
-def test_a_textfile_is_written_by_its_thread(tmp_path):
+def test_a_textfile_is_written_by_its_thread(tmp_path, said):
     """As `--export` runs it: nobody but the tick writes."""
     path = tmp_path / "tpumon.prom"
-    said = []
     inner = wired("textfile", str(path), {"interval_s": "0.1"})
-    output = QueuedOutput(inner.output, "t", said.append)
+    output = QueuedOutput(inner.output, "t")
     for event in (found("a"), sample("a")):
         output.on_update(inner.fleet.take(event))
     wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)

@@ -10,7 +10,7 @@ import pytest
 from support import REPOSITORY
 from support.samples import sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.findings import Seen, Thresholds
+from tpumon.analysis.findings import Observation, Thresholds
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
 from tpumon.analysis.findings.rules.recompiling import Recompiling
@@ -255,11 +255,12 @@ def test_compiling_amid_steps_counts_compiling_at_the_start_does_not():
 
 def test_what_is_remembered_of_programs_is_bounded():
     rule = Recompiling(Thresholds())
-    memory = rule.memory()
+    memory = rule.memory_type()
     for number in range(20_000):
         one = sample(**program(number, f"jit_{number % 40}"))
         rule.take(
-            memory, Seen(target=Target(worker="a", address="a:1"), sample=one, state="live", values=values(one.figures))
+            memory,
+            Observation(target=Target(worker="a", address="a:1"), sample=one, state="live", values=values(one.figures)),
         )
     assert len(memory.programs) <= 32
     assert max(len(ids) for ids in memory.programs.values()) <= 256

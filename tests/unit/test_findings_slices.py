@@ -109,7 +109,7 @@ def test_what_another_slice_explains_is_not_shown_beside_it(step_name):
     found, fleet = judged(figures, rounds=19)
     assert set(found) == {("straggler", "b")}
     workers = fleet.status(1182.0).workers
-    assert {name for name in NAMES if workers[name].verdict.mark not in WELL} == {"b0", "b1", "b2", "b3"}
+    assert {name for name in NAMES if workers[name].verdict.status not in WELL} == {"b0", "b1", "b2", "b3"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tpumon.model import (
     Handover,
     NotJudged,
     Spread,
-    Standing,
+    StatusSnapshot,
     StepTimes,
     Target,
     Workers,
@@ -228,16 +228,16 @@ def test_findings_that_an_exporter_tells_are_those_that_are_shown():
 def test_samples_between_those_that_come_with_findings_change_nothing():
     """Of those that come together only the last is told with findings: nor after a gap, nor when a view attaches."""
     cause = Cause(words="infeed 50%", finding="input-bound", severity="critical", since_unix_s=NOW - 500)
-    standing = Standing(worker="a", state="live", severity="critical", ok=False,
+    standing = StatusSnapshot(worker="a", state="live", severity="critical", ok=False,
                         ok_since_unix_s=NOW - 500, critical_since_unix_s=NOW - 400)  # fmt: skip
     fleet = fleet_of({"a": None})
-    fleet.take(Handover(complete=True, number=1, standings=(standing,), findings=(), not_judged=()))
+    fleet.take(Handover(complete=True, number=1, statuses=(standing,), findings=(), not_judged=()))
     for at, findings in [(0, None), (10, None), (20, (cause,)), (300, None), (310, None), (320, (cause,))]:
         if at == 300:
-            assert fleet.status(NOW + 299).workers["a"].verdict.mark == "stale"
+            assert fleet.status(NOW + 299).workers["a"].verdict.status == "stale"
         fleet.take(told("a", findings, NOW + at))
         verdict = fleet.status(NOW + at).workers["a"].verdict
-        assert verdict.mark == "critical"
+        assert verdict.status == "critical"
         assert (verdict.since_unix_s, verdict.critical_since_unix_s) == (NOW - 500, NOW - 400)
 
 
@@ -257,7 +257,7 @@ def test_what_is_worth_knowing_marks_nobody():
     fleet.take(told("a", (cause,)))
     status = fleet.status(NOW)
     verdict = status.workers["a"].verdict
-    assert (verdict.severity, verdict.mark, verdict.causes) == ("info", "info", (cause,))
+    assert (verdict.severity, verdict.status, verdict.causes) == ("info", "info", (cause,))
     assert (status.counts(), status.changes) == ({"info": 1}, ())
 
 
@@ -332,7 +332,7 @@ def test_a_sample_that_comes_when_it_is_no_longer_current_is_judged():
     for worker in "abc":
         add(fleet, worker, NOW + 10, step=1, idle=0.2)
     add(fleet, "d", NOW - 20, step=1, idle=0.1)
-    assert fleet.status(NOW + 10).workers["d"].verdict.mark == "stale"
+    assert fleet.status(NOW + 10).workers["d"].verdict.status == "stale"
 
 
 def test_a_late_sample_of_a_stale_worker_is_no_recovery():
@@ -344,11 +344,11 @@ def test_a_late_sample_of_a_stale_worker_is_no_recovery():
     for at in (NOW - 45, NOW - 30):
         add(fleet, "d", at, step=1, idle=0.1)
         status = fleet.status(NOW + 2)
-        assert status.workers["d"].verdict.mark == "stale"
+        assert status.workers["d"].verdict.status == "stale"
         assert status.workers["d"].verdict.since_unix_s == before.workers["d"].verdict.since_unix_s
         assert status.changes == before.changes
     add(fleet, "d", NOW + 2, step=1, idle=0.1)
-    assert [change.mark for change in fleet.status(NOW + 4).changes if change.worker == "d"] == ["stale", "ok"]
+    assert [change.status for change in fleet.status(NOW + 4).changes if change.worker == "d"] == ["stale", "ok"]
 
 
 def test_workers_that_nobody_named_together_are_compared_with_none():

@@ -11,10 +11,12 @@ from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from support.wired import Wired, wired
 from tpumon.analysis import Analysis
 from tpumon.outputs.metrics import families as table
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
 from tpumon_exporters.fleet_summary import FleetSummary
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 ALL = tuple(KINDS.values())
 WHOLE = KINDS["trace"].to_json()
@@ -90,7 +92,7 @@ def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
     fleet = Analysis()
     for event in (workers_of(*ALL), *ALL):
         fleet.take(event)
-    page = Exposition(pytest.fail).render(fleet.status(NOW), openmetrics=openmetrics)
+    page = Exposition("prometheus").render(fleet.status(NOW), openmetrics=openmetrics)
     golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
 
 

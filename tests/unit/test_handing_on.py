@@ -21,13 +21,15 @@ from tpumon.analysis.handover import page_of, read_handover
 from tpumon.analysis.history import RollupSeries
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, Handover, Standing, State, StepTimes, Target, Workers
+from tpumon.model import Change, Handover, State, StatusSnapshot, StepTimes, Target, Workers
 from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BEGIN = 1_800_000_000.0
 INTERVAL_S = 20.0
@@ -55,7 +57,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self._pages = Pages(Context(fleet=self.fleet, clock=clock), pytest.fail)
+        self._pages = Pages(Context(fleet=self.fleet, clock=clock))
 
     def take(self, event):
         self._pages.on_update(self.fleet.take(event))
@@ -135,7 +137,7 @@ class View:
         return {each.name: each.verdict for each in self.status().all()}
 
     def marks(self):
-        return {worker: verdict.mark for worker, verdict in self.verdicts().items()}
+        return {worker: verdict.status for worker, verdict in self.verdicts().items()}
 
 
 class Near:  # noqa: PLW1641 - it is compared only
@@ -161,7 +163,7 @@ def shown(view):
     }  # fmt: skip
     since = {
         worker: (
-            verdict.mark,
+            verdict.status,
             verdict.severity,
             verdict.causes,
             round(verdict.since_unix_s, 1),
@@ -259,7 +261,7 @@ def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
     changes = late.status().changes
     late.lose()
     verdicts, status = late.verdicts(), late.status()
-    assert {verdict.mark for verdict in verdicts.values()} == {"stale"}
+    assert {verdict.status for verdict in verdicts.values()} == {"stale"}
     assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
     assert status.findings == status.not_judged() == ()
     assert status.changes == changes
@@ -291,7 +293,7 @@ def test_changes_that_a_restarted_exporter_forgot_are_kept_by_all_who_read_it():
     direct.replace_exporter(0, exporter)
     passes(None, "unavailable", None)
     for reader in (direct, behind):
-        assert [change.mark for change in reader.status().changes] == ["down", "ok"] * 2
+        assert [change.status for change in reader.status().changes] == ["down", "ok"] * 2
 
 
 def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
@@ -325,7 +327,7 @@ def test_later_answers_have_only_what_is_new(hour):
     page = exporter.answer(None, None)
     later = exporter.answer(page.sequence, page.changed)
     assert later.history is None
-    assert (later.changes, later.standings, later.samples) == ((), (), ())
+    assert (later.changes, later.statuses, later.samples) == ((), (), ())
     assert exporter.page().history is None
     always.poll(exporter)
 
@@ -343,7 +345,7 @@ SERIES.add(BEGIN - 100, "live", [0.5] * len(COMPARED))
 HANDOVER = Handover(
     complete=True,
     number=7,
-    standings=(Standing(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
+    statuses=(StatusSnapshot(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
     changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warning"),),
     history={"w": SERIES.to_plain()},
 )
@@ -373,13 +375,13 @@ def damaged(history, data):
         part[name] = data.draw(ANYTHING)
 
 
-@given(st.dictionaries(st.sampled_from(["changed", "standings", "changes", "history"]), ANYTHING), st.data())
+@given(st.dictionaries(st.sampled_from(["changed", "statuses", "changes", "history"]), ANYTHING), st.data())
 def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
     """Of a malformed one nothing; of a history that is, that is left out."""
     page = page_with(HANDOVER)
     damaged(page["history"]["w"], data)
     page |= damage
-    for name in ("standings", "changes"):
+    for name in ("statuses", "changes"):
         if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
             page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
     handover = None

@@ -12,13 +12,13 @@ import yaml
 from msgspec.structs import replace
 
 from support import REPOSITORY
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import environment_of
 from tpumon.discovery.identity import (
     POD_LABELS,
     VARIABLES,
     Identified,
-    Names,
+    JobNames,
     identified,
     names,
     of_environment,
@@ -48,7 +48,7 @@ JOBSET_POD = Pod(namespace="team", name="gemma-workers-3-0-x2k4z", container="ma
     ],
 )
 def test_what_the_name_of_a_pod_says(name: str, job: str | None, slice_name: str | None) -> None:
-    assert of_pod_name(name) == Names(job=job, slice=slice_name)
+    assert of_pod_name(name) == JobNames(job=job, slice=slice_name)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_the_labels_of_a_sidecars_pod_say(labels: dict[str, str], job: str 
     """The downward API gives an empty text for a label that is not there."""
     environment = {variable: labels.get(label, "") for variable, label in POD_LABELS.items()}
 
-    assert of_labels(environment) == Names(job=job, slice=slice_name)
+    assert of_labels(environment) == JobNames(job=job, slice=slice_name)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_the_environment_of_a_job_says(
     environment: dict[str, str], job: str | None, slice_name: str | None
 ) -> None:
     assert set(environment) <= set(VARIABLES)
-    assert of_environment(environment) == Names(job=job, slice=slice_name)
+    assert of_environment(environment) == JobNames(job=job, slice=slice_name)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_the_environment_of_a_job_says(
 def test_how_many_workers_and_slices_there_are(environment: dict[str, str], workers: int, slices: int) -> None:
     assert set(environment) <= set(VARIABLES)
     target = replace(HERE, environment=tuple(environment.items()))
-    one = identified(target, given=Names(), labelled=Names(), own={}, found=Names())
+    one = identified(target, given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
     assert (one.slice_workers, one.job_slices) == (workers, slices)
 
 
@@ -129,10 +129,10 @@ def test_the_first_who_says_so_is_believed() -> None:
            "TPUMON_POD_JOBSET": "label", "TPUMON_POD_JOB_INDEX": "4"}  # fmt: skip
     environment = {"TPUMON_JOB": "announced", "TPUMON_SLICE": "3", "JOBSET_NAME": "env", "MEGASCALE_SLICE_ID": "6"}
     sources = {
-        "labelled": Names(job="of-file", slice="1"),
-        "given": Names(job="option", slice="2"),
+        "labelled": JobNames(job="of-file", slice="1"),
+        "given": JobNames(job="option", slice="2"),
         "own": own,
-        "found": Names(job="queued", slice="7"),
+        "found": JobNames(job="queued", slice="7"),
     }
 
     def now() -> tuple[str | None, str | None]:
@@ -142,7 +142,7 @@ def test_the_first_who_says_so_is_believed() -> None:
 
     seen = [now()]
     for name in ("labelled", "given"):
-        sources[name] = Names()
+        sources[name] = JobNames()
         seen.append(now())
     del environment["TPUMON_JOB"], environment["TPUMON_SLICE"]
     seen.append(now())
@@ -153,7 +153,7 @@ def test_the_first_who_says_so_is_believed() -> None:
     environment.clear()
     seen.append(now())
     own.clear()
-    sources["found"] = Names()
+    sources["found"] = JobNames()
     seen.append(now())
 
     assert seen == [
@@ -164,20 +164,20 @@ def test_the_first_who_says_so_is_believed() -> None:
 
 def test_any_other_pod_is_a_job_of_one() -> None:
     pod = Pod(namespace="team", name="notebook", container="main")
-    one = identified(replace(HERE, pod=pod), given=Names(), labelled=Names(), own={}, found=Names())
+    one = identified(replace(HERE, pod=pod), given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
 
     assert (one.job, one.slice, one.independent) == ("team/notebook", None, False)
 
 
 def test_the_kubelets_pod_gives_job_and_slice_by_its_name() -> None:
-    one = identified(replace(HERE, pod=JOBSET_POD), given=Names(), labelled=Names(), own={}, found=Names())
+    one = identified(replace(HERE, pod=JOBSET_POD), given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
 
     assert (one.job, one.slice) == ("team/gemma-workers", "3")
 
 
 def test_a_job_that_names_its_namespace_keeps_it() -> None:
     given = names("other/gemma")
-    one = identified(replace(HERE, pod=JOBSET_POD), given=given, labelled=Names(), own={}, found=Names())
+    one = identified(replace(HERE, pod=JOBSET_POD), given=given, labelled=JobNames(), own={}, found=JobNames())
 
     assert one.job == "other/gemma"
 
@@ -185,7 +185,7 @@ def test_a_job_that_names_its_namespace_keeps_it() -> None:
 def test_tpumons_own_pod_says_nothing_of_workers_elsewhere() -> None:
     own = {"TPUMON_POD_NAMESPACE": "ns", "TPUMON_POD_NAME": "tpumon"}
     elsewhere = replace(HERE, address="10.0.0.2:9999", independent=False)
-    one = identified(elsewhere, given=Names(), labelled=Names(), own=own, found=Names())
+    one = identified(elsewhere, given=JobNames(), labelled=JobNames(), own=own, found=JobNames())
 
     assert (one.job, one.slice) == (None, None)
 
@@ -193,7 +193,9 @@ def test_tpumons_own_pod_says_nothing_of_workers_elsewhere() -> None:
 @pytest.mark.parametrize("text", ["a\x1b[31mb\nc\u202e", "x" * 100_000])
 def test_names_of_others_are_safe_and_bounded(text: str) -> None:
     environment = (("TPUMON_JOB", text), ("MEGASCALE_SLICE_ID", text))
-    one = identified(replace(HERE, environment=environment), given=Names(), labelled=Names(), own={}, found=Names())
+    one = identified(
+        replace(HERE, environment=environment), given=JobNames(), labelled=JobNames(), own={}, found=JobNames()
+    )
 
     for name in (one.job, one.slice):
         assert name is not None
@@ -221,7 +223,7 @@ def test_only_those_of_whom_nothing_is_known_are_independent() -> None:
 def selected(selection: Selection) -> list[Target]:
     async def first() -> Workers:
         async with AsyncExitStack() as stack:
-            discovery = await open_discovery(selection, stack, lambda _line: None)
+            discovery = await open_discovery(selection, stack)
             async with aclosing(discovery.watch(lambda: False)) as changes:
                 return await anext(changes)
 

@@ -17,7 +17,7 @@ from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target,
 from tpumon.outputs import OutputOptions
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.metrics import collect
-from tpumon.outputs.text import TextOutput
+from tpumon.outputs.text_blocks import TextOutput
 
 NOW = 1_769_000_000.0
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
@@ -97,11 +97,10 @@ def test_a_sample_that_was_judged_keeps_its_findings():
     assert one.judged(at("a", 1)).findings is None, "older than what the exporter judged last"
 
 
-def test_a_bug_in_a_rule_costs_no_sample(monkeypatch):
+def test_a_bug_in_a_rule_costs_no_sample(monkeypatch, said):
     """It is said once, and the sample is one that nobody judged."""
-    said = []
-    one = Judged(workers("a"), log=said.append)
-    monkeypatch.setattr(InputBound, "strength", lambda *_: 1 / 0)
+    one = Judged(workers("a"))
+    monkeypatch.setattr(InputBound, "severity_ratio", lambda *_: 1 / 0)
     assert [one.judged(at("a", number)).findings for number in range(2)] == [None, None]
     assert said == ["samples cannot be judged, a bug in tpumon: ZeroDivisionError: division by zero"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import ClassVar
@@ -15,7 +16,7 @@ from tpumon.cli.commands import monitor
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings, Remote
 
@@ -26,9 +27,8 @@ class Ticker(Output):
     opened: ClassVar[list[Ticker]] = []
     broken = False
 
-    def __init__(self, where, say):
+    def __init__(self, where):
         self.where, self.tick_s, self.calls = where, 0.01, []
-        self.say = say
         Ticker.opened.append(self)
 
     def on_update(self, update):
@@ -37,7 +37,7 @@ class Ticker(Output):
     def tick(self, now_unix_s):
         assert abs(now_unix_s - time.time()) < 5
         self.calls.append("tick")
-        self.say("a problem")
+        logging.getLogger("tpumon_exporters.ticker").warning("a problem")
         if self.broken:
             raise OSError(28, "No space left on device")
 
@@ -45,8 +45,8 @@ class Ticker(Output):
         self.calls.append("close")
 
 
-def open_ticker(where, context):
-    return Ticker(where, context.log)
+def open_ticker(where, _context):
+    return Ticker(where)
 
 
 def made():

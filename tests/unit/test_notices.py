@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from support.said import Lines
 from support.samples import bare_sample
 from tpumon.model import Failure, Target, Workers
-from tpumon.outputs.notices import Notices
 
 
 def sample(worker="w", reason=None, **figures):
@@ -18,7 +18,7 @@ def sample(worker="w", reason=None, **figures):
 
 def test_trouble_is_told_once_per_kind_and_its_end():
     """One line when a worker stops answering, one when the reason changes, one when it is over; none in between."""
-    notices = Notices()
+    notices = Lines()
     said = [
         notices.update(step)
         for step in (
@@ -28,13 +28,13 @@ def test_trouble_is_told_once_per_kind_and_its_end():
     assert [len(lines) for lines in said] == [0, 1, 0, 1, 1, 0]
     assert said[1] == ["w:1: busy [busy]"]
     assert "answers again after 3 queries" in said[4][0]
-    assert notices.any_answered
+    assert notices.notices.any_answered
 
 
 def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
     """No line for each of its workers, neither when it goes nor when it is back."""
     away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
-    notices = Notices()
+    notices = Lines()
     gone = [replace(sample(worker=name, reason="unavailable"), errors=(away,)) for name in ("a", "b", "c")]
     back = [sample(worker="a"), sample(worker="b", reason="busy"), sample(worker="c")]
     said = [notices.update(one) for one in (*gone, *gone, *back)]
@@ -46,7 +46,7 @@ def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
 def test_of_several_exporters_one_may_be_gone():
     """The others' samples do not say that it answers again."""
     away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
-    notices = Notices()
+    notices = Lines()
     targets = (
         Target(worker="a", address="a:1", exporter="http://h:1"),
         Target(worker="b", address="b:1", exporter="http://h:2"),
@@ -59,7 +59,7 @@ def test_of_several_exporters_one_may_be_gone():
 
 def test_that_a_job_is_traced_is_said_once():
     """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
-    notices = Notices()
+    notices = Lines()
     traced = bare_sample(
         worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=1, source="trace", traced_s=0.62, interval_s=31.0
     )  # fmt: skip
@@ -74,15 +74,15 @@ def test_that_a_job_is_traced_is_said_once():
 def test_who_shows_the_samples_of_an_exporter_does_not_claim_to_trace():
     """The exporter traced the job; this process costs it nothing."""
     traced = replace(sample(), source="trace", traced_s=0.6)
-    shown = Notices()
+    shown = Lines()
     shown.update(Workers(targets=(Target(worker=traced.worker, address="w:1", exporter="http://h:1"),)))
     assert shown.update(traced) == []
-    assert Notices().update(traced) != []
+    assert Lines().update(traced) != []
 
 
 def test_whatever_source_traces_a_job_says_what_it_costs():
     """Whichever it is; one that only failed, or costs nothing, says nothing."""
-    notices = Notices()
+    notices = Lines()
     assert notices.update(replace(sample(), source="counters", traced_s=0.0)) == []
     alone = replace(sample(), source="board", companions_only=True, traced_s=0.5)
     assert not any("tracing the job" in line for line in notices.update(alone))
@@ -96,13 +96,13 @@ def test_which_metrics_are_left_is_said():
     for source in ("runtime", "board"):
         failure = Failure(source="trace", reason="busy", message="in use", address="w:1")
         alone = replace(sample(), source=source, companions_only=True, errors=(failure,))
-        (line,) = Notices().update(alone)
+        (line,) = Lines().update(alone)
         assert line.endswith(f"[busy]; showing {source} metrics only")
 
 
 def test_what_a_trace_warns_of_is_told_once_a_worker():
     """Dropped events, a peak from the table: said when they first show."""
-    notices = Notices()
+    notices = Lines()
     assert notices.update(sample(warnings=("3 events dropped",))) == ["w: 3 events dropped"]
     assert notices.update(sample(warnings=("3 events dropped",))) == []
     assert notices.update(sample(warnings=("14 events dropped",))) == []
@@ -112,16 +112,16 @@ def test_what_a_trace_warns_of_is_told_once_a_worker():
 def test_who_never_answered_is_named():
     """One target by its address; several by their number."""
     one, two = Target(worker="a", address="10.0.0.2:9999"), Target(worker="b", address="10.0.0.3:9999")
-    notices = Notices()
+    notices = Lines()
     notices.update(Workers(targets=(one,)))
-    assert notices.none_answered == "10.0.0.2:9999 never answered"
+    assert notices.notices.none_answered == "10.0.0.2:9999 never answered"
     assert notices.update(Workers(targets=(one, two))) == ["now following b at 10.0.0.3:9999"]
-    assert notices.none_answered == "none of 2 workers ever answered"
+    assert notices.notices.none_answered == "none of 2 workers ever answered"
 
 
 def test_why_there_is_nobody_is_told_once_and_who_comes_and_goes_each_time():
     """WAITING stands once for each reason; workers that leave are named, of many the first few."""
-    notices = Notices()
+    notices = Lines()
     assert notices.update(Workers(waiting="no job")) == ["WAITING: no job"]
     assert notices.update(Workers(waiting="no job")) == []
     many = tuple(Target(worker=f"w{i}", address=f"w{i}:1") for i in range(8))
@@ -134,12 +134,12 @@ def test_why_there_is_nobody_is_told_once_and_who_comes_and_goes_each_time():
 @pytest.mark.parametrize(("reason", "answered"), [("empty-trace", True), ("paused", True), ("unavailable", False)])
 def test_who_has_nothing_to_tell_or_is_not_asked_is_not_said_to_be_gone(reason, answered):
     """A job that compiles answers; a host that is paused is not asked."""
-    notices = Notices()
+    notices = Lines()
     notices.update(sample(reason=reason))
-    assert notices.any_answered is answered
+    assert notices.notices.any_answered is answered
 
 
 def test_a_job_that_runs_again_was_never_gone():
-    notices = Notices()
+    notices = Lines()
     notices.update(sample(reason="empty-trace"))
     assert notices.update(sample()) == ["w: runs again after 1 query in which nothing ran"]

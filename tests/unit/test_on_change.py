@@ -19,15 +19,14 @@ from tpumon_exporters.on_change import OnChange
 
 
 class Watching:
-    """The output, with a clock that is set and the lines it says."""
+    """The output, with a clock that is set."""
 
     def __init__(self, command, *workers, limit_s=30.0):
-        self.now, self.said = time.time(), []
+        self.now = time.time()
         self.output = Wired(
             lambda context: OnChange(command, context, pace=lambda: self.now, limit_s=limit_s),
             run=OutputOptions(thresholds=Thresholds(sustained=1)),
             clock=lambda: self.now,
-            log=self.said.append,
         )
         self.output.take(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
 
@@ -51,7 +50,7 @@ def changes(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_the_command_gets_each_change_as_one_object(tmp_path):
+def test_the_command_gets_each_change_as_one_object(tmp_path, said):
     """Not the first state of a worker that is well."""
     path = tmp_path / "out"
     watching = Watching(f"cat >> {path}", "a").infeed(0.01).tick()
@@ -65,7 +64,7 @@ def test_the_command_gets_each_change_as_one_object(tmp_path):
     ]
     assert found[0]["words"] == "infeed 50%"
     assert {one["left_out"] for one in found} == {0}
-    assert watching.said == []
+    assert said == []
 
 
 def test_many_changes_run_few_commands_and_are_counted(tmp_path):
@@ -82,25 +81,25 @@ def test_many_changes_run_few_commands_and_are_counted(tmp_path):
     assert [one["left_out"] for one in changes(path)[10:]] == [20]
 
 
-def test_a_command_that_fails_is_said_once_until_it_works_again(tmp_path):
+def test_a_command_that_fails_is_said_once_until_it_works_again(tmp_path, said):
     """What it writes stays out of tpumon's own output."""
     flag = tmp_path / "flag"
     watching = Watching(f"echo noise; echo noise >&2; test -e {flag} || exit 7", "a")
     watching.infeed(0.01).infeed(0.5).infeed(0.01)
-    assert watching.said == ["--on-change: the command failed with exit status 7; run it by hand to see why"]
+    assert said == ["--on-change: the command failed with exit status 7; run it by hand to see why"]
     flag.touch()
     watching.infeed(0.5)
     flag.unlink()
     watching.infeed(0.01)
-    assert len(watching.said) == 2
+    assert len(said) == 2
 
 
-def test_a_command_that_hangs_is_stopped_with_its_children(tmp_path):
+def test_a_command_that_hangs_is_stopped_with_its_children(tmp_path, said):
     """It holds up no more than its time."""
     pid = tmp_path / "pid"
     watching = Watching(f"sleep 1000 & echo $! > {pid}.new; mv {pid}.new {pid}; wait", "a", limit_s=0.5)
     watching.infeed(0.01).infeed(0.5)
-    assert watching.said == ["--on-change: the command was stopped after 0.5 s"]
+    assert said == ["--on-change: the command was stopped after 0.5 s"]
     if pid.exists():  # on a busy machine it may not have come so far
         child = int(pid.read_text())
         wait_until(lambda: not _runs(child), 20, lambda: f"{child} still runs")
@@ -113,10 +112,10 @@ def _runs(pid):
         return False
 
 
-def test_a_command_that_does_not_read_is_fine():
+def test_a_command_that_does_not_read_is_fine(said):
     """It may not care about the details."""
-    watching = Watching("exec <&-; true", "a").infeed(0.01).infeed(0.5)
-    assert watching.said == []
+    Watching("exec <&-; true", "a").infeed(0.01).infeed(0.5)
+    assert said == []
 
 
 def test_an_empty_command_is_refused():

@@ -9,9 +9,9 @@ import pytest
 
 from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
-from tpumon.cli import collecting
-from tpumon.cli.collecting import Needs
+from tpumon.cli import session
 from tpumon.cli.commands import once
+from tpumon.cli.session import Needs
 from tpumon.errors import NoTargetError
 from tpumon.model import Query, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings, Remote, Sampling
@@ -48,8 +48,8 @@ def run(monkeypatch, capsys):
                 taken.append(event)
                 yield event() if callable(event) else event
 
-        monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
-        monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
+        monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
+        monkeypatch.setattr(session, "_AGAIN_S", 0.0)
         status = once.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples), output=output)
         return status, capsys.readouterr().out, len(taken)
 
@@ -160,7 +160,7 @@ def test_without_a_worker_it_ends_with_the_reason(run):
 
 def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
     """An exporter whose sampling hangs has given one sample, and no more come."""
-    monkeypatch.setattr(collecting, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(session, "_LATE_S", 0.0)
     events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
     status, printed, _ = run([*events, *([None] * 50)])
     assert status == 0

@@ -162,7 +162,7 @@ def test_it_is_believed_no_more_once_others_have_jobs(monkeypatch):
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         for listeners in ([mine], []):
             monkeypatch.setattr(nearby, "read_listeners", lambda _proc, listeners=listeners: listeners)
-            assert asyncio.run(page.fetch(0))["targets"]
+            assert asyncio.run(page.fetch(0)).targets
         monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [mine, foreign])
         with pytest.raises(TroubleError, match="jobs of other users"):
             asyncio.run(page.fetch(0))
@@ -198,13 +198,13 @@ def test_it_is_read_no_more_once_it_has_missed_a_job_for_a_while(monkeypatch):
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [listening(7777)])
         a_job_beside(monkeypatch, is_profiler)
-        assert asyncio.run(page.fetch(0))["targets"]  # it may find the job yet
+        assert asyncio.run(page.fetch(0)).targets  # it may find the job yet
         with pytest.raises(TroubleError, match="all jobs"):
             asyncio.run(page.fetch(0))
         a_job_beside(monkeypatch, is_none)
-        assert asyncio.run(page.fetch(0))["targets"]
+        assert asyncio.run(page.fetch(0)).targets
         a_job_beside(monkeypatch, lambda *_, **__: pytest.fail("it was called again"))
-        assert asyncio.run(page.fetch(0))["targets"]
+        assert asyncio.run(page.fetch(0)).targets
 
 
 def test_a_connection_counts_once_it_is_accepted():

@@ -13,7 +13,7 @@ import pytest
 from fakes.run import tpumon
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +137,7 @@ def test_options_have_the_types_of_their_fields(installed):
     [
         ("noted", "count", "1.5", "--export noted: count=1.5: give a whole number"),
         ("noted", "count", "-1", "--export noted: count must not be negative"),
-        ("noted", "ratio", "nan", "--export noted: ratio=nan: give a finite number"),
+        ("noted", "ratio", "nan", "--export noted: ratio=nan: give a number"),
         ("noted", "on", "yes", "--export noted: on=yes: give true or false"),
         ("noted", "mode", "idle", "--export noted: mode=idle: give one of fast, slow"),
         (

@@ -20,6 +20,8 @@ from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 PROMETHEUS_ASKS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -216,7 +218,7 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
     monkeypatch.setattr(pages, "_ANSWERED", 2)
     now = [1000.0]
     context = Context(clock=lambda: now[0])
-    kept = pages.Pages(context, pytest.fail)
+    kept = pages.Pages(context)
     context.fleet.take(found("a"))
     for number in range(10):
         now[0] = 1000.0 + 10 * number

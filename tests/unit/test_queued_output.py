@@ -11,7 +11,7 @@ from support import samples, wait_until
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
 from tpumon.outputs import GuardedOutput, Output, QueuedOutput
-from tpumon.outputs import base as outputs
+from tpumon.outputs import output as outputs
 
 WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 
@@ -43,15 +43,10 @@ class Slow(Output):
         self.got.append(what)
 
 
-@pytest.fixture
-def said():
-    return []
-
-
 def test_an_output_that_hangs_holds_up_nobody(said):
     """Whoever hands over samples goes on at once; what waits is written when the output can."""
     slow = Slow()
-    output = QueuedOutput(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv")
     output.on_update(Update(time_unix_s=-1, workers=WORKERS))
     for number in range(100):
         output.on_update(sample(number))
@@ -67,7 +62,7 @@ def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
     """Memory stays bounded; who the workers are is never dropped."""
     monkeypatch.setattr(outputs, "_WAITING_LIMIT", 5)
     slow = Slow()
-    output = QueuedOutput(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv")
     output.on_update(Update(time_unix_s=-1, workers=WORKERS))
     wait_until(lambda: output._workers is None, 60, "the thread waits in the first update")
     for number in range(12):
@@ -82,7 +77,7 @@ def test_an_output_that_fails_is_said_once_and_tried_on(said):
     """A full disk is one line, not one a sample; when it is over, a new one is reported again."""
     slow = Slow(1, 2, 4)
     slow.may.set()
-    output = QueuedOutput(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv")
     for number in range(6):
         output.on_update(sample(number))
     output.close()
@@ -94,7 +89,7 @@ def test_leaving_does_not_wait_for_an_output_that_hangs(said, monkeypatch):
     """The way out is bounded."""
     monkeypatch.setattr(outputs, "_CLOSE_S", 0.05)
     slow = Slow()
-    output = QueuedOutput(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv")
     output.on_update(sample(1))
     output.close()
     assert slow.got == []
@@ -122,7 +117,7 @@ class Clock(Slow):
 def test_an_output_ticks_without_samples_and_among_them(said):
     """In the thread of all its other calls, with the time; no longer once it is closed."""
     clock = Clock()
-    output = QueuedOutput(clock, "textfile", said.append)
+    output = QueuedOutput(clock, "textfile")
     began = time.time()
     wait_until(lambda: len(clock.ticks) >= 3, 60, "ticks without a sample")
     before = len(clock.ticks)
@@ -143,7 +138,7 @@ def test_an_output_ticks_without_samples_and_among_them(said):
 def test_ticks_that_fail_are_reported_once_while_samples_are_written(said):
     """Writing that works in between is no sign that ticks do."""
     clock = Clock(fails=True)
-    output = QueuedOutput(clock, "textfile", said.append)
+    output = QueuedOutput(clock, "textfile")
     for number in range(5):
         output.on_update(sample(number))
         wait_until(lambda: len(clock.ticks) > number, 60, "the next tick")  # noqa: B023
@@ -158,17 +153,17 @@ def test_a_reader_of_stdout_that_goes_away_ends_the_run(said):
         def on_update(self, _update):
             raise BrokenPipeError(32, "Broken pipe")
 
-    GuardedOutput(Gone(), said.append, "csv").on_update(sample(1))
+    GuardedOutput(Gone(), "csv").on_update(sample(1))
     assert said == ["csv: cannot write samples: Broken pipe; trying again with each sample"]
     with pytest.raises(BrokenPipeError):
-        GuardedOutput(Gone(), said.append).on_update(sample(1))
+        GuardedOutput(Gone()).on_update(sample(1))
 
 
 def test_who_writes_to_stdout_knows_whether_the_last_sample_was_written(said):
     """For the exit status."""
     slow = Slow(1)
     slow.may.set()
-    writer = GuardedOutput(slow, said.append)
+    writer = GuardedOutput(slow)
     writer.on_update(sample(1))
     assert writer.failing
     assert said == ["cannot write samples: No space left on device; trying again with each sample"]

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
-from tpumon.cli.settings import _kept
+from tpumon.cli.resolve import _kept
 from tpumon.collection import recording
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Target, Workers
 from tpumon.pipeline import Recorded, Remote
+from tpumon.system import console
 from tpumon_exporters.record import Recorder, RecordOptions
 
 START = 1_700_000_000.0
@@ -64,7 +65,8 @@ def recorded(tmp_path):
 
 def read(where, **given):
     said = []
-    moments = list(Recording(str(where), said.append).moments(**given))
+    with console.shown_by(said.append, alone=False):
+        moments = list(Recording(str(where)).moments(**given))
     return [moment.event for moment in moments], said
 
 
@@ -215,7 +217,10 @@ def test_plain_lines_are_a_recording_too(tmp_path):
         followed = [[target.worker for target in event.targets] for event in events if isinstance(event, Workers)]
         assert followed == [["a"], ["a", "b"]]
         assert [event.worker for event in events if isinstance(event, Sample)] == ["a", "b", "a"]
-        assert said == [f"{file}: a line that is no sample is left out"]
+        assert said == [
+            f"{file}: a line that is no sample is left out (JSON is malformed: invalid character (byte 4))",
+            f"{file}: 2 such lines are left out",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +236,8 @@ def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, twice, tmp_
     file.write_text("\n".join([lines[0], odd, lines[1], ""]))
     events, said = read(file)
     assert [event.time_unix_s for event in events if isinstance(event, Sample)] == [START, START + 1]
-    assert said == [f"{file}: a line that is no sample is left out"]
+    (line,) = said
+    assert line.startswith(f"{file}: a line that is no sample is left out (Expected `float` <")
     assert Recording(str(file)).span_unix_s() == (START, START + 1)
 
 
@@ -267,7 +273,7 @@ def test_what_is_no_recording_is_said(tmp_path, name, message):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_others_packed_with_zstd_is_read(tmp_path, whole):
+def test_what_others_packed_with_zstd_is_read(tmp_path, whole, said):
     """A file, or beside others in a directory; in one frame or in several."""
     pack = zstandard.ZstdCompressor().compress
     plain = b"".join(packed_line(at) for at in range(100))
@@ -275,19 +281,18 @@ def test_what_others_packed_with_zstd_is_read(tmp_path, whole):
     packed = pack(plain) if whole else pack(plain[:half]) + pack(plain[half:])
     (tmp_path / "day.jsonl.zst").write_bytes(packed)
     (tmp_path / "night.jsonl").write_bytes(packed_line(200))
-    said = []
-    times = [moment.time_unix_s for moment in Recording(str(tmp_path / "day.jsonl.zst"), said.append).moments()]
+    times = [moment.time_unix_s for moment in Recording(str(tmp_path / "day.jsonl.zst")).moments()]
     assert times[1:] == [START + at for at in range(100)]
     assert Recording(str(tmp_path)).span_unix_s() == (START, START + 200)
     assert said == []
 
 
-def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path):
+def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path, said):
     """Said once; a frame that was cut off, too."""
     pack = zstandard.ZstdCompressor().compress
-    file, said = tmp_path / "day.jsonl.zst", []
+    file = tmp_path / "day.jsonl.zst"
     file.write_bytes(pack(packed_line(1)) + b"no frame at all")
-    assert [moment.time_unix_s for moment in Recording(str(file), said.append).moments()][1:] == [START + 1]
+    assert [moment.time_unix_s for moment in Recording(str(file)).moments()][1:] == [START + 1]
     assert said == [f"{file}: damaged: what follows is left out"]
     file.write_bytes(pack(packed_line(1)) + pack(packed_line(2))[:-9])
     assert [moment.time_unix_s for moment in Recording(str(file)).moments()][1:] == [START + 1]
@@ -329,7 +334,7 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.cli.settings import origin_of
+    from tpumon.cli.resolve import origin_of
 
     def origin(where):
         return origin_of(where)

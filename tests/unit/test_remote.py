@@ -272,6 +272,10 @@ def test_a_clock_that_is_decades_off_makes_no_time_before_1970():
         ((404, b"not found"), "not a tpumon exporter"),
         ((302, b"", ("Location", "http://127.0.0.1:1/")), "not a tpumon exporter"),
         ((200, told(schema=2, tpumon="9\x1b[31m")), "it runs tpumon 9, whose samples this version cannot read"),
+        (
+            (200, told(sequence="1")),
+            "cannot read (Expected `int | null`, got `str` - at `$.sequence`); update the older",
+        ),
         ((401, b""), "wrong user or password; give https://USER:PASSWORD@HOST:PORT"),
         ((503, b""), "too busy"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not a tpumon exporter"),
@@ -382,6 +386,20 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
                 assert all(isinstance(label, str) and "\n" not in label for label in labels)
                 assert math.isfinite(value)
                 assert value >= 0
+
+
+def test_a_sample_of_another_shape_is_a_failed_one():
+    """It says what is wrong; those of others are taken."""
+    targets = [{"worker": worker, "address": f"{worker}:9999"} for worker in ("odd", "w")]
+    odd = sample("odd", time_unix_s=990.0).to_json() | {"idle_ratio": "0.5"}
+    answer = told(targets=targets, samples=[odd, sample("w", time_unix_s=990.0).to_json()])
+    with Scripted((200, answer)) as server, Following(server.url) as following:
+        following.wait_for_sample(worker="w", source="trace")
+        failed = next(each for each in following.samples if each.worker == "odd")
+        (failure,) = failed.errors
+        assert (failure.source, failure.reason) == ("exporter", "malformed")
+        words = "a sample this version cannot read (Expected `float | null`, got `str` - at `$.idle_ratio`)"
+        assert failure.message == f"exporter {server.url}: {words}; update the older of the two"
 
 
 @given(ANYTHING)

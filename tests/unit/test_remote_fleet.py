@@ -120,16 +120,16 @@ def test_what_came_through_this_process_is_refused_for_a_while():
     """Also when it no longer does: it may have refused ours since, and both would begin again for ever."""
     now = [0.0]
     remote = exporter(now, own_run="me")
-    remote._refuse_own(page(via=["other"]))
+    remote._refuse_own(read(page(via=["other"])))
     for said in (page(via=["a", "me"]), page(via=[]), page(run="me")):
         with pytest.raises(TroubleError, match="leave it out of --from"):
-            remote._refuse_own(said)
-    remote._refuse_own(page(run="restarted"))
-    remote._refuse_own(page(via=[]))
+            remote._refuse_own(read(said))
+    remote._refuse_own(read(page(run="restarted")))
+    remote._refuse_own(read(page(via=[])))
     with pytest.raises(TroubleError):
-        remote._refuse_own(page(via=["me"]))
+        remote._refuse_own(read(page(via=["me"])))
     now[0] = 121.0
-    remote._refuse_own(page(via=[]))
+    remote._refuse_own(read(page(via=[])))
 
 
 def test_few_exchanges_begin_at_once_and_who_is_silent_makes_room():
@@ -189,20 +189,20 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-def test_silent_exporters_hold_up_no_other():
+def test_silent_exporters_hold_up_no_other(said):
     """300 of them; the first workers do not wait for all of their deadlines, and a line says who is missing."""
-    events, lines = [], []
+    events = []
 
     def ratios():
         return [event.figures.idle_ratio for event in events if isinstance(event, Sample) and event.worker == "w"]
 
     async def main(silent, output):
         where = ",".join([*(f"{silent}/{number}" for number in range(300)), output.address])
-        following = asyncio.create_task(RemoteFleet(where, say=lines.append).feed(events.append))
+        following = asyncio.create_task(RemoteFleet(where).feed(events.append))
         began_s = time.monotonic()
         await until(lambda: ratios() == [0.1])
         assert time.monotonic() - began_s < 4.5
-        assert lines == [
+        assert said == [
             f"exporter {silent}/0 has not answered yet, nor have 299 more exporters; their workers are missing"
         ]
         for ratio in (0.2, 0.3, 0.4):
@@ -261,7 +261,7 @@ def test_history_is_as_large_as_its_reader_asks():
     fleet = Analysis()
     fleet.remember()
     fleet.take(found("a", "b"))
-    pages = Pages(Context(fleet=fleet, clock=lambda: BEGIN), pytest.fail)
+    pages = Pages(Context(fleet=fleet, clock=lambda: BEGIN))
     for number in range(1000):
         ratio = number * 37 % 997 / 997
         fleet.take(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))
@@ -282,7 +282,7 @@ def test_several_share_the_history_that_is_handed_on(monkeypatch):
 
     async def fetch(_page, after, changed=None, history_bytes=None):
         asked.append((after, changed, history_bytes))
-        return page(workers=())
+        return read(page(workers=()))
 
     monkeypatch.setattr(SamplesPage, "fetch", fetch)
 

@@ -10,17 +10,15 @@ from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import Place
-from tpumon.model import Cause, Change, Finding, Handover, Sample, Standing, Target, Workers
+from tpumon.model import Cause, Change, Finding, Handover, Sample, StatusSnapshot, Target, Workers
 
 
 class Stream:
     """A Merging whose clocks stand still until a test says so, and what it sent."""
 
     def __init__(self, *names):
-        self.now_s, self.events, self.said, self.asked = 1000.0, [], [], []
-        self.merging = Merging(
-            self.events.append, self.said.append, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s
-        )
+        self.now_s, self.events, self.asked = 1000.0, [], []
+        self.merging = Merging(self.events.append, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s)
         self.sources = {
             name: Source(name=name, ask_for_everything=lambda name=name: self.asked.append(name)) for name in names
         }
@@ -85,7 +83,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     finding = Finding(finding="hang", severity="critical", workers=("w0",))
     handover = Handover(
         complete=True,
-        standings=(Standing(worker="w0", state="live", severity="ok"),),
+        statuses=(StatusSnapshot(worker="w0", state="live", severity="ok"),),
         changes=(change,),
         history={"w0": {}, "": {}},
         findings=(finding,),
@@ -97,7 +95,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
     (handed,) = (event for event in sent if isinstance(event, Handover))
     name = "ns/two/s/w0"
-    assert (handed.standings[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
+    assert (handed.statuses[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
     assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
     assert [(one.worker, one.job) for one in samples(sent)] == [(name, "ns/two")]
     assert stream.asked == ["a"], "what is known of a worker with another name is handed on again"
@@ -150,7 +148,7 @@ def test_the_live_one_of_two_is_the_worker():
     assert stream.events[-1].figures.idle_ratio == 0.4
 
 
-def test_two_live_ones_are_said_once():
+def test_two_live_ones_are_said_once(said):
     """Not while a worker moves from one to the other; not if both have it from the same."""
     stream = Stream("a", "b", "c")
     stream.say("a", at("w", job="j", via=("1",)))
@@ -160,8 +158,8 @@ def test_two_live_ones_are_said_once():
         stream.say("b", stream.taken())
         stream.publish()
         stream.later(10)
-        assert len(stream.said) == (passed_s >= 30)
-    (line,) = stream.said
+        assert len(said) == (passed_s >= 30)
+    (line,) = said
     assert line.startswith(
         "j/w is a worker of a and of b; the worse is shown, compared with none; tell them apart by --job"
     )
@@ -172,10 +170,10 @@ def test_two_live_ones_are_said_once():
         stream.say("c", stream.taken("v"))
         stream.publish()
         stream.later(10)
-    assert len(stream.said) == 1
+    assert len(said) == 1
 
 
-def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone():
+def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
     """They are different workers of one name: whoever compares leaves them out."""
     stream = Stream("a", "b")
     stream.say("a", at("w", job="j", via=("1",)))
@@ -198,7 +196,7 @@ def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone():
     assert stream.events[-1].findings == hang
     assert shown(2, b_findings=()) == ("a", True)
     assert shown(5, says=("a",)) == ("a", False)
-    assert len(stream.said) == 1
+    assert len(said) == 1
 
 
 def test_workers_of_an_exporter_that_left_go_to_another():
@@ -213,7 +211,7 @@ def test_workers_of_an_exporter_that_left_go_to_another():
     assert [(one.worker, one.exporter) for one in stream.last_workers.targets] == [("w", "b"), ("v", "a")]
 
 
-def test_there_are_ten_thousand_workers_at_most(monkeypatch):
+def test_there_are_ten_thousand_workers_at_most(monkeypatch, said):
     """One that names more leaves the others theirs, and it is said once."""
     monkeypatch.setattr(merging_module, "MOST_WORKERS", 100)
     stream = Stream("hostile", "a", "b")
@@ -225,7 +223,7 @@ def test_there_are_ten_thousand_workers_at_most(monkeypatch):
     assert stream.names() == [
         *(f"x{number}" for number in range(60)), *(f"a{number}" for number in range(30)), *(f"b{n}" for n in range(10))
     ]  # fmt: skip
-    assert stream.said == ["more than 100 workers: of each exporter the first 60 are followed"]
+    assert said == ["more than 100 workers: of each exporter the first 60 are followed"]
     stream.say("hostile", stream.taken("x999"))
     assert not samples(stream.events)
 

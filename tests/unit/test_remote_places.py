@@ -8,10 +8,10 @@ from contextlib import aclosing
 
 import pytest
 
-from tpumon.cli.settings import origin_of
+from tpumon.cli.resolve import origin_of
 from tpumon.collection.remote import shown
 from tpumon.collection.remote.places import ExporterList, Place, sources_of
-from tpumon.discovery.identity import Names
+from tpumon.discovery.identity import JobNames
 from tpumon.errors import UsageError
 from tpumon.pipeline import Recorded, Remote
 
@@ -89,7 +89,7 @@ def test_what_is_shown_of_it_has_no_password():
     assert shown("dns:c:3") == "dns:c:3"
 
 
-def test_lists_change_while_they_are_followed(tmp_path):
+def test_lists_change_while_they_are_followed(tmp_path, quiet):
     """Addresses of a name, rows of a file; each exporter once, with the labels of its row."""
     answers = {"fleet": [FIRST]}
     file = tmp_path / "hosts.json"
@@ -99,9 +99,7 @@ def test_lists_change_while_they_are_followed(tmp_path):
     async def resolve(host):
         return answers[host]
 
-    exporters = ExporterList(
-        f"http://first:1,dns:fleet:1,{file}", resolve=resolve, look_s=0.01, resolve_every_s=0.06, say=pytest.fail
-    )
+    exporters = ExporterList(f"http://first:1,dns:fleet:1,{file}", resolve=resolve, look_s=0.01, resolve_every_s=0.06)
 
     async def main():
         async with aclosing(exporters.watch(lambda _url: True)) as changes:
@@ -125,10 +123,10 @@ def test_lists_change_while_they_are_followed(tmp_path):
     asyncio.run(main())
 
 
-def test_options_fill_in_what_labels_leave_unknown(tmp_path):
+def test_options_fill_in_what_labels_leave_unknown(tmp_path, quiet):
     file = tmp_path / "hosts.json"
     file.write_text(json.dumps([{"targets": ["h:1"], "labels": {"tpu_job": "j"}}]))
-    exporters = ExporterList(f"http://first:1,{file}", given=Names(job="given", slice="s"), say=pytest.fail)
+    exporters = ExporterList(f"http://first:1,{file}", given=JobNames(job="given", slice="s"))
 
     async def first():
         async with aclosing(exporters.watch(lambda _url: True)) as changes:

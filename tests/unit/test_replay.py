@@ -8,14 +8,14 @@ import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.cli.collecting import Needs
 from tpumon.cli.commands import events, monitor, once
 from tpumon.cli.process import command_of
+from tpumon.cli.session import Needs
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
-from tpumon.outputs.live.replay import KEYS, Player
+from tpumon.outputs.live.player import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings, Recorded

@@ -18,7 +18,7 @@ from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.report.render import plain_text
 from tpumon.report.render.documents import markdown
 from tpumon.report.sections import SECTIONS, report
-from tpumon.xspace.catalogue.op_kinds import Category
+from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.profile.step_times import _PARTS_OF
 
 ONE_CORE_STEP_S = 1e-6 * (300 + 500 + 30 + 100 + 60 + 65 + 70 + 200 + 40 + 20 + 10)

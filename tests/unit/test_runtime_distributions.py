@@ -15,6 +15,8 @@ from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Target
 from tpumon_exporters.exposition import Exposition
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 TRANSFER, *_ = LATENCIES
 SENT, *_ = COUNTS
 
@@ -61,7 +63,7 @@ def test_they_are_histograms_on_the_page():
     read = reading_of(between_slices()).figures
     known = {"runtime_latencies": read.runtime_latencies, "runtime_counts": read.runtime_counts}
     fleet.take(sample(time_unix_s=0, **known))
-    lines = Exposition(pytest.fail).render(fleet.status(1.0)).splitlines()
+    lines = Exposition("prometheus").render(fleet.status(1.0)).splitlines()
 
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="2e-06"} 1.0' in lines
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="8e-06"} 9.0' in lines

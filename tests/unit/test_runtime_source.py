@@ -451,7 +451,7 @@ def test_a_sample_takes_over_what_was_read():
     """Every key of a reading is one that the table of metrics knows."""
     told = metrics_of("v6e") | {MEGASCALE: [detected(0)], SLICE: [detected(0)]} | between_slices()
     reading = reading_of(told)
-    taken = sample(devices=reading.figures.devices, runtime=reading.figures.runtime)
+    taken = sample(figures=reading.figures)
 
     shown = {metric.name: list(metric.values(taken)) for metric in metrics.SAMPLE_METRICS}
     assert all(len(shown[name]) == 4 for name in shown if name.startswith("tpu_hbm_used"))

@@ -16,7 +16,7 @@ from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.system.pausing import Pause
@@ -107,7 +107,7 @@ async def no_pause():
     """This host is not paused."""
 
 
-def sample(*sources, window_s=1.0, pause=no_pause, say=print, **pace):
+def sample(*sources, window_s=1.0, pause=no_pause, **pace):
     """Follows every address of the sources' scripts; returns the samples by worker."""
     samples = defaultdict(list)
     targets = [Target(worker=address, address=address) for address in sources[0].scripts]
@@ -119,7 +119,6 @@ def sample(*sources, window_s=1.0, pause=no_pause, say=print, **pace):
         open_client=FakeClient,
         profilers=sources,
         pause=pause,
-        say=say,
     )
     virtual_time.run(sampler.run())
     return samples
@@ -235,12 +234,11 @@ def test_an_interval_is_kept_on_average_and_jittered():
     assert sum(periods) / len(periods) == pytest.approx(10, rel=0.03)
 
 
-def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_the_workers():
+def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_the_workers(said):
     """Twelve workers that are all asked late: their interval is the one that results, so none looks stale."""
-    said = []
     samples = sample(
         Fake(took_s=6.0, **{f"w{i}": [GOOD] for i in range(12)}),
-        num_queries=4, interval_s=1.0, max_duty_ratio=1.0, say=said.append,
+        num_queries=4, interval_s=1.0, max_duty_ratio=1.0,
     )  # fmt: skip
     assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
     last = [got[-1].interval_s for got in samples.values()]
@@ -286,7 +284,7 @@ def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
 
         sampler = Sampler(
             Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=3),
-            on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause, say=lambda _line: None,
+            on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause,
         )  # fmt: skip
         await sampler.run()
 
@@ -477,7 +475,7 @@ class Changing:
             await asyncio.sleep(self.every_s)
 
 
-def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line: None, **pace):
+def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
     """Follows whoever the finder says for so long; events in order: Workers, or Sample."""
     events = []
     companions = () if runtime is None else (runtime,)
@@ -490,7 +488,6 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line
         open_client=FakeClient,
         profilers=sources,
         pause=no_pause,
-        say=say,
         companions=companions,
     )
 
@@ -694,9 +691,8 @@ def test_a_slice_that_changes_its_name_is_told_with_the_next_sample():
     assert min(gaps(source.calls["a"])) > 8
 
 
-def test_a_finder_that_fails_later_costs_nobody():
+def test_a_finder_that_fails_later_costs_nobody(said):
     """What was found stays, a line says why, and it is asked anew."""
-    said = []
 
     class Failing:
         calls = 0
@@ -708,7 +704,7 @@ def test_a_finder_that_fails_later_costs_nobody():
             raise RuntimeError("can't start new thread")
 
     finder, source = Failing(), Fake(a=[GOOD])
-    follow(finder, source, for_s=100, interval_s=1.0, say=said.append)
+    follow(finder, source, for_s=100, interval_s=1.0)
     assert source.calls["a"][-1] > 1098
     assert max(gaps(source.calls["a"])) < 1.3
     assert finder.calls > 5

@@ -14,7 +14,7 @@ from support.exporter import found, sample
 from tpumon.analysis import Analysis
 from tpumon_exporters.exposition import Exposition
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quiet")]
 
 NOW = 1_769_000_000.0
 
@@ -26,7 +26,7 @@ def scraped(steps_of, minutes=12):
     for minute in range(minutes):
         for worker, steps in steps_of.items():
             fleet.take(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
-        page = Exposition(pytest.fail).render(
+        page = Exposition("prometheus").render(
             fleet.status(NOW + 60 * minute), names={"tpu_step_duration_seconds_bucket"}
         )
         for name, value in re.findall(r"^(tpu_step_duration_seconds_bucket.+\}) (.+)$", page, re.MULTILINE):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support import REPOSITORY, require
 from tpumon.discovery.host.announced import announced_environment, attached_processes
 from tpumon.discovery.host.listening import Listener, Owner
-from tpumon.discovery.host.ports import why_not_approached
+from tpumon.discovery.host.port_survey import why_not_approached
 from tpumon.discovery.host.processes import is_running, start_ticks_of
 from tpumon.discovery.identity import VARIABLES
 

@@ -126,11 +126,11 @@ def test_what_never_ends_is_not_read(tmp_path):
             first(path)
 
 
-def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeypatch):
+def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeypatch, said):
     """It is said once; when it comes back, what it holds counts."""
-    lines, entered, back = [], [], threading.Event()
+    entered, back = [], threading.Event()
     put(file, [group("a:1")])
-    finder = TargetFile(str(file), say=lines.append, poll_s=0.005)
+    finder = TargetFile(str(file), poll_s=0.005)
     read = finder._read
 
     def hang():
@@ -143,16 +143,16 @@ def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeyp
             await watch.shows({"a": "a:1"})
             monkeypatch.setattr(target_file, "_READ_S", 0.02)
             monkeypatch.setattr(finder, "_read", hang)
-            await watch.until(lambda: lines)
+            await watch.until(lambda: said)
             put(file, [group("b:1")])
             await asyncio.sleep(0.3)
-            assert len(entered) == len(lines) == 1
+            assert len(entered) == len(said) == 1
             monkeypatch.undo()  # a loaded machine may need longer than 0.02 s for a read that does not hang
             back.set()
             await watch.shows({"b": "b:1"})
 
     asyncio.run(main())
-    assert "cannot be read within" in lines[0]
+    assert "cannot be read within" in said[0]
 
 
 def test_a_huge_file_is_not_read(file):
@@ -215,32 +215,31 @@ def test_a_link_that_is_turned_is_a_change(tmp_path):
     asyncio.run(main())
 
 
-def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file):
+def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file, said):
     """Broken, gone, forbidden: until it is good again, and then that counts."""
-    lines = []
 
     async def main():
         put(file, [group("a:1")])
-        async with watching(TargetFile(str(file), say=lines.append, poll_s=0.01)) as watch:
+        async with watching(TargetFile(str(file), poll_s=0.01)) as watch:
             await watch.shows({"a": "a:1"})
             put(file, "[{")
-            await watch.until(lambda: lines)
+            await watch.until(lambda: said)
             await asyncio.sleep(0.1)
             file.unlink()
-            await watch.until(lambda: len(lines) == 2)
+            await watch.until(lambda: len(said) == 2)
             put(file, [group("b:1")])
             await watch.shows({"b": "b:1"})
             aside = file.rename(file.with_suffix(".aside"))
-            await watch.until(lambda: len(lines) == 3)
+            await watch.until(lambda: len(said) == 3)
             aside.rename(file)
             await watch.until(lambda: watch.finders[-1]["targets-file"])
         assert len(watch.found) == 2
         assert [told["targets-file"] for told in watch.finders] == [True, False, True, False, True]
 
     asyncio.run(main())
-    assert "no JSON" in lines[0]
-    assert "No such file" in lines[1]
-    assert all("known workers" in line for line in lines)
+    assert "no JSON" in said[0]
+    assert "No such file" in said[1]
+    assert all("known workers" in line for line in said)
 
 
 def test_a_file_that_is_being_written_is_not_an_empty_one(file, monkeypatch):

@@ -19,7 +19,7 @@ from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
-from tpumon.discovery.host.ports import LINE_FOR_A_JOB
+from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.identity import Identified, names
@@ -44,7 +44,6 @@ class World:
         self.proc.process(WEB, program="nginx")
         self.answers = {}
         self.calls = Counter()
-        self.lines = []
         self.looks = 0
 
     async def call(self, address):
@@ -70,9 +69,7 @@ class World:
         self.proc.close(port)
 
     def finder(self, port=None, **options):
-        return LocalDiscovery(
-            port, say=self.lines.append, proc=self.proc.root, call=self.call, only=self._looked, poll_s=0.005, **options
-        )
+        return LocalDiscovery(port, proc=self.proc.root, call=self.call, only=self._looked, poll_s=0.005, **options)
 
     def _looked(self, _listener):
         self.looks += 1
@@ -461,20 +458,20 @@ def runtime_of(watch):
     return [(target.worker, target.address, target.runtime_addresses) for target in targets]
 
 
-def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world):
+def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world, said):
     """Its profiler is awaited at the port that the line for a job names; when it comes there nothing changes."""
 
     async def main():
         world.proc.listen(8431, JOB)
         async with watching(world.finder()) as watch:
             await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ("localhost:8431",))])
-            (line,) = world.lines
+            (line,) = said
             assert LINE_FOR_A_JOB in line
             world.job(9999)
             await watch.until(lambda: world.calls[9999])
             await world.looked_again(watch)
         assert len(watch.found) == 1
-        assert world.lines == [line]
+        assert said == [line]
 
     asyncio.run(main())
 

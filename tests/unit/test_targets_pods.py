@@ -11,7 +11,7 @@ import pytest
 
 from fakes.kubelet import OTHERS, devices, holder, kubelet, pod
 from tpumon.analysis import Analysis
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.discovery.pods import WithPods
 from tpumon.model import Pod, Target, Workers
 from tpumon_exporters.exposition import Exposition
@@ -20,12 +20,12 @@ WORKERS = Workers(targets=(Target(worker="w", address="127.0.0.1:9999"),))
 TRAIN = Pod(namespace="team-a", name="train-0-abcde", container="main")
 
 
-def first(answer, said=None):
+def first(answer):
     """The pods of the first workers, with a kubelet that answers so."""
 
     async def look():
         with kubelet(lambda: answer) as socket:
-            finder = WithPods(Fixed([*WORKERS.targets]), say=(said if said is not None else []).append, socket=socket)
+            finder = WithPods(Fixed([*WORKERS.targets]), socket=socket)
             async with aclosing(finder.watch(lambda: False)) as changes:
                 (target,) = (await anext(changes)).targets
                 return target.pod
@@ -33,12 +33,12 @@ def first(answer, said=None):
     return asyncio.run(look())
 
 
-def test_the_pod_that_holds_the_node_s_tpus():
+def test_the_pod_that_holds_the_node_s_tpus(quiet):
     asked = []
 
     async def look():
         with kubelet(lambda: OTHERS + holder(TRAIN), asked) as socket:
-            finder = WithPods(Fixed(WORKERS.targets), say=pytest.fail, socket=socket)
+            finder = WithPods(Fixed(WORKERS.targets), socket=socket)
             return [workers async for workers in finder.watch(bool)]
 
     ((target,),) = [workers.targets for workers in asyncio.run(look())]
@@ -57,9 +57,8 @@ def test_the_pod_that_holds_the_node_s_tpus():
     ],
     ids=["nothing", "others only", "no device", "two pods", "two containers"],
 )
-def test_no_pod_rather_than_a_wrong_one(answer):
-    said = []
-    assert first(answer, said) is None
+def test_no_pod_rather_than_a_wrong_one(answer, said):
+    assert first(answer) is None
     assert said == []
 
 
@@ -69,9 +68,8 @@ def test_names_are_made_safe():
 
 
 @pytest.mark.parametrize("answer", [b"\xff\xff", bytes(5 << 20)], ids=["malformed", "too large"])
-def test_a_bad_answer_is_said_and_workers_are_there(answer):
-    said = []
-    assert first(answer, said) is None
+def test_a_bad_answer_is_said_and_workers_are_there(answer, said):
+    assert first(answer) is None
     assert len(said) == 1
     assert "kubelet.sock: " in said[0]
     assert "\n" not in said[0]
@@ -89,27 +87,26 @@ class Changing:
         await asyncio.Event().wait()
 
 
-def test_an_absent_socket_is_nothing_to_say(tmp_path):
+def test_an_absent_socket_is_nothing_to_say(tmp_path, quiet):
     async def look():
         async def ask(_path):
             pytest.fail("there is nobody to ask")
 
-        finder = WithPods(Fixed(WORKERS.targets), say=pytest.fail, socket=tmp_path / "none" / "kubelet.sock", ask=ask)
+        finder = WithPods(Fixed(WORKERS.targets), socket=tmp_path / "none" / "kubelet.sock", ask=ask)
         async with aclosing(finder.watch(bool)) as changes:
             return [workers async for workers in changes]
 
     assert asyncio.run(look()) == [WORKERS]
 
 
-def test_a_dead_socket_is_said_once():
-    said = []
+def test_a_dead_socket_is_said_once(said):
     more = Workers(targets=(*WORKERS.targets, Target(worker="v", address="127.0.0.1:9998")))
 
     async def look():
         with tempfile.TemporaryDirectory() as directory:
             dead = Path(directory) / "kubelet.sock"
             dead.touch()
-            async with aclosing(WithPods(Changing(WORKERS, more), say=said.append, socket=dead).watch(bool)) as changes:
+            async with aclosing(WithPods(Changing(WORKERS, more), socket=dead).watch(bool)) as changes:
                 return [await anext(changes), await anext(changes)]
 
     assert asyncio.run(look()) == [WORKERS, more]
@@ -117,14 +114,14 @@ def test_a_dead_socket_is_said_once():
     assert "workers go without the names of their pods" in said[0]
 
 
-def test_a_job_that_starts_again_in_another_pod():
+def test_a_job_that_starts_again_in_another_pod(quiet):
     """Workers stay as they are; the pod is another one."""
     later = Pod(namespace="team-a", name="train-0-fghij", container="main")
     answers = [holder(TRAIN), holder(TRAIN), holder(later)]
 
     async def look():
         with kubelet(lambda: answers.pop(0) if len(answers) > 1 else answers[0]) as socket:
-            finder = WithPods(Changing(WORKERS), say=pytest.fail, socket=socket, every_s=0.01)
+            finder = WithPods(Changing(WORKERS), socket=socket, every_s=0.01)
             async with aclosing(finder.watch(bool)) as changes:
                 return [(await anext(changes)).targets[0].pod for _ in range(2)]
 
@@ -134,7 +131,7 @@ def test_a_job_that_starts_again_in_another_pod():
 def test_the_metric():
     fleet = Analysis()
     fleet.take(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
-    text = Exposition(pytest.fail).render(fleet.status(0.0))
+    text = Exposition("prometheus").render(fleet.status(0.0))
     series = [line for line in text.splitlines() if line.startswith("tpumon_target_pod_info")]
     assert series == [
         'tpumon_target_pod_info{worker="w",tpu_namespace="team-a",tpu_pod="train-0-abcde",tpu_container="main"} 1.0'

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime, parse_runtime_addresses
 from tpumon.errors import UsageError
 from tpumon.model import Target

@@ -45,7 +45,6 @@ class Slices:
     def __init__(self, *profilers):
         self.answers = dict.fromkeys(profilers)
         self.calls = Counter()
-        self.lines = []
 
     async def call(self, address):
         self.calls[address] += 1
@@ -53,7 +52,7 @@ class Slices:
         return None if reason is None else SourceError(reason, f"{address}: {reason}")
 
     def finder(self, *names, **options):
-        return NamedTpus(names, say=self.lines.append, call=self.call, poll_s=0.01, **options)
+        return NamedTpus(names, call=self.call, poll_s=0.01, **options)
 
 
 def first(finder):
@@ -111,7 +110,7 @@ def test_the_usual_ports_are_tried_on_every_worker(google):
     assert set(slices.calls.values()) == {1}
 
 
-def test_while_no_worker_answers_it_is_said_and_tried_again(google):
+def test_while_no_worker_answers_it_is_said_and_tried_again(google, said):
     """Its workers are there for their runtime metrics. The line says what to add; a stranger is not called again."""
     slices = Slices()
     slices.answers["10.0.0.1:9999"] = "not-a-profiler"
@@ -129,7 +128,7 @@ def test_while_no_worker_answers_it_is_said_and_tried_again(google):
         assert slices.calls["10.0.0.1:9999"] == 1
 
     asyncio.run(main())
-    (line,) = slices.lines
+    (line,) = said
     for words in ("TPU tpu is READY", "8466, 9999, 9012", "jax.profiler.start_server(9999)", "--port"):
         assert words in line
 
@@ -213,7 +212,7 @@ def test_a_slice_that_is_preempted_and_made_anew_is_followed(google):
     asyncio.run(main())
 
 
-def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google):
+def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google, said):
     """What was known of the old workers' ports says nothing about the new ones."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
     slices = Slices("10.0.0.1:9999", "10.0.0.2:9999")
@@ -223,8 +222,8 @@ def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google
             await watch.shows({"tpu-w-0": "10.0.0.1:9999", "tpu-w-1": "10.0.0.2:9999"})
             google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
             watch.gone = True
-            await watch.until(lambda: slices.lines)
-            assert "none of its 2 workers" in slices.lines[0]
+            await watch.until(lambda: said)
+            assert "none of its 2 workers" in said[0]
             slices.answers |= {"10.0.9.1:9012": None, "10.0.9.2:9012": None}
             await watch.shows({"tpu-w-0": "10.0.9.1:9012", "tpu-w-1": "10.0.9.2:9012"})
         assert len(watch.found) == 3
@@ -232,7 +231,7 @@ def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google
     asyncio.run(main())
 
 
-def test_one_preempted_slice_of_two_stays_to_be_shown_as_down(google):
+def test_one_preempted_slice_of_two_stays_to_be_shown_as_down(google, said):
     """And it is said, once."""
     google.nodes |= {"a": node("a", ["10.0.0.1"]), "b": node("b", ["10.0.1.1"])}
     slices = Slices()
@@ -242,10 +241,10 @@ def test_one_preempted_slice_of_two_stays_to_be_shown_as_down(google):
             await watch.until(lambda: watch.found)
             google.nodes["b"]["state"] = "PREEMPTED"
             watch.gone = True
-            await watch.until(lambda: slices.lines)
+            await watch.until(lambda: said)
             await asyncio.sleep(0.1)
         assert len(watch.found) == 1
-        (line,) = slices.lines
+        (line,) = said
         assert "TPU b was preempted" in line
 
     asyncio.run(main())
@@ -285,7 +284,7 @@ def test_a_job_that_comes_back_at_another_port_is_found(google):
     asyncio.run(main())
 
 
-def test_ill_health_is_said(google):
+def test_ill_health_is_said(google, said):
     """Once, beside the workers."""
     google.nodes["tpu"] = node(
         "tpu", ["10.0.0.1"], health="UNHEALTHY_MAINTENANCE", healthDescription="soon\x1b[2J over"
@@ -294,9 +293,9 @@ def test_ill_health_is_said(google):
 
     async def main():
         async with watching(slices.finder("tpu", port=1)) as watch:
-            await watch.until(lambda: slices.lines)
+            await watch.until(lambda: said)
         assert watch.now
-        assert slices.lines == ["TPU tpu is READY, but its health is UNHEALTHY_MAINTENANCE: soon over"]
+        assert said == ["TPU tpu is READY, but its health is UNHEALTHY_MAINTENANCE: soon over"]
 
     asyncio.run(main())
 
@@ -332,7 +331,7 @@ def test_an_answer_that_is_none(google, raw):
     assert "not the TPU API" in first(NamedTpus(["tpu"], port=1)).waiting
 
 
-def test_trouble_later_changes_nothing(google):
+def test_trouble_later_changes_nothing(google, said):
     """Workers stay while the API fails; it is said."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
     slices = Slices()
@@ -342,16 +341,16 @@ def test_trouble_later_changes_nothing(google):
             await watch.until(lambda: watch.found)
             google.failures = [503] * 1000
             watch.gone = True
-            await watch.until(lambda: slices.lines)
+            await watch.until(lambda: said)
             assert watch.finders == [{"tpu-api": True}, {"tpu-api": False}]
         assert len(watch.found) == 1
-        assert "503" in slices.lines[0]
+        assert "503" in said[0]
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("trouble", [401, 403, 404, 500, "REPAIRING", "HIDING", "SOMETHING_NEW"])
-def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, trouble):
+def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, trouble, said):
     """It is said, once; only when none of them answers any more, nobody is followed."""
     monkeypatch.setattr(tpu_api, "_REFRESH_S", 0.02)
     slices = Slices()
@@ -364,17 +363,17 @@ def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, tro
                 google.failures = [trouble] * 1000
             else:
                 google.nodes["tpu"]["state"] = trouble
-            await watch.until(lambda: slices.lines)
+            await watch.until(lambda: said)
             asked = len(google.lookups)
             await watch.until(lambda: len(google.lookups) > asked + 4)
             assert len(watch.found) == 1
             assert watch.finders[-1] == {"tpu-api": not isinstance(trouble, int)}
             watch.gone = True
             if trouble != 500:  # which may pass
-                await watch.until(lambda: watch.found[-1].waiting == slices.lines[0])
+                await watch.until(lambda: watch.found[-1].waiting == said[0])
 
     asyncio.run(main())
-    assert len(slices.lines) == 1
+    assert len(said) == 1
 
 
 def test_an_expired_token_is_renewed_and_a_refused_one_once(google):

@@ -15,7 +15,8 @@ from tpumon.proto.xplane_pb2 import XStat
 from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ import pytest
 from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, Traced, run_step
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 TPU = "/device:TPU:"

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.columns.columns import Events
 from tpumon.xspace.truncation.runs import CoreRuns
 
 OPS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=25)

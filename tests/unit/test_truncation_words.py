@@ -7,7 +7,8 @@ import random
 import pytest
 
 from support.truncated import whole
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 LOST = """
 the trace of /device:TPU:0 is truncated, 48211 events dropped

@@ -15,8 +15,8 @@ from tpumon.analysis.history import RollupSeries
 from tpumon.model import Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.parts import charts_of_spans as spans
-from tpumon.outputs.live.parts.charts_of_spans import Span, span_of
+from tpumon.outputs.live.parts import spans
+from tpumon.outputs.live.parts.spans import Span, span_of
 
 AT_ONCE = Thresholds(sustained=1)
 
@@ -32,7 +32,7 @@ def series_of(*values, interval_s=10.0, end_unix_s=NOW):
 
 
 def drawn(series, span_s, width, *, end_unix_s=NOW, fresh_for_s=25.0):
-    return spans.drawn(series, "mxu", Span(end_unix_s - span_s, end_unix_s), width, fresh_for_s)
+    return spans.columns_of(series, "mxu", Span(end_unix_s - span_s, end_unix_s), width, fresh_for_s)
 
 
 def test_the_range_of_a_graph_is_that_of_the_figure():
@@ -102,11 +102,11 @@ def test_columns_do_not_change_while_they_move():
     """With later samples, the columns that were complete are the same ones."""
     values = [0.5 + 0.4 * math.sin(i * i) for i in range(900)]
     series = series_of(*values[:700], end_unix_s=NOW - 2000)
-    before = spans.drawn(series, "mxu", Span(NOW - 3800, NOW - 2000), 31, 25.0)
+    before = spans.columns_of(series, "mxu", Span(NOW - 3800, NOW - 2000), 31, 25.0)
     for place in range(700, 900):
         at = NOW - 10 * (899 - place)
         series.add(at, "live", [values[place] if key == "mxu" else None for key in COMPARED])
-        after = spans.drawn(series, "mxu", Span(at - 1800, at), 31, 25.0)
+        after = spans.columns_of(series, "mxu", Span(at - 1800, at), 31, 25.0)
         if place == 730:
             inner = before.bands[8:-1]
             assert any(after.bands[at : at + len(inner)] == inner for at in range(len(after.bands)))

@@ -7,9 +7,9 @@ import pytest
 from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.help import Help
+from tpumon.outputs.live.screens.help_screen import HelpScreen
 from tpumon.outputs.live.screens.screen import Drawn, Key, Reply, Screen, opening
-from tpumon.outputs.live.screens.workers import Workers
+from tpumon.outputs.live.screens.workers_screen import WorkersScreen
 
 
 class Names(Screen):
@@ -105,7 +105,7 @@ def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):
 
     display = display_of(*fleet(3))
     with monkeypatch.context() as patch:
-        patch.setattr(Workers, "draw", fails)
+        patch.setattr(WorkersScreen, "draw", fails)
         assert "Cannot show the list of workers: RuntimeError: a bug (test_view_new_screen.py:" in screen(
             display, faulty=True
         )
@@ -167,4 +167,4 @@ def test_screens_are_named_once():
     """By name for the controls, by title for users."""
     screens = (*table.HOMES, *table.SCREENS)
     assert len({each.name for each in screens}) == len({each.title for each in screens}) == len(screens)
-    assert any(isinstance(each, Help) for each in table.SCREENS)
+    assert any(isinstance(each, HelpScreen) for each in table.SCREENS)

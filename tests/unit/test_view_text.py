@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.samples import failed_sample, sample
 from support.wired import Wired
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon.outputs.text import TextOutput, milliseconds, render_block, three_digits
+from tpumon.outputs.text_blocks import TextOutput, milliseconds, render_block, three_digits
 
 FIGURES = {
     "worker": "w",

@@ -10,9 +10,8 @@ import pytest
 from support import wait_until
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon.cli import watching
-from tpumon.cli.collecting import Needs
-from tpumon.cli.watching import Watch
+from tpumon.cli import session
+from tpumon.cli.session import Needs, Watch
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings, Remote
@@ -46,8 +45,8 @@ def feed(monkeypatch):
         feeds.opened += 1
         return GivenFeed(given, events, on_exit=ended, **more)
 
-    monkeypatch.setattr(watching, "open_feed", opened)
-    monkeypatch.setattr(watching, "LOOK_S", 0.01)
+    monkeypatch.setattr(session, "open_feed", opened)
+    monkeypatch.setattr(session, "LOOK_S", 0.01)
     return feeds
 
 

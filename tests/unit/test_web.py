@@ -19,7 +19,7 @@ class Open(WebConfig):
     """Access for everyone."""
 
     def __init__(self):
-        super().__init__(None, pytest.fail)
+        super().__init__(None)
 
 
 class Serving:
@@ -28,10 +28,9 @@ class Serving:
     def __init__(self, answer=None, security=None):
         self.go = threading.Event()
         self.asked = threading.Semaphore(0)
-        self.said = []
         listener = listen("127.0.0.1", 0)
         self.address = listener.getsockname()
-        self.server = WebServer(listener, answer or self._answer, security or Open(), self.said.append)
+        self.server = WebServer(listener, answer or self._answer, security or Open())
 
     def _answer(self, request):
         if request.path == "/slow":
@@ -62,12 +61,12 @@ def answering():
 
 
 @pytest.fixture
-def serving():
+def serving(said):
     started = Serving()
     yield started
     started.go.set()
     started.server.close()
-    assert not started.said
+    assert not said
     wait_until(lambda: not answering(), 60, "no thread is left")
 
 
@@ -197,7 +196,7 @@ def refused(serving):
     return False
 
 
-def test_a_bug_costs_one_answer():
+def test_a_bug_costs_one_answer(said):
     """It is said in a line, and the next request is answered."""
     broken = [True]
 
@@ -211,10 +210,10 @@ def test_a_bug_costs_one_answer():
     assert serving.ask().startswith(b"HTTP/1.1 500 ")
     assert serving.ask().endswith(b"fine\n")
     serving.server.close()
-    assert serving.said == ["a request could not be answered: KeyError: 'boom'"]
+    assert said == ["prometheus: a request could not be answered: KeyError: 'boom'"]
 
 
-def test_a_bug_before_the_answer_costs_one_connection():
+def test_a_bug_before_the_answer_costs_one_connection(said):
     """Others are taken after it."""
 
     class Broken(Open):
@@ -229,10 +228,10 @@ def test_a_bug_before_the_answer_costs_one_connection():
     assert serving.ask() == b""
     assert serving.ask().endswith(b"fine\n")
     serving.server.close()
-    assert serving.said == ["a connection could not be accepted: KeyError: 'boom'"]
+    assert said == ["prometheus: a connection could not be accepted: KeyError: 'boom'"]
 
 
-def test_no_threads_to_be_had_is_survived(serving, monkeypatch):
+def test_no_threads_to_be_had_is_survived(serving, monkeypatch, said):
     """The client is told; the next one is served."""
     start = threading.Thread.start
 
@@ -243,7 +242,7 @@ def test_no_threads_to_be_had_is_survived(serving, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", fails)
     assert serving.ask().startswith(b"HTTP/1.1 500 ")
-    assert serving.said.pop() == "a request could not be answered: RuntimeError: can't start new thread"
+    assert said.pop() == "prometheus: a request could not be answered: RuntimeError: can't start new thread"
     monkeypatch.undo()
     assert serving.ask().endswith(b"fine\n")
 

@@ -15,9 +15,9 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.answer import REMEDIES, answer_of
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.quoting import plain, quoted, told
-from tpumon.cli import collecting
-from tpumon.cli.collecting import Needs
+from tpumon.cli import session
 from tpumon.cli.commands import why
+from tpumon.cli.session import Needs
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings, Recorded, Remote
@@ -281,8 +281,8 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
             taken.append(number)
             yield sample("a", time_unix_s=time.time(), infeed_ratio=spread(0.3), idle_ratio=0.1)
 
-    monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
-    monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
+    monkeypatch.setattr(session, "_AGAIN_S", 0.0)
     assert why.run(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

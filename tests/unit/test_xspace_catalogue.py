@@ -7,11 +7,14 @@ import threading
 import pytest
 
 from support.traces import ALL_REDUCE, CONV, CUSTOM, INFEED, LOOP, Op, Traced, run_step
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.catalogue import catalogue
-from tpumon.xspace.catalogue.catalogue import Catalogue
+from tpumon.xspace.ops import catalogue
+from tpumon.xspace.ops.catalogue import Catalogue
+from tpumon.xspace.ops.op_kinds import KIND
 from tpumon.xspace.planes.space import read_space
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
+FLOPS = KIND.names.index("flops")
 OPS = (CONV, LOOP, INFEED, ALL_REDUCE, CUSTOM, Op("region.1", "loop fusion", flops=5))
 
 
@@ -31,7 +34,7 @@ def plane_of(trace):
 
 def kinds_of(where, trace):
     plane = plane_of(trace)
-    return where.kinds(plane, sorted(plane.metadata_by_id)).rows.tolist()
+    return where.kinds(plane, sorted(plane.metadata_by_id)).tolist()
 
 
 def test_ops_that_are_known_are_what_they_were_when_new():
@@ -43,23 +46,26 @@ def test_ops_that_are_known_are_what_they_were_when_new():
 
 
 @pytest.fixture
-def looked_up(monkeypatch):
-    """How many ops were looked up one by one, each time that it came to that."""
-    counts = []
-    original = catalogue._without_ids
-    monkeypatch.setattr(catalogue, "_without_ids", lambda raws: counts.append(len(raws)) or original(raws))
-    return counts
+def read(monkeypatch):
+    """Grows by one for each op that is read."""
+    ops = []
+    original = catalogue.op_kind
+    monkeypatch.setattr(catalogue, "op_kind", lambda *args: ops.append(args[1]) or original(*args))
+    return ops
 
 
-def test_the_next_core_with_the_same_ops_is_not_read_again(looked_up):
+def test_the_next_core_with_the_same_ops_is_not_read_again(read):
     where = Catalogue()
     kinds = kinds_of(where, traced(*OPS))
-    looked_up.clear()
+    read.clear()
     assert kinds_of(where, traced(*OPS, number=1)) == kinds
-    assert not looked_up
-    for other in (traced(*OPS[:-1], number=2), traced(*OPS[:-1], number=2, first_stats=("symbol_id",))):
-        assert kinds_of(where, other)[: len(OPS) - 1] == kinds[: len(OPS) - 1]
-    assert looked_up == [len(kinds) - 1] * 2
+    assert kinds_of(where, traced(*OPS[:-1], number=2))[: len(OPS) - 1] == kinds[: len(OPS) - 1]
+    assert not read
+    assert (
+        kinds_of(where, traced(*OPS[:-1], number=2, first_stats=("symbol_id",)))[: len(OPS) - 1]
+        == kinds[: len(OPS) - 1]
+    )
+    assert len(read) == len(kinds) - 1
 
 
 def with_many_stats(first):
@@ -70,18 +76,15 @@ def with_many_stats(first):
     return trace
 
 
-def test_what_planes_call_their_stats_takes_room_too(monkeypatch, looked_up):
-    monkeypatch.setattr(catalogue, "_MOST_BYTES", 150_000)
-    where, one, other = Catalogue(), with_many_stats(1000), with_many_stats(2000)
-    kinds_of(where, one)
+def test_what_planes_call_their_stats_takes_room_too(monkeypatch):
+    monkeypatch.setattr(catalogue, "_MOST_BYTES", 300_000)
+    where = Catalogue()
+    kinds_of(where, with_many_stats(1000))
     count = len(where)
-    kinds_of(where, other)
+    kinds_of(where, with_many_stats(2000))
     assert len(where) == 2 * count
-    looked_up.clear()
-    kinds_of(where, one)
-    assert looked_up
     kinds_of(where, with_many_stats(3000))
-    assert len(where) == count
+    assert not len(where)
 
 
 def test_the_same_bytes_say_what_the_plane_calls_their_stats():
@@ -92,7 +95,7 @@ def test_the_same_bytes_say_what_the_plane_calls_their_stats():
     (number,) = (each for each, metadata in plane.stat_metadata.items() if metadata.name == "flops")
     plane.stat_metadata[number].name = "something else"
     (other, *_) = kinds_of(where, trace)
-    assert (kind[7], other[7]) == (5, 0)
+    assert (kind[FLOPS], other[FLOPS]) == (5, 0)
 
 
 def test_an_op_of_several_cores_is_one_of_their_host():
@@ -133,7 +136,7 @@ def test_an_op_that_needs_its_plane_is_not_kept():
 
 
 def plane_kinds(where, trace):
-    return where.kinds(plane_of(trace), [1]).rows
+    return where.kinds(plane_of(trace), [1])
 
 
 def test_ops_within_ops_cost_their_number_only():
@@ -151,7 +154,7 @@ def test_it_begins_anew_when_it_is_full(monkeypatch, limit):
     where = Catalogue()
     for i in range(20):
         ops = [Op(f"fusion.{i}.{j}", "loop fusion", flops=i + j) for j in range(6)]
-        assert [kind[7] for kind in kinds_of(where, traced(*ops))[:6]] == [i + j for j in range(6)]
+        assert [kind[FLOPS] for kind in kinds_of(where, traced(*ops))[:6]] == [i + j for j in range(6)]
         assert len(where) <= 8 or limit == "_MOST_BYTES"
     assert len(where) < 40
 

@@ -18,12 +18,12 @@ from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, INFEED, LOOP, Op, Plane
 from tpumon.errors import SourceError
 from tpumon.model.chips import spoken_name
 from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
-from tpumon.xspace import TraceFigures, figures, read_trace
-from tpumon.xspace.catalogue.op_kinds import Category
-from tpumon.xspace.hardware.gpu import gpu_name
-from tpumon.xspace.hardware.peaks import peak_of
+from tpumon.xspace.hardware import gpu_name, peak_of
+from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.planes.space import read_space
-from tpumon.xspace.steps.steps import HostSteps, align_hosts
+from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
+from tpumon.xspace.summary import TraceFigures, figures
+from tpumon.xspace.trace import read_trace
 
 NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
 OTHERS = (

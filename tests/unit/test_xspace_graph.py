@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.traces import CONV, Traced, run_step
-from tpumon.xspace import read_trace
-from tpumon.xspace.columns.columns import StatColumn
-from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.columns.columns import Events, StatColumn
 from tpumon.xspace.steps import graph, linking
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
+from tpumon.xspace.trace import read_trace
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)
@@ -44,7 +43,7 @@ def reached(pairs, start):
 
 def check(pairs, roots):
     begins, ends = (np.array(side, dtype=np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
-    edges = _Edges([(begins[:3], ends[:3]), (begins[3:], ends[3:])], NODES)
+    edges = _Edges(begins, ends, NODES)
     below = {root: reached(pairs, root) for root in roots}
     first = [next((i for i, root in enumerate(roots) if node in below[root] | {root}), -1) for node in range(NODES)]
     inner = [any(root in below[other] for other in roots if other != root) for root in roots]
@@ -80,23 +79,14 @@ def test_rows_are_followed_at_once(joined):
 
 
 @pytest.mark.parametrize(
-    ("row", "rounds"),
-    [
-        (np.arange(5000), 1),
-        (np.arange(5000)[::-1], 14),
-        (np.arange(5000).reshape(50, 100)[::-1].ravel(), 7),
-    ],
+    "row",
+    [np.arange(5000), np.arange(5000)[::-1], np.arange(5000).reshape(50, 100)[::-1].ravel()],
     ids=["one after the other", "backwards", "some neighbours"],
 )
-def test_a_long_row_takes_rounds_by_the_logarithm_of_its_runs(monkeypatch, row, rounds):
-    """Nodes that lead to the next one are a run."""
-    calls = []
-    original = graph._twice_as_far
-    monkeypatch.setattr(graph, "_twice_as_far", lambda *args: calls.append(1) or original(*args))
-    edges = _Edges([(row[:-1], row[1:])], len(row))
+def test_a_long_row_is_followed_to_its_end(row):
+    edges = _Edges(row[:-1], row[1:], len(row))
     assert edges.first_to_reach(row[:1], row).tolist() == [0] * len(row)
     assert edges.first_to_reach(row[2500:2501], row).tolist() == [-1] * 2500 + [0] * 2500
-    assert len(calls) == 2 * rounds
 
 
 LINKS = st.lists(
@@ -169,36 +159,6 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     assert graph_of.numbers(devices, NODES).tolist() == expected
 
 
-@pytest.mark.parametrize("threads", [2, 40])
-def test_what_holds_of_all_contexts_is_worked_out_once_however_many_threads_make_some(monkeypatch, threads):
-    masks = []
-
-    class Counted(np.ndarray):
-        def __and__(self, other):
-            masks.append(np.asarray(self) & other)
-            return masks[-1]
-
-    original = graph._linked
-    monkeypatch.setattr(graph, "_linked", lambda *args: tuple(mask.view(Counted) for mask in original(*args)))
-    made, devices = Links(), Links()
-    for thread in range(threads):
-        made.add(np.array([thread]), np.array([True]), 0, [np.array([thread // 2], dtype=np.uint64)])
-    devices.add(np.array([0]), np.array([True]), 0, [np.array([threads // 2 - 1], dtype=np.uint64)])
-    nothing, roots = np.zeros(0, dtype=np.int64), np.arange(threads)
-    graph_of = Graph(
-        size=threads,
-        within=nothing,
-        around=nothing,
-        roots=roots,
-        levels=np.ones(threads, dtype=np.uint64),
-        begins_ps=roots,
-        made=made,
-        used=Links(),
-    )
-    assert graph_of.numbers(devices, 1).tolist() == [threads - 2]
-    assert len(masks) == 1
-
-
 def test_roots_of_a_circle_number_nothing():
     """Each is below the other, so none is the outer one."""
     nodes, all_of = np.arange(2), np.ones(2, dtype=np.bool_)
@@ -221,7 +181,7 @@ def test_events_are_within_the_innermost_one_around_them_unless_asynchronous(spa
         metadata_id=begin_ps,
         begin_ps=begin_ps,
         duration_ps=duration_ps,
-        stats={"_a": StatColumn(asynchronous.view(np.uint64))},
+        stats={"_a": StatColumn.of(asynchronous)},
     )
     expected, stack = set(), []
     for row in sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1])):

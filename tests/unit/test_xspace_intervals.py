@@ -15,7 +15,6 @@ from tpumon.xspace.columns.intervals import (
     indexed,
     own_intervals,
     parents,
-    self_times_of_some_ps,
     self_times_ps,
     timeline_order,
     union,
@@ -126,28 +125,6 @@ def test_an_interval_is_given_to_the_first_that_it_overlaps_or_touches(spans, st
     ]
     found = first_overlapping(begin, begin + duration, step_begin, step_begin + step_duration)
     assert found.tolist() == expected
-
-
-@given(SPANS, st.data())
-def test_self_times_of_some_events_are_those_without_the_others(spans, data):
-    """Taken from all events where none of the some holds one of the others, or lies in one."""
-    begin, duration = arrays(in_order(spans))
-    inside = np.array(data.draw(st.lists(st.booleans(), min_size=len(spans), max_size=len(spans))), dtype=np.bool_)
-    every = self_times_ps(begin, duration)
-    found = self_times_of_some_ps(begin, duration, every, inside)
-    assert found.tolist() == self_times_ps(begin[inside], duration[inside]).tolist()
-
-
-@pytest.mark.parametrize(
-    ("inside", "again"), [([1, 1, 0], False), ([0, 0, 1], False), ([1, 0, 1], True), ([0, 1, 0], True)]
-)
-def test_self_times_of_some_events_are_found_again_only_where_they_differ(monkeypatch, inside, again):
-    begin, duration = arrays([(0, 10), (2, 3), (10, 4)])
-    every = self_times_ps(begin, duration)
-    calls = []
-    monkeypatch.setattr(intervals, "self_times_ps", lambda *of: calls.append(1) or self_times_ps(*of))
-    self_times_of_some_ps(begin, duration, every, np.array(inside, dtype=np.bool_))
-    assert bool(calls) is again
 
 
 @given(st.lists(st.one_of(st.integers(0, 9), st.sampled_from([-1, 1 << 19, 1 << 20, 1 << 40])), max_size=30))

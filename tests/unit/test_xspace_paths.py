@@ -10,9 +10,10 @@ import pytest
 from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.wire import lines, stored
-from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.columns import lines
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
+from tpumon.xspace.wire import fields
 
 SPACES = [
     *(whole(random.Random(seed), dispatches=seed % 2 == 0).space for seed in range(6)),
@@ -30,9 +31,7 @@ def expected():
     return [found(trace) for trace in TRACES]
 
 
-@pytest.mark.parametrize("small_bytes", [0, 1 << 30], ids=["by slices", "at once"])
-def test_a_file_is_read_as_its_bytes_are(monkeypatch, expected, small_bytes):
-    monkeypatch.setattr(stored, "_SMALL_BYTES", small_bytes)
+def test_a_file_is_read_as_its_bytes_are(expected):
     for trace, figures_of_bytes in zip(TRACES, expected, strict=True):
         with tempfile.TemporaryFile() as file:
             file.write(trace)

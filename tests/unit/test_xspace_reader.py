@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns import event_columns as reader
-from tpumon.xspace.columns.event_columns import kinds_of, of_kinds, read_events, stat_bits
-from tpumon.xspace.wire.lines import pack
+from tpumon.xspace.columns import event_decoder as reader
+from tpumon.xspace.columns.event_decoder import of_kinds, read_events, stat_bits
+from tpumon.xspace.columns.lines import pack
 
 INT64 = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.sampled_from([0, 127, 128, (1 << 56) - 1, 1 << 56])
@@ -125,7 +125,6 @@ def test_events_of_some_kinds_are_what_protobuf_reads(parts):
     picked = of_kinds(pack(raw), kinds)
     read = [XEvent.FromString(picked.data[begin:end]) for begin, end in zip(picked.begin, picked.end, strict=True)]
     assert [one for one in read if one.metadata_id in kinds] == [one for one in events if one.metadata_id in kinds]
-    assert kinds_of(pack(raw)) == sorted({event.metadata_id for event in events})
 
 
 def test_events_of_other_kinds_are_not_read():
@@ -133,14 +132,6 @@ def test_events_of_other_kinds_are_not_read():
     odd = [XEvent().SerializeToString(), b"\x10\x07\x08\x03", XEvent(metadata_id=-1).SerializeToString()]
     picked = of_kinds(pack([*raw, *odd]), (2, 1 << 40))
     assert len(picked.begin) == 33 + len(odd)
-
-
-def test_kinds_are_known_without_reading_events_unless_one_is_odd(monkeypatch):
-    raw = [usual(row).SerializeToString() for row in range(1, 100)]
-    calls = []
-    monkeypatch.setattr(reader, "read_events", lambda *args: calls.append(1) or read_events(*args))
-    assert (kinds_of(pack(raw)), len(calls)) == ([1, 2, 3], 0)
-    assert (kinds_of(pack([*raw, b"\x10\x07\x08\x09"])), len(calls)) == ([1, 2, 3, 9], 1)
 
 
 @given(st.lists(st.binary(max_size=24), min_size=1, max_size=6))
@@ -164,22 +155,13 @@ def test_an_event_of_very_many_fields_is_read():
 
 
 @pytest.fixture
-def paths(monkeypatch):
-    """How many portions of events went which way."""
-    counts = dict.fromkeys(("in step", "apart", "odd"), 0)
-
-    def counting(name, way):
-        original = getattr(reader._Reader, name)
-
-        def wrapped(self, *args):
-            result = original(self, *args)
-            counts[way] += name != "_read_in_step" or result is None
-            return result
-
-        monkeypatch.setattr(reader._Reader, name, wrapped)
-
-    for name, way in (("_read_in_step", "in step"), ("_walk", "apart"), ("_read_odd", "odd")):
-        counting(name, way)
+def odd(monkeypatch):
+    """How many events the runtime read, each time that it came to that."""
+    counts = []
+    original = reader._Decoder._read_odd
+    monkeypatch.setattr(
+        reader._Decoder, "_read_odd", lambda self, rows: counts.append(len(rows)) or original(self, rows)
+    )
     return counts
 
 
@@ -189,27 +171,15 @@ def usual(row, stats=((1, "int64_value"), (5, "uint64_value"), (2, "double_value
     return XEvent(metadata_id=1 + row % 3, offset_ps=1000 * row, duration_ps=7 + row, stats=given)
 
 
-def test_events_of_the_same_fields_are_read_in_step(paths):
+def test_events_of_the_same_fields_need_no_runtime(odd):
     check([usual(row).SerializeToString() for row in range(1, 200)])
-    assert paths == {"in step": 1, "apart": 0, "odd": 0}
-
-
-SHORTER_OR_LONGER = {
-    "one stat less": usual(7, ((1, "int64_value"), (5, "uint64_value"))),
-    "one stat more": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "double_value"), (2, "int64_value"))),
-    "no stat": usual(7, ()),
-}
-
-
-@pytest.mark.parametrize("other", SHORTER_OR_LONGER.values(), ids=SHORTER_OR_LONGER)
-@pytest.mark.parametrize("place", [0, 50, 99])
-def test_events_that_end_sooner_than_others_are_read_in_step(paths, other, place):
-    raw = [usual(row).SerializeToString() for row in range(1, 100)]
-    check([*raw[:place], other.SerializeToString(), *raw[place:]])
-    assert (paths["in step"], paths["apart"]) == (1, 0)
+    assert not odd
 
 
 NEIGHBOURS = {
+    "one stat less": usual(7, ((1, "int64_value"), (5, "uint64_value"))),
+    "one stat more": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "double_value"), (2, "int64_value"))),
+    "no stat": usual(7, ()),
     "another stat": usual(7, ((1, "int64_value"), (5, "uint64_value"), (127, "double_value"))),
     "another kind": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "int64_value"))),
     "a long id": usual(7, ((128, "int64_value"), (5, "uint64_value"), (2, "double_value"))),
@@ -221,40 +191,38 @@ NEIGHBOURS = {
 
 @pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
 @pytest.mark.parametrize("place", [0, 50, 99])
-def test_one_event_of_other_fields_is_read_apart(paths, other, place):
+def test_one_event_of_other_fields_is_read_with_the_others(odd, other, place):
     raw = [usual(row).SerializeToString() for row in range(1, 100)]
     check([*raw[:place], other.SerializeToString(), *raw[place:]])
-    assert (paths["in step"], paths["apart"]) == (0, 1)
+    assert not odd
 
 
 @pytest.mark.parametrize("after", [b"\x52\x03abc", b"\x88\x00\x09"])
-def test_one_event_that_is_not_simple_is_the_runtimes(paths, after):
+def test_one_event_that_is_not_simple_is_the_runtimes(odd, after):
     raw = [usual(row).SerializeToString() for row in range(1, 100)]
     check([*raw, usual(3).SerializeToString() + after])
-    assert paths == {"in step": 0, "apart": 1, "odd": 1}
+    assert odd == [1]
 
 
 UNASKED = usual(7, ((5, "uint64_value"), (4000, "str_value")))
 TEXT = XStat(metadata_id=5, bytes_value=b"\x18\x85\x01" * 100)
 DURATIONS = XEvent(metadata_id=1, offset_ps=7, duration_ps=14, stats=[TEXT])
 AFTER_STATS = {
-    "nothing more": (UNASKED.SerializeToString(), "in step"),
-    "another stat": (usual(7, ((1, "double_value"), (2, "str_value"))).SerializeToString(), "in step"),
-    "an empty stat": (usual(7, ((5, "uint64_value"),)).SerializeToString() + b"\x22\x00", "in step"),
-    "a long stat": (usual(200, ((5, "uint64_value"), (4000, "str_value"))).SerializeToString(), "apart"),
-    "what looks like durations in a long stat": (DURATIONS.SerializeToString(), "apart"),
-    "a duration": (UNASKED.SerializeToString() + b"\x18\x09", "in step"),
-    "a count of occurrences": (UNASKED.SerializeToString() + b"\x28\x09", "apart"),
+    "nothing more": UNASKED.SerializeToString(),
+    "another stat": usual(7, ((1, "double_value"), (2, "str_value"))).SerializeToString(),
+    "an empty stat": usual(7, ((5, "uint64_value"),)).SerializeToString() + b"\x22\x00",
+    "a long stat": usual(200, ((5, "uint64_value"), (4000, "str_value"))).SerializeToString(),
+    "what looks like durations in a long stat": DURATIONS.SerializeToString(),
+    "a duration": UNASKED.SerializeToString() + b"\x18\x09",
+    "a count of occurrences": UNASKED.SerializeToString() + b"\x28\x09",
 }
 
 
-@pytest.mark.parametrize(("other", "way"), AFTER_STATS.values(), ids=AFTER_STATS)
+@pytest.mark.parametrize("other", AFTER_STATS.values(), ids=AFTER_STATS)
 @pytest.mark.parametrize("place", [0, 50, 99])
-def test_where_no_stat_is_wanted_stats_are_skipped_and_nothing_else_is(paths, other, way, place):
+def test_where_no_stat_is_wanted_stats_are_skipped_and_nothing_else_is(other, place):
     raw = [usual(row, ((5, "uint64_value"), (4000, "str_value"))).SerializeToString() for row in range(1, 100)]
-    raw = [*raw[:place], other, *raw[place:]]
-    check(raw, wanted=())
-    assert (paths["in step"], paths["apart"]) == ((1, 0) if way == "in step" else (0, 1))
+    check([*raw[:place], other, *raw[place:]], wanted=())
 
 
 @given(st.lists(st.tuples(EVENTS, ODDITIES), max_size=20))
@@ -268,16 +236,11 @@ LAYOUTS = st.lists(
 )
 
 
-def test_both_ways_read_what_protobuf_reads(paths):
-    @given(LAYOUTS, st.lists(st.integers(0, 4), min_size=1, max_size=30), st.one_of(st.none(), EVENTS))
-    def events_of_one_layout(layout, lengths, other):
-        """Each with as many of its stats as its length says."""
-        events = [usual(row, layout[:length]) for row, length in enumerate(lengths, 1)] + ([other] if other else [])
-        check([event.SerializeToString() for event in events])
-
-    events_of_one_layout()
-    assert paths["in step"] > 10
-    assert paths["apart"] > 3
+@given(LAYOUTS, st.lists(st.integers(0, 4), min_size=1, max_size=30), st.one_of(st.none(), EVENTS))
+def test_events_of_one_layout_are_what_protobuf_reads(layout, lengths, other):
+    """Each with as many of its stats as its length says."""
+    events = [usual(row, layout[:length]) for row, length in enumerate(lengths, 1)] + ([other] if other else [])
+    check([event.SerializeToString() for event in events])
 
 
 def test_a_column_says_what_the_events_without_the_stat_have():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Traced, run_step
 from tpumon.model import Percentiles
-from tpumon.xspace import figures, read_trace
 from tpumon.xspace.steps.functions import (
     EAGER,
     MOST_FUNCTIONS,
@@ -22,6 +21,8 @@ from tpumon.xspace.steps.functions import (
     named_function,
 )
 from tpumon.xspace.steps.primitives import is_primitive
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 
 def of(*traced):

@@ -15,9 +15,10 @@ from tpumon.model.figure_table import OP_KINDS
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.catalogue.shapes import paddings
-from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
+from tpumon.xspace.ops.op_kinds import TimeKind, time_kind
+from tpumon.xspace.ops.shapes import paddings
+from tpumon.xspace.summary import figures
+from tpumon.xspace.trace import read_trace
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import LineOutline, XEvent, XLine, XStat
-from tpumon.xspace.wire import lines
-from tpumon.xspace.wire import stored as stored_module
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.lines import PADDING, _beginnings, _split, read_line
-from tpumon.xspace.wire.stored import FileBytes
+from tpumon.xspace.columns import lines
+from tpumon.xspace.columns.lines import PADDING, _beginnings, _split, read_line
+from tpumon.xspace.wire import FileBytes, fields
 
 SMALL = st.integers(1, 1 << 40)
 USUAL = st.builds(
@@ -36,8 +34,11 @@ ANY = st.one_of(USUAL, st.builds(XEvent), st.builds(XEvent, duration_ps=SMALL), 
 
 
 def found(raw):
-    packed = read_line(memoryview(raw)).events()
-    return [packed.data[begin:end] for begin, end in zip(packed.begin, packed.end, strict=True)]
+    return events_of(read_line(memoryview(raw)))
+
+
+def events_of(line):
+    return [packed.event(row) for packed in line.portions() for row in range(len(packed.begin))]
 
 
 def line_of(events, **tail):
@@ -142,9 +143,7 @@ def test_what_is_no_message_is_refused(raw):
 def test_a_line_is_read_in_place_whatever_lies_around_it(events, before, after):
     raw = line_of(events)
     line = read_line(memoryview(before + raw + after), len(before), len(before) + len(raw))
-    packed = line.events()
-    read = [bytes(packed.data[begin:end]) for begin, end in zip(packed.begin, packed.end, strict=True)]
-    assert read == [event.SerializeToString() for event in events]
+    assert events_of(line) == [event.SerializeToString() for event in events]
 
 
 @given(st.lists(st.builds(XEvent, metadata_id=st.integers(1, 16000), offset_ps=SMALL), max_size=40), st.integers(0, 8))
@@ -160,12 +159,10 @@ def test_every_beginning_is_found(events, shift):
     assert found == sorted(found)
 
 
-@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20), st.booleans())
-def test_a_file_is_read_as_its_bytes_are(slices, at_once):
+@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20))
+def test_a_file_is_read_as_its_bytes_are(slices):
     data = bytes(range(256)) * 40
-    with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
-        if not at_once:
-            patch.setattr(stored_module, "_SMALL_BYTES", 0)
+    with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
         stored = FileBytes(file)
@@ -174,8 +171,7 @@ def test_a_file_is_read_as_its_bytes_are(slices, at_once):
             assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
 
 
-def test_a_file_that_becomes_shorter_is_refused(monkeypatch):
-    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
+def test_a_file_that_becomes_shorter_is_refused():
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000))
         file.flush()

@@ -8,18 +8,19 @@ from typing import Literal, overload
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import GRADES, RULES
+from tpumon.analysis.findings import RULES
 from tpumon.analysis.quoting import cut, plain, quoted, told
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NoTargetError, Reason
 from tpumon.model import (
+    SEVERITY_LEVELS,
     Confidence,
     Evidence,
     Finding,
     FindingId,
-    Grade,
+    FindingSeverity,
     NotJudged,
     Sample,
     Severity,
@@ -87,8 +88,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         """
         if not self.answered:
             return NoTargetError.exit_status
-        failing = () if fail_on == "never" else list(GRADES)[: GRADES[fail_on] + 1]
-        return int(self.severity in failing)
+        return int(fail_on != "never" and SEVERITY_LEVELS.get(self.severity, 0) >= SEVERITY_LEVELS[fail_on])
 
     def document(self, *, brief: bool = False) -> WhyDocument:
         """One object; `more_findings` counts those beyond ten.
@@ -116,7 +116,7 @@ class WhyFinding(Struct, frozen=True, kw_only=True):
     """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
 
     finding: StatedId
-    severity: Grade
+    severity: FindingSeverity
     confidence: Confidence
     workers: tuple[str, ...]
     more_workers: int | UnsetType = UNSET
@@ -198,7 +198,7 @@ def answer_of(status: FleetStatus) -> Answer:
         *(_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings),
         *(_cleaned(one, foreign, is_quoted=False) for one in state_findings(status)),
     ]
-    findings = sorted(found, key=lambda one: (GRADES[one.severity], _PLACES.get(one.finding, len(_PLACES))))
+    findings = sorted(found, key=lambda one: (-SEVERITY_LEVELS[one.severity], _PLACES.get(one.finding, len(_PLACES))))
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}))
     if findings:
@@ -267,7 +267,7 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
         )
 
 
-def _of_state(state: StateId, severity: Grade, workers: Sequence[WorkerStatus]) -> Finding:
+def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:
     target = workers[0].target
     names = tuple(worker.name for worker in workers)
     return Finding(

@@ -11,7 +11,7 @@ from tpumon.cli import completion as completing
 from tpumon.cli.group import ENVIRONMENT
 from tpumon.cli.options import FORMATS, Command, FormatOption, TargetOptions, option, with_groups, written
 from tpumon.cli.report_options import ReportOptions, report_settings
-from tpumon.cli.settings import report_format, selection_of
+from tpumon.cli.resolve import report_format, selection_of
 from tpumon.simulator.simulator_settings import DEFAULT_PORT, SimulatorSettings
 
 app = typer.Typer()

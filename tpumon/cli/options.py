@@ -1,4 +1,4 @@
-"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.settings` combines them."""
+"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.resolve` combines them."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.model import MOST_OPS
 from tpumon.model.figure_table import SORT_KEYS
+from tpumon.system import console
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
 
@@ -118,6 +119,12 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     use_proxy: Annotated[
         bool, _target("--use-proxy", help="Connect to workers through http_proxy, which is ignored by default.")
     ] = False
+
+
+def _be_verbose(verbose: bool) -> bool:
+    if verbose:
+        console.be_verbose()
+    return verbose
 
 
 class FollowOptions(TargetOptions, frozen=True, kw_only=True):
@@ -229,6 +236,15 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     ] = None
     no_runtime_metrics: Annotated[
         bool, measured("--no-runtime-metrics", help="Do not query libtpu's runtime metric service (HBM, duty cycle).")
+    ] = False
+    verbose: Annotated[
+        bool,
+        option(
+            "--verbose",
+            "-v",
+            callback=_be_verbose,
+            help="Also print on stderr what is asked of servers, and how long each call takes.",
+        ),
     ] = False
 
 

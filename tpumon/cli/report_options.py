@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.cli import completion as completing
 from tpumon.cli.options import TargetOptions, check_choice, is_typed, measured, written
-from tpumon.cli.settings import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
+from tpumon.cli.resolve import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
 from tpumon.errors import UsageError
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     """Why a source did not answer.
 
     Attributes:
-        source: its name.
-        reason: see `tpumon.errors.MEANING`.
-        message: one line, without the address.
+        source: what failed, such as the name of a profiler source, "file", "pause" or "exporter".
+        reason: one of `tpumon.errors.REASONS`.
+        message: one line for people, without the address.
         address: the `host:port` that was queried; None if there is none.
     """
 
@@ -59,26 +59,26 @@ class Sample(Struct, frozen=True, kw_only=True):
     """One query of one worker, answered or not.
 
     Attributes:
-        worker: unique name of the worker.
+        worker: unique name of the worker: its host's name, if known.
         address: `host:port` of its profiler server, or the path of a trace file.
         time_unix_s: start of the window, on this machine's wall clock.
         window_s: length of the window that the figures cover; None if none was chosen yet.
         took_s: time from sending the query to its answer.
         interval_s: effective interval, from the start of one query to the start of the next.
         traced_s: how long the job was traced for this query, including collection; 0 if it was not.
-        source: where the figures come from: the name of a profiler source, "file", or of the first companion if only
-            companions answered ("runtime": the runtime metric service); None if nothing did.
+        source: where the figures come from: "monitor", "trace" or "file"; the first companion if only companions
+            answered ("runtime": the runtime metric service); None if nothing did.
         companions_only: whether only companions answered; in JSON only where `source` does not say so already.
-        simulated: whether the simulator made the figures up.
+        simulated: True if the simulator made the figures up.
         device_type: for example "TPU v2", as the source reports it.
         cores: number of TPU cores of the worker.
         figures: what the query measured; in JSON its fields are merged into the sample.
-        job: the job that the worker belongs to, if known.
+        job: the job that the worker belongs to, if known; in Kubernetes NAMESPACE/NAME.
         slice: the slice that the worker belongs to, if known.
         process: the worker's process, where it runs on this host.
         truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
-        findings: what is wrong with the worker, as the one who judges it says; None: nobody has judged it yet.
-        judged: the findings that could be judged of it, present or not; None: nobody has judged it yet.
+        findings: what is wrong with the worker, the worst first; None if nobody has judged it yet.
+        judged: the findings that could be judged of it, present or not; None if nobody has judged it yet.
         errors: what failed; the profiler's failure, if any, comes last.
         warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.

@@ -25,10 +25,8 @@ class Process(Struct, frozen=True, kw_only=True):
     """The process of a worker, where it runs on this host.
 
     Attributes:
-        pid: its number, as this process sees it.
         user: name of its owner, or the number where there is none.
         command: the program and its script or module, never other arguments.
-        started_unix_s: when it started.
     """
 
     pid: Count

@@ -1,6 +1,6 @@
-"""Outputs: what shows samples or hands them on, and the base class of all of them."""
+"""Outputs, which show samples or hand them on, and their base class."""
 
-from tpumon.outputs.base import (
+from tpumon.outputs.output import (
     Context,
     Export,
     Exporter,

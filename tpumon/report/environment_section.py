@@ -76,7 +76,7 @@ def build(capture: Capture, _choice: Choice) -> Environment:
 
 
 def _host_row(host: HostProfile) -> HostRow:
-    trace, around = host.profile.trace, host.profile.surroundings
+    trace, around = host.profile.trace, host.profile.environment
     return HostRow(
         worker=host.name,
         device_type=trace.device_type,

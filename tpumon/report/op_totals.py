@@ -8,9 +8,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.report.profiles import Capture, Choice
-from tpumon.xspace.hardware.peaks import Peak
+from tpumon.xspace.hardware import Peak
 from tpumon.xspace.profile.op_times import Op, Traffic
-from tpumon.xspace.profile.op_work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
+from tpumon.xspace.profile.op_work import (
+    NO_PROGRAM,
+    Capacity,
+    OpWork,
+    cores_time_s,
+    op_work,
+    per,
+    program_name,
+    work_of_op,
+)
 from tpumon.xspace.profile.profile import Peaks
 
 
@@ -51,7 +60,7 @@ class OpTotals(Struct, frozen=True, kw_only=True):
             ops = (op for op in ops if words in f"{op.name}\n{op.category}\n{op.provenance}\n{op.source}".casefold())
         return list(ops)
 
-    def work(self, ops: Sequence[Op]) -> Work:
+    def work(self, ops: Sequence[Op]) -> OpWork:
         """The work of some ops together: times of all, FLOPs and bytes of those without ops within.
 
         XProf: UpdateNodeMetrics, PopulateOpMetricsNode.
@@ -59,8 +68,8 @@ class OpTotals(Struct, frozen=True, kw_only=True):
         leaves = [op for op in ops if op.is_leaf]
         time_s = sum(op.self_time_s for op in ops)
         moved_bytes = [op.traffic.hbm for op in leaves if op.traffic.hbm is not None]
-        return work(
-            self._whole,
+        return op_work(
+            self._capacity,
             time_s=time_s,
             self_time_s=time_s,
             normalized_s=sum(op.normalized_s for op in ops),
@@ -69,21 +78,13 @@ class OpTotals(Struct, frozen=True, kw_only=True):
             hbm_bytes=sum(moved_bytes) if moved_bytes else None,
         )
 
-    def work_of_one(self, op: Op) -> Work:
+    def work_of_one(self, op: Op) -> OpWork:
         """The work of one op; that of the ops within it counts as its own, as in XProf's table of HLO ops."""
-        return work(
-            self._whole,
-            time_s=op.time_s,
-            self_time_s=op.self_time_s,
-            normalized_s=op.normalized_s,
-            occurrences=op.occurrences,
-            flops=op.flops,
-            hbm_bytes=op.traffic.hbm,
-        )
+        return work_of_op(self._capacity, op)
 
     @property
-    def _whole(self) -> Whole:
-        return Whole(time_s=self.total_s, flops_rate=self.peak.flops_per_s, hbm_rate=self.peak.hbm_bytes_per_s)
+    def _capacity(self) -> Capacity:
+        return Capacity(time_s=self.total_s, flops_rate=self.peak.flops_per_s, hbm_rate=self.peak.hbm_bytes_per_s)
 
 
 def op_totals(capture: Capture) -> OpTotals:

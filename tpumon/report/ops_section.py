@@ -21,7 +21,7 @@ from tpumon.report.quantities import (
 )
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.profile.op_times import Op
-from tpumon.xspace.profile.op_work import Work
+from tpumon.xspace.profile.op_work import OpWork
 
 _UNKNOWN_PLACE = "(not in the trace)"
 _WORTH_SHOWING = 0.001  # of all time; smaller nodes of paths are left out
@@ -29,7 +29,7 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-class OpGroup(Work, frozen=True, kw_only=True):
+class OpGroup(OpWork, frozen=True, kw_only=True):
     """The work of some ops together.
 
     Attributes:
@@ -41,7 +41,7 @@ class OpGroup(Work, frozen=True, kw_only=True):
     ops: int
 
 
-class PathNode(Work, frozen=True, kw_only=True):
+class PathNode(OpWork, frozen=True, kw_only=True):
     """The work of ops below one part of a framework's path (`tf_op`), parents before what they hold.
 
     Attributes:
@@ -53,7 +53,7 @@ class PathNode(Work, frozen=True, kw_only=True):
     depth: int
 
 
-class OpRow(Work, frozen=True, kw_only=True):
+class OpRow(OpWork, frozen=True, kw_only=True):
     """The work of one op.
 
     Attributes:

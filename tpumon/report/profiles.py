@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from tpumon.model import Finding
 from tpumon.untrusted_text import one_line
-from tpumon.xspace import TraceFigures
 from tpumon.xspace.profile.profile import Profile
 from tpumon.xspace.profile.step_times import StepTable, step_table
+from tpumon.xspace.summary import TraceFigures
 
 
 class HostProfile(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 
 from tpumon.model.figure_table import STEP_PARTS
-from tpumon.outputs.text import three_digits
+from tpumon.outputs.text_blocks import three_digits
 
 NOT_KNOWN = "n/a"
 

@@ -18,7 +18,7 @@ from tpumon.report import (
 from tpumon.report.blocks import Block, Lines, SectionPage
 from tpumon.report.overview_section import OverviewDocument
 from tpumon.report.profiles import Capture, Choice
-from tpumon.xspace.profile.profile import Part
+from tpumon.xspace.profile.profile import Extra
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ class Section(Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    needs: tuple[Part, ...]
+    needs: tuple[Extra, ...]
     build: Callable[[Capture, Choice], Any]
     blocks: Callable[[Any], Sequence[Block]]
     document: Callable[[Any], Any] = lambda value: value
 
 
-def _section(title: str, needs: tuple[Part, ...], module: Any) -> Section:
+def _section(title: str, needs: tuple[Extra, ...], module: Any) -> Section:
     return Section(title=title, needs=needs, build=module.build, blocks=module.blocks)
 
 
@@ -99,7 +99,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return ReportDocument(truncated=self.truncated, sections=Sections(**sections))
 
 
-def needs(names: Iterable[str]) -> frozenset[Part]:
+def needs(names: Iterable[str]) -> frozenset[Extra]:
     """The parts of a trace to read for these sections."""
     return frozenset(part for name in names for part in SECTIONS[name].needs)
 

@@ -10,8 +10,7 @@ from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto.xplane_pb2 import LineOutline
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
+from tpumon.xspace.wire import fields, parsed
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
 _PLANE, _ERROR, _WARNING = 1, 2, 3  # fields of XSpace

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from tpumon.model import Caution, Figures, MxuMethod
+from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
-from tpumon.xspace.catalogue.totals import (
+from tpumon.xspace.columns.columns import PS_PER_S
+from tpumon.xspace.hardware import Peak
+from tpumon.xspace.ops.op_kinds import TimeKind
+from tpumon.xspace.ops.op_tables import (
     custom_call_ratio,
     matrix_flops,
     merge_tables,
     padding_ratio,
     root_totals,
+    times_by_kind_ps,
     unknown_bytes_ratio,
 )
-from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.hardware.peaks import Peak
-from tpumon.xspace.parts import NO_STEPS, Part, of_peak, ratio
-from tpumon.xspace.step_figures import steps_part
+from tpumon.xspace.ops.shapes import WIDTHS
+from tpumon.xspace.step_figures import NO_STEPS, PartialFigures, of_peak, ratio, step_figures
 from tpumon.xspace.steps.functions import NO_STEP
-from tpumon.xspace.times import host_times, mxu_width, op_time_ratios, wait_ratios
-from tpumon.xspace.trace import Trace
+from tpumon.xspace.trace import CoreTotals, Trace
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 
 _NO_DEVICE = "no device in the trace"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
+_NO_HOST_EVENTS = "no host events in the trace"
+_MOST_PROGRAMS = 32
 _NOTHING = Figures()
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
@@ -72,7 +78,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     traces = [trace for trace in traces if trace.hardware != "CPU"] or traces
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
-    device, steps, host = _device_part(traces), steps_part(traces), Part(*host_times(traces))
+    device, steps, host = _device_part(traces), step_figures(traces), _host_times(traces)
     warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
     warnings += [*device.warnings, *steps.warnings]
     truncated = _truncated(traces)
@@ -130,29 +136,29 @@ def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
     return replace(figures, **gone, per_core=(), absent={**figures.absent, **dict.fromkeys(names, TRUNCATED)})
 
 
-def _together(device: Part, *others: Part) -> Figures:
+def _together(device: PartialFigures, *others: PartialFigures) -> Figures:
     """The device's figures, those of the steps and of the host; each field is computed by one of them at most."""
     computed = {
-        item.name: value
+        name: value
         for part in others
-        for item in fields(Figures)
-        if (value := getattr(part.figures, item.name)) != getattr(_NOTHING, item.name)
+        for name in Figures.__struct_fields__
+        if (value := getattr(part.figures, name)) != getattr(_NOTHING, name)
     }
     absent = {name: why for part in (device, *others) for name, why in part.absent.items()}
     return replace(device.figures, **computed, absent=absent)
 
 
-def _device_part(traces: Sequence[Trace]) -> Part:
+def _device_part(traces: Sequence[Trace]) -> PartialFigures:
     """Everything but steps."""
     match traces[-1].hardware:
         case "TPU":
             return _tpu_part(traces)
         case "GPU":
             return _gpu_part(traces)
-    return Part(absent=dict.fromkeys(DEVICE_FIELDS, _NO_DEVICE))
+    return PartialFigures(absent=dict.fromkeys(DEVICE_FIELDS, _NO_DEVICE))
 
 
-def _tpu_part(traces: Sequence[Trace]) -> Part:
+def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
     """XProf: op_metrics_db_utils.cc, op_profile_builder.cc, duty_cycle_combiner.h."""
     cores = [core for trace in traces for core in trace.cores]
     op_time_ps, total_ps = (sum(getattr(core, name) for core in cores) for name in ("op_time_ps", "total_ps"))
@@ -163,7 +169,7 @@ def _tpu_part(traces: Sequence[Trace]) -> Part:
     root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
     has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
-    barrier, debug_print = wait_ratios(cores)
+    barrier, debug_print = _wait_ratios(cores)
     computed = Figures(
         mxu_utilization_ratio=mxu,
         mxu_method=mxu_method,
@@ -173,8 +179,8 @@ def _tpu_part(traces: Sequence[Trace]) -> Part:
         hbm_bandwidth_utilization_ratio=(
             of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
         ),
-        op_time_ratios=None if has_modules_only else op_time_ratios(cores, total_ps),
-        matmul_padding_ratio=padding_ratio(table, mxu_width(traces)),
+        op_time_ratios=None if has_modules_only else _op_time_ratios(cores, total_ps),
+        matmul_padding_ratio=padding_ratio(table, _mxu_width(traces)),
         barrier_ratio=barrier,
         debug_print_ratio=debug_print,
     )
@@ -193,7 +199,7 @@ def _tpu_part(traces: Sequence[Trace]) -> Part:
         "barrier_ratio": NO_STEPS,
         "debug_print_ratio": NO_STEPS,
     }
-    return Part(
+    return PartialFigures(
         figures=computed,
         absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
         warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else 0.0),
@@ -263,7 +269,7 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     return ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
 
 
-def _gpu_part(traces: Sequence[Trace]) -> Part:
+def _gpu_part(traces: Sequence[Trace]) -> PartialFigures:
     busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
     devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
     idle_ratio = ratio(total_ps - busy_ps, total_ps)
@@ -279,4 +285,53 @@ def _gpu_part(traces: Sequence[Trace]) -> Part:
         else "a GPU: idle is the time without anything on its streams"
     )
     words += "; step time is the host's"
-    return Part(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
+    return PartialFigures(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
+
+
+def _op_time_ratios(cores: Sequence[CoreTotals], total_ps: float) -> dict[str, float] | None:
+    """Shares of the cores' time by kind of op; with the idle share they add up to 1. None of no time."""
+    if total_ps <= 0:
+        return None
+    times_ps = np.sum([times_by_kind_ps(core.table) for core in cores], axis=0)
+    return {kind.name.lower(): min(float(times_ps[kind]) / total_ps, 1.0) for kind in TimeKind}
+
+
+def _wait_ratios(cores: Sequence[CoreTotals]) -> tuple[float | None, float | None]:
+    """Shares of the steps in which cores wait at barriers, and print; None without steps."""
+    waits = [core.waits for core in cores if core.waits is not None]
+    steps_ps = sum(each.steps_ps for each in waits)
+    if not steps_ps:
+        return None, None
+    spent_ps = (sum(each.barrier_ps for each in waits), sum(each.debug_print_ps for each in waits))
+    return min(spent_ps[0] / steps_ps, 1.0), min(spent_ps[1] / steps_ps, 1.0)
+
+
+def _mxu_width(traces: Sequence[Trace]) -> int:
+    """Width of the matrix units of the last host's chips; the usual one where they are unknown."""
+    chip = chip_of(traces[-1].device_type)
+    return WIDTHS[0] if chip is None else chip.mxu_width
+
+
+def _host_times(traces: Sequence[Trace]) -> PartialFigures:
+    """Compiling, input and callbacks, of the host with most of it; which programs ran."""
+    times = [trace.host_times for trace in traces]
+    compiling = [each.compile_ratio for each in times if each.compile_ratio is not None]
+    waiting = [each.input_wait_ratio for each in times if each.input_wait_ratio is not None]
+    calling = [each.callback_ratio for each in times if each.callback_ratio is not None]
+    times_ps = Counter[str]()
+    for trace in traces:
+        times_ps.update(trace.programs_ps)
+    absent = {}
+    if not compiling:
+        absent["compile_ratio"] = _NO_HOST_EVENTS
+    if not waiting:
+        absent["input_wait_ratio"] = "no event of an input pipeline" if compiling else _NO_HOST_EVENTS
+    if not calling:
+        absent["callback_ratio"] = "no op of the host's names its program" if compiling else _NO_HOST_EVENTS
+    figures = Figures(
+        compile_ratio=max(compiling, default=None),
+        input_wait_ratio=max(waiting, default=None),
+        callback_ratio=max(calling, default=None),
+        programs=tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS)),
+    )
+    return PartialFigures(figures=figures, absent=absent)

@@ -3,20 +3,18 @@
 Pure: samples in, findings out. docs/findings.md explains each finding.
 """
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
-from tpumon.analysis.findings.judge import GRADES, Judge, explained, group_of
+from tpumon.analysis.findings.base import Member, Observation, Rule
+from tpumon.analysis.findings.judge import Judge, explained, group_of
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.findings.thresholds import Thresholds
 
 __all__ = [
-    "GRADES",
     "RULES",
-    "Account",
     "Judge",
     "Member",
+    "Observation",
     "Rule",
-    "Seen",
     "Straggler",
     "Thresholds",
     "explained",

@@ -6,20 +6,21 @@ A rule is one class: a finding's limits, its words and its remedy. It is pure: s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
-from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, KeptWorker, Sample, State, Target
+from tpumon.model import Figures, FindingDetail, FindingId, FindingSeverity, KeptWorker, Sample, State, Target
 from tpumon.model.figure_table import STEP
 
 MemoryT = TypeVar("MemoryT")
-AcrossT = TypeVar("AcrossT")
+StatsT = TypeVar("StatsT")
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """What one query of one worker showed.
 
     Attributes:
@@ -82,52 +83,29 @@ def seconds_between(begin: Moment, end: Moment) -> float:
 class Peer(Struct, Generic[MemoryT], frozen=True):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 
-    seen: Seen
+    seen: Observation
     memory: MemoryT
 
 
-class Member(Struct, Generic[MemoryT, AcrossT], frozen=True):
+class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
     """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
 
-    seen: Seen
+    seen: Observation
     memory: MemoryT
-    across: AcrossT
+    slice_stats: StatsT
 
 
-class Account(Struct, frozen=True, kw_only=True):
-    """A finding as it concerns one worker.
-
-    Attributes:
-        words: the reason in a few words, for a row in a table.
-        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
-        evidence: the figures that it rests on, by name.
-        severity: how bad it is.
-        confidence: how sure it is.
-        figure: key of the figure to mark on the screen; None: none of them.
-        remedy: what to do, if it is not what the rule always says.
-        began: when it began, if that was before the first sample above the limit.
-    """
-
-    words: str
-    sentence: str
-    evidence: Mapping[str, Evidence]
-    severity: Grade = "warning"
-    confidence: Confidence = "high"
-    figure: str | None = None
-    remedy: str | None = None
-    began: Moment | None = None
-
-
-class Rule(Generic[MemoryT, AcrossT]):
+class Rule(Generic[MemoryT, StatsT]):
     """Judges one finding. The judge adds the hysteresis.
 
     Attributes:
         finding: the finding.
+        memory_type: type of what it remembers of a worker; made anew when a job begins.
         remedy: what to do about it; a page and a runbook take it from here.
         severities: those that it can have.
         samples: how many in a row must agree; None: as many as the user wants.
         leaves_below: the strength below which it counts as gone.
-        compares: whether it compares workers, so that `across` gets those of a slice that may run the same program.
+        compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
         states: states in which it is judged beside `live`.
@@ -136,8 +114,9 @@ class Rule(Generic[MemoryT, AcrossT]):
     """
 
     finding: ClassVar[FindingId]
+    memory_type: ClassVar[type[Any]] = NoneType
     remedy: ClassVar[str]
-    severities: ClassVar[tuple[Grade, ...]] = ("warning",)
+    severities: ClassVar[tuple[FindingSeverity, ...]] = ("warning",)
     samples: ClassVar[int | None] = None
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
@@ -153,11 +132,7 @@ class Rule(Generic[MemoryT, AcrossT]):
         """Whether a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
 
-    def memory(self) -> MemoryT:
-        """What the rule remembers of a worker whose job begins."""
-        return None  # type: ignore[return-value]  # a rule without memory
-
-    def take(self, memory: MemoryT, seen: Seen) -> None:
+    def take(self, memory: MemoryT, seen: Observation) -> None:
         """Remembers what a query showed."""
 
     def resume(self, memory: MemoryT, kept: KeptWorker) -> None:
@@ -167,15 +142,19 @@ class Rule(Generic[MemoryT, AcrossT]):
         """Adds what `resume` needs to what is kept of the worker; `_unix_s` tells a moment by the wall clock now."""
         return kept
 
-    def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
+    def slice_stats(self, _peers: Sequence[Peer[MemoryT]]) -> StatsT:
         """What these workers have in common. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 
-    def strength(self, member: Member[MemoryT, AcrossT]) -> float | str:
+    def severity_ratio(self, member: Member[MemoryT, StatsT]) -> float | str:
         """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
         raise NotImplementedError
 
-    def account(self, member: Member[MemoryT, AcrossT]) -> Account:
+    def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
+        """When a finding that is present began, if that was before the first sample above the limit."""
+        return None
+
+    def detail(self, member: Member[MemoryT, StatsT]) -> FindingDetail:
         """Describes the finding, which is present."""
         raise NotImplementedError
 

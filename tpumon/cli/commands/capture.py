@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from contextlib import AsyncExitStack, closing
@@ -22,7 +23,7 @@ from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.system.background import Background
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.system.memory_limits import memory_limit_bytes
 from tpumon.system.pausing import current_pause
@@ -31,6 +32,8 @@ from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+_log = logging.getLogger(__name__)
 
 _SAFE_HOST_LEVEL = 2
 _PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
@@ -66,12 +69,6 @@ class CaptureSettings(Struct, frozen=True, kw_only=True):
     all_devices: bool = True
 
 
-class _Say(Struct, frozen=True):
-    """A line for stderr."""
-
-    text: str
-
-
 class _Tracing(Struct, frozen=True):
     """Workers start tracing now, for about this long."""
 
@@ -88,7 +85,7 @@ class _Saved(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _CaptureWorker:
     """The progress of one worker."""
 
     target: Target
@@ -116,10 +113,10 @@ def _reason(failure: TpumonError | None) -> Reason | None:
 class _Done(Struct, frozen=True):
     """The run is over."""
 
-    workers: Sequence[_Worker]
+    workers: Sequence[_CaptureWorker]
 
 
-_Event = _Say | _Tracing | _Done
+_Event = _Tracing | _Done
 
 
 class Taken(Struct, frozen=True, kw_only=True):
@@ -160,19 +157,17 @@ def take(settings: CaptureSettings) -> Taken:
     )
 
 
-def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
+def _workers(settings: CaptureSettings) -> Sequence[_CaptureWorker]:
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
     if pause := current_pause():
-        say(f"sampling on this host is {pause}; taking this profile anyway, as you asked for it")
-    workers: Sequence[_Worker] = ()
+        _log.info("sampling on this host is %s; taking this profile anyway, as you asked for it", pause)
+    workers: Sequence[_CaptureWorker] = ()
     with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
         for event in background.events(timeout_s=bar.refresh_s):
             match event:
                 case None:
                     bar.refresh()
-                case _Say():
-                    say(event.text)
                 case _Tracing():
                     bar.start(event.duration_s)
                 case _Done():
@@ -182,14 +177,14 @@ def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
 
 async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
     async with AsyncExitStack() as stack:
-        targets = await find_now(settings.selection, stack, lambda line: send(_Say(line)))
+        targets = await find_now(settings.selection, stack)
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []
         for target in targets:
             client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
             await stack.enter_async_context(client)
-            workers.append(_Worker(target, Profiler(client, host_events, signs_at=signs_at)))
-        session = stack.enter_context(closing(_Session(settings, logdir, send)))
+            workers.append(_CaptureWorker(target, Profiler(client, host_events, signs_at=signs_at)))
+        session = stack.enter_context(closing(_CaptureSession(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)
             if not any(worker.pending for worker in workers):
@@ -199,7 +194,7 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
         send(_Done(workers))
 
 
-class _Session:
+class _CaptureSession:
     """One session directory, and the attempts to fill it."""
 
     def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
@@ -212,7 +207,7 @@ class _Session:
         """Removes the directory if it is empty."""
         self._logdir.discard(self._name)
 
-    async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
+    async def attempt(self, workers: Sequence[_CaptureWorker], number: int) -> None:
         """Profiles these workers once, together."""
         overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
         for worker in workers:
@@ -222,15 +217,15 @@ class _Session:
         remaining = self._settings.attempts - number
         if ready:
             window_ms = round(self._settings.window_s * 1000)
-            self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
+            _log.info("Starting to trace for %s ms. Remaining attempt(s): %s", window_ms, remaining)
             at_once = max(int(_MEMORY_SHARE * memory_limit_bytes()) // _PROFILE_BYTES, 1)
             if len(ready) > at_once:
-                self._say(f"There is memory for {at_once} profiles at a time: the others are taken after them.")
+                _log.info("There is memory for %s profiles at a time: the others are taken after them.", at_once)
             for first in range(0, len(ready), at_once):
                 await self._trace_together(ready[first : first + at_once], number, overdue)
         self._explain(workers, number, remaining)
 
-    async def _trace_together(self, workers: Sequence[_Worker], attempt: int, overdue: set[str]) -> None:
+    async def _trace_together(self, workers: Sequence[_CaptureWorker], attempt: int, overdue: set[str]) -> None:
         """Profiles as many workers at the same moment as there is memory for."""
         start_in_s = _LEAD_S if len(workers) > 1 else 0.0
         together = Capture(
@@ -247,7 +242,7 @@ class _Session:
             *(self._trace(w, attempt, at_once if w.target.address in overdue else together) for w in workers)
         )
 
-    async def _approach(self, worker: _Worker) -> None:
+    async def _approach(self, worker: _CaptureWorker) -> None:
         try:
             worker.returns_traces = await worker.profiler.approach()
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
@@ -257,11 +252,11 @@ class _Session:
             return
         worker.warned = True
         if worker.profiler.leaves_out_host_events:
-            self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
+            _log.warning("%s: %s", worker.target.address, worker.profiler.what_is_left_out)
         if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
-            self._say(f"{worker.target.address}: {_GPU_WARNING}")
+            _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
-    async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
+    async def _trace(self, worker: _CaptureWorker, attempt: int, capture: Capture) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
@@ -277,7 +272,7 @@ class _Session:
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
-    async def _check(self, worker: _Worker, xspace: memoryview) -> Outline:
+    async def _check(self, worker: _CaptureWorker, xspace: memoryview) -> Outline:
         """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
         try:
             facts = await asyncio.to_thread(outline, xspace)
@@ -294,24 +289,22 @@ class _Session:
             worker.hopeless = worker.profiler.has_devices is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
-    def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
+    def _explain(self, workers: Sequence[_CaptureWorker], number: int, remaining: int) -> None:
         empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
         if empty and remaining:
-            self._say("No trace event is collected. Automatically retrying.")
+            _log.info("No trace event is collected. Automatically retrying.")
         elif empty:
-            self._say(
-                f"No trace event is collected after {number} attempt(s). Perhaps, you want to try again (with more "
-                "attempts?). Tip: increase number of attempts with --num_tracing_attempts."
+            _log.info(
+                "No trace event is collected after %s attempt(s). Perhaps, you want to try again "
+                "(with more attempts?). Tip: increase number of attempts with --num_tracing_attempts.",
+                number,
             )
         for worker in workers:
             if worker.pending and remaining and worker not in empty and worker.failure is not None:
-                self._say(f"{worker.failure}; trying again")
-
-    def _say(self, text: str) -> None:
-        self._send(_Say(text))
+                _log.info("%s; trying again", worker.failure)
 
 
-def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
+def _failure_of(worker: _CaptureWorker, error: Exception) -> TpumonError:
     """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
     if isinstance(error, TpumonError):
         return error
@@ -319,17 +312,19 @@ def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
     return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
-def _explain_failures(workers: Sequence[_Worker]) -> None:
+def _explain_failures(workers: Sequence[_CaptureWorker]) -> None:
     """Says what profilers warned of, and which workers have no profile."""
     for worker in workers:
         for warning in worker.saved.outline.warnings if worker.saved is not None else ():
-            say(f"{worker.target.address}: the profiler warns: {warning}")
+            _log.warning("%s: the profiler warns: %s", worker.target.address, warning)
     for worker in workers:
         if worker.saved is None:
-            say(f"no profile of {worker.target.worker}: {worker.failure} [{_reason(worker.failure) or 'failed'}]")
+            _log.warning(
+                "no profile of %s: %s [%s]", worker.target.worker, worker.failure, _reason(worker.failure) or "failed"
+            )
 
 
-def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
+def _report(settings: CaptureSettings, workers: Sequence[_CaptureWorker]) -> int:
     """Prints where the profile is and how to open it."""
     done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     if not done:

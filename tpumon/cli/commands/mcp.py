@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,11 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import answer_of
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.quoting import cut, plain
-from tpumon.cli.collecting import Needs
 from tpumon.cli.commands.why import read_status
-from tpumon.cli.watching import Watch
+from tpumon.cli.session import Needs, Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
+from tpumon.model.documents import encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
 
@@ -158,4 +157,4 @@ def _figures(status: FleetStatus, name: str) -> str:
 
 
 def _json(found: Mapping[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA_VERSION, **found}, separators=(",", ":"), allow_nan=False)
+    return encoded({"schema": SCHEMA_VERSION, **found})

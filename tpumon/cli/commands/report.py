@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -18,13 +19,15 @@ from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import needs, report
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
-    from tpumon.xspace.profile.profile import Part, Profile
+    from tpumon.xspace.profile.profile import Extra, Profile
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["text", "markdown", "json", "html"]
 
@@ -85,12 +88,12 @@ def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     _print(settings, comparison, (page(comparison, settings.choice.top),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
-    say(verdict(comparison, settings.fail_above))
+    _log.warning("%s", verdict(comparison, settings.fail_above))
     # A check that cannot tell has not passed.
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
 
-def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[HostProfile, ...], bool]:
+def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[HostProfile, ...], bool]:
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
@@ -103,7 +106,7 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Hos
 
 
 def _read_all(
-    files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part]
+    files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
 ) -> tuple[tuple[HostProfile, ...], bool]:
     hosts: list[HostProfile] = []
     for worker, file in files:
@@ -111,14 +114,13 @@ def _read_all(
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{worker or file}: {why_unread(error)[1]}")
+            _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
         hosts.append(HostProfile(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
 
 
-def _profile(file: Path, wanted: frozenset[Part]) -> Profile:
-    import tpumon.xspace  # noqa: F401 - keeps NumPy's threads away
+def _profile(file: Path, wanted: frozenset[Extra]) -> Profile:
     from tpumon.xspace.profile.profile import read_profile
 
     with opened(file) as trace:
@@ -136,7 +138,7 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
 
 
 def _capture_of(hosts: tuple[HostProfile, ...], *, judged: bool = False) -> Capture:
-    from tpumon.xspace import figures
+    from tpumon.xspace.summary import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
@@ -146,9 +148,8 @@ def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
     from tpumon.analysis.answer import answer_of
     from tpumon.analysis.findings import Thresholds
-    from tpumon.cli.commands.analyze import file_sample
-    from tpumon.cli.judged import judge_capture
-    from tpumon.xspace import figures
+    from tpumon.cli.commands.analyze import file_sample, judge_capture
+    from tpumon.xspace.summary import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
     samples = [

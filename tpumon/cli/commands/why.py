@@ -8,9 +8,8 @@ from typing import Literal
 
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
-from tpumon.cli.collecting import Needs, collect
-from tpumon.cli.commands.analyze import read_host
-from tpumon.cli.judged import judge_capture
+from tpumon.cli.commands.analyze import judge_capture, read_host
+from tpumon.cli.session import Needs, collect
 from tpumon.model import Evidence, Finding
 from tpumon.outputs.live.drawing.cells import age, clock
 from tpumon.pipeline import FeedSettings

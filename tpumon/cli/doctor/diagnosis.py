@@ -12,20 +12,21 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sources import Client, Companion, SourceOptions
 from tpumon.collection.sources.examination import Answer, CompanionReport, Examination, State
 from tpumon.discovery.addresses import server_name
-from tpumon.discovery.host.chips import Chip, find_chips
 from tpumon.discovery.host.listening import signs_at, signs_of
-from tpumon.discovery.host.ports import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
+from tpumon.discovery.host.pci_chips import Chip, find_chips
+from tpumon.discovery.host.port_survey import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, SurveyedPort, survey
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
-from tpumon.system.ledger import Ledger
+from tpumon.system.console import shown_by
+from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import current_pause
 from tpumon.untrusted_text import one_line
 
@@ -35,13 +36,13 @@ _AT_ONCE = 64  # servers
 _NO_TIME = "no time was left to ask; name fewer workers"
 _OPTIONS = SourceOptions(runtime_metrics=True, signs_at=signs_at)
 
-Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
-"""Finds the workers that are there now; takes what to call with lines about trouble."""
+Find = Callable[[], Awaitable[Sequence[Target]]]
+"""Finds the workers that are there now."""
 
 _Result = TypeVar("_Result")
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     """A worker's profiler server, or what is at its address.
 
     Attributes:
@@ -81,7 +82,7 @@ class CompanionReports(Struct, frozen=True, kw_only=True):
     reports: tuple[CompanionReport, ...] = ()
 
 
-class Port(Struct, frozen=True, kw_only=True):
+class OtherPort(Struct, frozen=True, kw_only=True):
     """Something else that listens on this host; `words` say what it answered, or why it was not called."""
 
     address: str
@@ -104,7 +105,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         versions: of tpumon and what it runs on, by name.
         local: whether this host was examined; if not, workers were named.
         port: the only port of this host that was examined; None: all.
-        chips, chip_remarks: as in `tpumon.discovery.host.chips`, of this host.
+        chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
         companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
         framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
@@ -117,9 +118,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     chips: tuple[Chip, ...]
     chip_remarks: tuple[str, ...]
     paused_until_unix_s: float | None
-    servers: tuple[Server, ...]
+    servers: tuple[ServerDiagnosis, ...]
     companions: tuple[CompanionReports, ...]
-    ports: tuple[Port, ...]
+    ports: tuple[OtherPort, ...]
     problems: tuple[Problem, ...]
     framework: Framework | None = None
     usable: bool
@@ -127,10 +128,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """What `--output json` prints: every field; each kind of companion is a list of its own name."""
-        plain: dict[str, Any] = to_builtins(replace(self, companions=()))
-        del plain["companions"]
-        lists = {row.kind.about.key: to_builtins(row.reports) for row in self.companions}
-        return plain | lists
+        own = {name: value for name, value in asdict(self).items() if name != "companions"}
+        return own | {row.kind.about.key: row.reports for row in self.companions}
 
 
 async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> Diagnosis:
@@ -178,9 +177,9 @@ class _Look:
         self._ends_s = time.monotonic() + _ALL_S
         pause = current_pause()
         self.paused_until_unix_s = None if pause is None else pause.until_unix_s
-        self.servers: list[Server] = []
+        self.servers: list[ServerDiagnosis] = []
         self.companions: list[CompanionReports] = []
-        self.ports: list[Port] = []
+        self.ports: list[OtherPort] = []
         self.problems: list[Problem] = []
         self.frameworks: list[Framework | None] = []
         self.traced_s: dict[str, float] = {}  # by server
@@ -207,7 +206,8 @@ class _Look:
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
         try:
-            targets = await find(lambda line: self.problems.append(Problem(what=line, remedy="")))
+            with shown_by(lambda line: self.problems.append(Problem(what=line, remedy=""))):
+                targets = await find()
         except TpumonError as error:
             self.problems.append(Problem(what=str(error), remedy=""))
             return
@@ -223,12 +223,12 @@ class _Look:
         self.servers, self.companions = await servers, await companions
         if self.traced_s:
             with suppress(OSError):  # the tpumons of this host then count without it
-                await asyncio.to_thread(Ledger().add, self.traced_s)
+                await asyncio.to_thread(DutyLedger().add, self.traced_s)
 
-    async def _server(self, target: Target) -> Server:
+    async def _server(self, target: Target) -> ServerDiagnosis:
         # This machine's own name is left out of what people paste elsewhere.
         own = target.worker.partition(":")[0] == socket.gethostname()
-        server = Server(worker=target.address if own else target.worker, address=target.address)
+        server = ServerDiagnosis(worker=target.address if own else target.worker, address=target.address)
         async with self._at_once, self._open_client(target.address) as client:
             profilers = [make(client, target, _OPTIONS) for make in sources.PROFILERS]
             if time.monotonic() > self._ends_s:
@@ -293,7 +293,7 @@ class _Look:
                         await companion.close()
 
 
-def _with_owner(server: Server, seen: Seen | None) -> Server:
+def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDiagnosis:
     """A server with what its process shows."""
     if seen is None:
         return server
@@ -334,11 +334,13 @@ def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
     return [signs_of(pid, ()).framework for pid in pids]
 
 
-def _add(server: Server, *answers: Answer) -> Server:
+def _add(server: ServerDiagnosis, *answers: Answer) -> ServerDiagnosis:
     return replace(server, answers=server.answers + answers)
 
 
-def _examined(server: Server, source: str, examination: Examination, spared: tuple[Answer, ...]) -> Server:
+def _examined(
+    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[Answer, ...]
+) -> ServerDiagnosis:
     return replace(
         server,
         answers=(*server.answers, *examination.answers, *spared),
@@ -364,9 +366,9 @@ def _runtime_addresses(target: Target) -> tuple[str, ...]:
     return target.runtime_addresses or (str(Address.parse(target.address).at(RUNTIME_PORTS[0])),)
 
 
-def _port(seen: Seen) -> Port:
+def _port(seen: SurveyedPort) -> OtherPort:
     answer = "" if seen.answer is None else seen.answer.message
-    return Port(
+    return OtherPort(
         address=seen.address,
         program=None if seen.owner is None else seen.owner.program,
         pid=None if seen.owner is None else seen.owner.pid,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, Server
-from tpumon.discovery.host.ports import USUAL_PORTS, line_for
+from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
+from tpumon.discovery.host.port_survey import USUAL_PORTS, line_for
 from tpumon.errors import MEANING
 
 
@@ -34,7 +34,7 @@ def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
         )
 
 
-def _of_server(server: Server) -> Iterator[Problem]:
+def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
     if server.reason is not None:
         what = f"{server.address}: {server.answers[-1].words}"
         yield Problem(what=what, remedy=MEANING[server.reason].remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +16,9 @@ from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send,
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.server import Secret
-from tpumon.discovery.identity import Names as Given
+from tpumon.discovery.identity import JobNames
+
+_log = logging.getLogger(__name__)
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
@@ -76,7 +79,6 @@ class RemoteFleet:
         where: `SOURCE[,SOURCE...]`, as `--from` takes it.
         auth_file: a file with a bearer token or USER:PASSWORD for all; None: there is none.
         own_run: the run of this process, whose samples are refused; None: this process has no readers.
-        say: takes a line about an exporter while others have workers.
         exporters: finds them; None: by `where`.
         given: job and slice of workers that neither their exporter nor a list of exporters knows.
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
@@ -94,9 +96,8 @@ class RemoteFleet:
         *,
         auth_file: str | None = None,
         own_run: str | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         exporters: ExporterList | None = None,
-        given: Given = NOT_GIVEN,
+        given: JobNames = NOT_GIVEN,
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,
@@ -104,9 +105,8 @@ class RemoteFleet:
     ) -> None:
         self.name = shown(where)
         self._secret = None if auth_file is None else Secret(auth_file)
-        self._exporters = exporters or ExporterList(where, auth=self._secret, say=say, given=given)
+        self._exporters = exporters or ExporterList(where, auth=self._secret, given=given)
         self._own_run = own_run
-        self._say = say
         self._poll_s = poll_s
         self._keep_s = keep_s
         self._clock = clock
@@ -128,7 +128,7 @@ class RemoteFleet:
         Raises:
             UsageError: a file that lists exporters cannot be used at the start.
         """
-        self._merging = Merging(send, self._say, clock=self._clock, monotonic_s=self._monotonic_s)
+        self._merging = Merging(send, clock=self._clock, monotonic_s=self._monotonic_s)
         self._turns, self._large = Turns(), asyncio.Semaphore(_LARGE_AT_ONCE)
         self._publishing: asyncio.TimerHandle | None = None
         try:
@@ -233,7 +233,7 @@ class RemoteFleet:
         if not silent or any(source.targets for source in sources):
             if silent and not self._has_begun:
                 more = f", nor have {len(silent) - 1} more exporters" if len(silent) > 1 else ""
-                self._say(f"exporter {silent[0]} has not answered yet{more}; their workers are missing")
+                _log.warning("exporter %s has not answered yet%s; their workers are missing", silent[0], more)
             self._has_begun = True
             self._merging.publish(self._waiting)
             self._tell_troubles()
@@ -261,6 +261,6 @@ class RemoteFleet:
         new = [name for name, why in troubled.items() if self._in_trouble.get(name, "") != why]
         if self._merging.workers and new:
             more = f" (and {len(new) - 1} more exporters do not answer)" if len(new) > 1 else ""
-            self._say(f"{troubled[new[0]]}{more}")
+            _log.warning("%s%s", troubled[new[0]], more)
             self._in_trouble |= {name: troubled[name] for name in new}
         self._in_trouble = {name: why for name, why in self._in_trouble.items() if name in troubled}

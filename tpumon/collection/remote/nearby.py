@@ -13,7 +13,7 @@ from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
-from tpumon.discovery.host.ports import owners_of, parent_of, why_not_approached
+from tpumon.discovery.host.port_survey import owners_of, parent_of, why_not_approached
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address

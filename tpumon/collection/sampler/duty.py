@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -14,8 +15,10 @@ from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
 from tpumon.system.host_files import directory, since_boot_s
-from tpumon.system.ledger import Entry, Ledger, Peer
+from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
+
+_log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -71,7 +74,7 @@ class Account:
         self._before_s: float | None = None  # and the one before it
         self._since_s: float | None = None  # when the others were first told of it
         self._looked_s = float("inf")  # when they were last asked what they have traced
-        self._peers: Sequence[Peer] = ()
+        self._peers: Sequence[PeerEntry] = ()
         self._known: dict[str, _Known] = {}
         self._sharing = 1
         self.explained = False
@@ -133,7 +136,7 @@ class Account:
             interval_s=self.interval_s,
         )
 
-    def note_peers(self, peers: Sequence[Peer], now_s: float) -> None:
+    def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts what the others say."""
         boot_s = since_boot_s()
         found = [self._note_peer(peer, boot_s) for peer in peers]
@@ -154,7 +157,7 @@ class Account:
         self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
         self._sharing = 1 + len(sharing)
 
-    def _note_peer(self, peer: Peer, boot_s: float) -> tuple[float, float]:
+    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
         """What a peer has traced that was not counted; and the debt that it speaks of, if it was not known."""
         entry = peer.entry
         known = self._known.pop(peer.file, None)
@@ -193,15 +196,11 @@ class Duty:
     Args:
         duty_ratio: the share of time for which a server may be traced.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
-        say: takes a line for the user.
     """
 
-    def __init__(
-        self, duty_ratio: float, ledger: Ledger | None = None, *, say: Callable[[str], None] = lambda _line: None
-    ) -> None:
+    def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
-        self._say = say
         self._accounts: dict[str, Account] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
@@ -259,9 +258,11 @@ class Duty:
             return
         account.explained = True
         server = next((name for name, one in self._accounts.items() if one is account), "")
-        self._say(
-            f"{server}: the first sample comes in {wait_s:.0f} s: this host's tpumons have traced the job for their "
-            "share of its time (--max-duty); tpumon --from shows what a running one samples"
+        _log.info(
+            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job for their "
+            "share of its time (--max-duty); tpumon --from shows what a running one samples",
+            server,
+            wait_s,
         )
 
     async def close(self) -> None:
@@ -341,9 +342,11 @@ class Duty:
     def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):
             why = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
-            self._say(
-                f"{directory()}: {why}; the share of time for which jobs are traced is kept by this tpumon alone, not "
-                "together with others on this host"
+            _log.info(
+                "%s: %s; the share of time for which jobs are traced is kept by this tpumon alone, "
+                "not together with others on this host",
+                directory(),
+                why,
             )
         self._alone_until_s = _now_s() + _AGAIN_S
         for account in self._accounts.values():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
@@ -26,6 +28,8 @@ from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_log = logging.getLogger(__name__)
 
 MAX_TRACE_MB = 64
 """Largest answer accepted unless the user says otherwise, in MB. gRPC's default of 4 MB refuses ordinary traces."""
@@ -147,7 +151,11 @@ class Client:
         Raises:
             SourceError: the call failed, or the answer is not such a message.
         """
+        begun_s = time.monotonic()
         answer = await self._answer(path, request, timeout_s)
+        if path != wire.GET_RUNTIME_METRIC:  # of which there are many
+            took_s = time.monotonic() - begun_s
+            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _name(path), len(answer), took_s)
         try:
             return await parse(answer, reply_type, _name(path))
         except SourceError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tpumon.discovery.host.listening import Listener
 from tpumon.discovery.host.processes import PROC, is_running, variables
 from tpumon.discovery.identity import VARIABLES
+from tpumon.system.host_files import read_anyones
 
 _HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
 _MOST_LISTED = 100_000  # containers that were killed may have left some
@@ -91,14 +92,11 @@ def _port(path: Path, pid: int, uid: int, proc: Path) -> int | None:
 
 def _text(path: Path, pid: int, uid: int, proc: Path) -> str | None:
     """What a file says, if it is of the process that it names; any user may put anything there."""
+    text, owner = read_anyones(path, _MOST_BYTES) or ("", None)
+    if owner != uid:
+        return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-                return None
-            text = file.read(_MOST_BYTES).decode(errors="replace")
-            start_ticks = int(text.split(maxsplit=1)[0])
+        start_ticks = int(text.split(maxsplit=1)[0])
         lives = (proc / str(pid)).stat().st_uid == uid and is_running(pid, start_ticks, proc)
     except (OSError, ValueError, IndexError):
         return None

@@ -16,7 +16,7 @@ _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class HostJob(Struct, frozen=True, kw_only=True):
     """A process that runs a framework with a profiler server, whether it has started that or not.
 
     Attributes:
@@ -35,7 +35,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
 
-def find_job(proc: Path = PROC) -> Job | None:
+def find_job(proc: Path = PROC) -> HostJob | None:
     """The job of this network namespace that a user most likely means: one with a TPU, then the parent of others.
 
     Source: /proc/PID/fd, exe, cmdline, maps, ns/net, of processes whose files may be read.
@@ -57,7 +57,7 @@ def find_job(proc: Path = PROC) -> Job | None:
         return None
     owner, script = best
     name = one_line(script, limit=_LONGEST_NAME) or owner.program
-    return Job(pid=owner.pid, name=name, framework=owner.signs.framework)
+    return HostJob(pid=owner.pid, name=name, framework=owner.signs.framework)
 
 
 def _namespace(process: Path) -> Path | None:

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.base import Discovery
-from tpumon.discovery.host.ports import RUNTIME_PORTS
+from tpumon.discovery.finder import Discovery
+from tpumon.discovery.host.port_survey import RUNTIME_PORTS
 from tpumon.errors import UsageError
 from tpumon.model import Address, Target, Workers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -17,18 +17,19 @@ from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, 
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.header import HINT_GAP, Piece, footer, header, hints
+from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
 from tpumon.outputs.live.parts.scene import Scenes
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Key, Reply, Screen
+from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from tpumon.analysis import Analysis, Update, WorkerStatus
+    from tpumon.analysis import Analysis, Update
     from tpumon.outputs.live.view_settings import DisplaySettings
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOTICES = 10_000
@@ -131,10 +132,10 @@ class Display(Output):
                 continue  # it was so from the first
             row = self._controls.latest.row(change.worker)
             since_unix_s = None if row is None else row.verdict.critical_since_unix_s
-            if change.mark == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
+            if change.status == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
                 continue  # it was so before a gap, too
-            self._alarm = self._alarm or change.mark in _ALARMING
-            if change.what == "restart" or change.mark == "critical":
+            self._alarm = self._alarm or change.status in _ALARMING
+            if change.what == "restart" or change.status == "critical":
                 what = change.words if change.what == "restart" else f"critical: {change.words}"
                 self._messages.add(self._now_unix_s, one_line(f"{change.worker}: {what}", limit=_LONGEST_NOTICE))
 
@@ -210,8 +211,7 @@ class Display(Output):
         below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
-        nobody: WorkerStatus | None = None
-        row = _or_if_it_fails(lambda: screen.about(frame), nobody)
+        row = _answer(screen.about, frame)
         lines = header(frame, row)
         room = max(height - len(lines) - below, 0)
         drawn, position = self._draw(screen, replace(frame, height=room))
@@ -219,7 +219,7 @@ class Display(Output):
         while not has_footer and position != shown:
             # The position goes into the header, which may then need a line more. No line is given back, so this ends.
             shown = position
-            lines = header(frame, row, Piece(position, HEADER))
+            lines = header(frame, row, HeaderPiece(position, HEADER))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
         first = 0 if drawn.position is not None else self._controls.scroll
@@ -258,13 +258,13 @@ class Display(Output):
         )
 
     def _screen(self, frame: Frame) -> Screen:
-        """The screen on top; one that no longer fits is closed."""
+        """The screen on top; one that no longer fits is closed, one that raises is not."""
         while self._controls.screens:
             screen = self._screens[self._controls.screens[-1]]
-            if _or_if_it_fails(lambda: screen.fits(frame), True):  # noqa: B023
+            if _answer(screen.fits, frame) is not False:
                 return screen
             self._controls.back()
-        return next(screen for screen in table.HOMES if _or_if_it_fails(lambda: screen.fits(frame), True))  # noqa: B023
+        return next(screen for screen in table.HOMES if _answer(screen.fits, frame) is not False)
 
     def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
@@ -294,19 +294,18 @@ class Display(Output):
 
     def _footer(self, screen: Screen, notes: Sequence[str], position: str, message: str) -> list[Segment]:
         """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
-        width = self._size[0]
-        if self._controls.typing:
+        width, controls = self._size[0], self._controls
+        if controls.typing:
             return self._filter_line(position)
         if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
-        switched = [
-            word for word, is_so in (("bell", self._controls.bell), ("no mouse", not self._controls.mouse)) if is_so
-        ]
+        switched = ["bell"] * controls.bell + ["no mouse"] * (not controls.mouse)
         for note in reversed([*switched, *notes]):
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
-        shown = [(hint, key.names[0]) for key in table.keys_on(screen) if (hint := self._hint(key))]
+        keys = [(_answer(key.footer, controls, self._glyphs.arrows), key.names[0]) for key in table.keys_on(screen)]
+        shown = [(hint, name) for hint, name in keys if hint]
         # A click on these would press a key of the view.
         shown[1:1] = [(key.hint, "") for section in self._settings.more_keys for key in section.keys if key.hint]
         text = hints([hint for hint, _ in shown], width - cell_len(right) - 4)
@@ -316,9 +315,6 @@ class Display(Output):
                 self._hits = [*self._hits, Hit(self._size[1] - 1, at, at + cell_len(hint), name)]
             at += cell_len(hint) + HINT_GAP
         return footer(text, right, width, self._glyphs)
-
-    def _hint(self, key: Key) -> str:
-        return _or_if_it_fails(lambda: key.footer(self._controls, self._glyphs.arrows), "")
 
     def _filter_line(self, position: str) -> list[Segment]:
         width = self._size[0]
@@ -338,12 +334,12 @@ class Display(Output):
         return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
 
 
-def _or_if_it_fails(ask: Callable[[], T], otherwise: T) -> T:
-    """What a screen answers; if it raises, the given value: drawing it will show the error."""
+def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:
+    """The answer of a screen; None if it raises: drawing it will show the error."""
     try:
-        return ask()
+        return ask(*about, **more)
     except Exception:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
-        return otherwise
+        return None
 
 
 def _where(error: Exception) -> str:

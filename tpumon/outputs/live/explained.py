@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Finding
     from tpumon.outputs import Context
-    from tpumon.outputs.text import TextOutput
+    from tpumon.outputs.text_blocks import TextOutput
 
 _LONGEST_REMEDY = 160
 

@@ -28,7 +28,7 @@ class Bar:
 
     @property
     def refresh_s(self) -> float | None:
-        """How often to call `refresh`; None: never."""
+        """Seconds between two calls of `refresh`; None: never."""
         return _REFRESH_S if self._stream.isatty() else None
 
     def start(self, duration_s: float, words: str = "tracing") -> None:

@@ -8,7 +8,7 @@ from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
-from tpumon.model import Grade, Sample
+from tpumon.model import SEVERITY_LEVELS, Sample
 from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
@@ -151,14 +151,12 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
 )
 
 
-_SEVERITIES: Mapping[Grade, float] = {"info": 1.0, "warning": 2.0, "critical": 3.0}
-
 FINDING_METRICS: tuple[FindingMetric, ...] = (
     FindingMetric(
         name="tpumon_finding_severity",
         help="How bad a finding is for the worker: 1 info, 2 warning, 3 critical; 0 while it is absent, or another "
         "finding explains it; no series where it cannot be judged. See docs/findings.md.",
-        value=lambda cause: 0.0 if cause is None else _SEVERITIES[cause.severity],
+        value=lambda cause: 0.0 if cause is None else float(SEVERITY_LEVELS[cause.severity]),
     ),
     FindingMetric(
         name="tpumon_finding_since_timestamp_seconds",

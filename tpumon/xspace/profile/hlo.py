@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tpumon.proto.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.catalogue.op_kinds import NAME_LENGTH
+from tpumon.xspace.ops.op_kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 

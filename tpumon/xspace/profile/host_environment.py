@@ -1,17 +1,14 @@
-"""What a trace says of where and how it was taken."""
+"""Time, software and profiler options of a capture, as its trace says."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.planes.plane import Plane, Value
-from tpumon.xspace.profile.planes import ENVIRONMENT, METADATA, find_plane
-from tpumon.xspace.wire.stored import Stored
+from tpumon.xspace.planes.plane import Value
+from tpumon.xspace.planes.space import Space, time_ns
 
 _VERSIONS = ("jax_version", "jaxlib_version", "tpu_version", "libtpu_version", "tensorflow_version")
 _OPTIONS = (
@@ -26,7 +23,7 @@ _DEVICES = {0: "all", 1: "CPU", 2: "GPU", 3: "TPU", 4: "pluggable"}
 _MOST_OPTIONS = 50
 
 
-class Surroundings(Struct, frozen=True, kw_only=True, eq=False):
+class CaptureEnvironment(Struct, frozen=True, kw_only=True, eq=False):
     """Where and how a host's trace was taken.
 
     Attributes:
@@ -42,30 +39,17 @@ class Surroundings(Struct, frozen=True, kw_only=True, eq=False):
     options: tuple[tuple[str, str], ...] = ()
 
 
-def read_surroundings(stored: Stored) -> Surroundings:
-    """Reads the planes that say it.
-
-    Raises:
-        SourceError: `malformed`.
-    """
-    environment, metadata = find_plane(stored, ENVIRONMENT), find_plane(stored, METADATA)
-    stats = _stats(environment)
-    start_ns, stop_ns = (_time_ns(stats.get(f"profile_{end}_time")) for end in ("start", "stop"))
-    said = {**_stats(metadata), **stats}
-    return Surroundings(
+def read_environment(space: Space) -> CaptureEnvironment:
+    """Reads the planes that say it."""
+    stats = space.environment
+    start_ns, stop_ns = (time_ns(stats, f"profile_{end}_time") for end in ("start", "stop"))
+    named = {**(space.metadata.stats if space.metadata else {}), **stats}
+    return CaptureEnvironment(
         start_unix_s=None if start_ns is None else start_ns / 1e9,
         duration_s=(stop_ns - start_ns) / 1e9 if start_ns and stop_ns and stop_ns >= start_ns else None,
-        versions=tuple((name, one_line(str(said[name]))) for name in _VERSIONS if isinstance(said.get(name), str)),
+        versions=tuple((name, one_line(str(named[name]))) for name in _VERSIONS if isinstance(named.get(name), str)),
         options=_options(stats.get("profile_options")),
     )
-
-
-def _stats(plane: Plane | None) -> Mapping[str, Value]:
-    return plane.stats if plane is not None else {}
-
-
-def _time_ns(value: Value | None) -> int | None:
-    return value if isinstance(value, int) and 0 < value < 1 << 62 else None
 
 
 def _options(raw: Value | None) -> tuple[tuple[str, str], ...]:

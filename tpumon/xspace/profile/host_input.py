@@ -9,9 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
 from tpumon.xspace.columns.intervals import self_times_ps
-from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane
 
 InputCategory = Literal["enqueue", "demanded_file_read", "advanced_file_read", "preprocessing"]

@@ -6,21 +6,22 @@ import re
 from collections.abc import Collection, Mapping
 from typing import BinaryIO, Literal
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.xspace.planes.plane import Plane, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
-from tpumon.xspace.profile.host_environment import Surroundings, read_surroundings
+from tpumon.xspace.profile.host_environment import CaptureEnvironment, read_environment
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
-from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.steps.functions import named_program
-from tpumon.xspace.trace import Trace, stored, trace_of
+from tpumon.xspace.trace import Trace, trace_of
+from tpumon.xspace.wire import stored
 
-Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
+Extra = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
 """What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
 
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
@@ -43,7 +44,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         ops: the ops of all cores together, the longest first.
         programs: names by program, without the number.
         peaks: of the memories on the chip.
-        surroundings: where and how it was taken.
+        environment: where and how it was taken.
         host_input: what the host did for input.
         memory: in use over time, by memory.
         buffers: what the programs need.
@@ -53,13 +54,13 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     ops: tuple[Op, ...] = ()
     programs: Mapping[int, str] = field(default_factory=dict)
     peaks: Peaks = field(default_factory=Peaks)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    environment: CaptureEnvironment = field(default_factory=CaptureEnvironment)
     host_input: HostInput = field(default_factory=HostInput)
     memory: tuple[MemoryUse, ...] = ()
     buffers: tuple[ProgramMemory, ...] = ()
 
 
-def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
+def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile:
     """Reads a serialized XSpace of one host.
 
     Args:
@@ -69,11 +70,10 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     Raises:
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
     """
-    source = stored(xspace)
-    space = read_space(source)
+    space = read_space(stored(xspace))
     trace = trace_of(space)
-    ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
-    hlo = find_plane(source, METADATA) if {"contents", "buffers"} & set(wanted) else None
+    ops = _ops(space, trace) if "ops" in wanted else ()
+    hlo = space.metadata if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:
         ops = _with_contents(ops, hlo)
     return Profile(
@@ -81,11 +81,19 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
         ops=ops,
         programs=program_names(space, trace, {op.program_id for op in ops}),
         peaks=_peaks(space),
-        surroundings=read_surroundings(source) if "environment" in wanted else Surroundings(),
+        environment=read_environment(space) if "environment" in wanted else CaptureEnvironment(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
         memory=read_memory(space.host) if "memory" in wanted else (),
         buffers=read_programs(hlo) if "buffers" in wanted else (),
     )
+
+
+def _ops(space: Space, trace: Trace) -> tuple[Op, ...]:
+    if not trace.cores:
+        return ()
+    table = trace.table
+    order = np.lexsort((table.key, -table.self_ps))
+    return read_ops(space.tensor_cores, [core.table for core in trace.cores], table, order)
 
 
 def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:

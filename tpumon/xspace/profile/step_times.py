@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.op_kinds import Category
-from tpumon.xspace.columns.columns import Ints
-from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
+from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
 from tpumon.xspace.trace import Trace
 
 MOST_STEPS = 2000

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.steps.primitives import is_primitive
 
 MOST_FUNCTIONS = 20
@@ -232,8 +230,6 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
 
 def _together(parts: Sequence[tuple[Ints, Ints]]) -> Runs:
     """Runs in the order of their starts; of several that start at once, the longest."""
-    if len(parts) == 1 and len(parts[0][0]) == 1:  # there may be tens of thousands of those
-        return Runs(begin_ps=parts[0][0], duration_ps=parts[0][1])
     begin_ps, duration_ps = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     order = np.lexsort((-duration_ps, begin_ps))
     begin_ps, first = np.unique(begin_ps[order], return_index=True)
@@ -267,9 +263,9 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
     for events in lines:
         if (column := events.stats.get(HLO_MODULE)) is None:
             continue
-        told = column.rows
-        for number, here in by_id(column.values[told].view(np.int64)):
-            rows = told[here]
+        naming = column.rows
+        for number, here in by_id(column.integers()[naming]):
+            rows = naming[here]
             name = named_function(names.get(number, ""))
             times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
     return times_ps
@@ -298,16 +294,8 @@ def _figures(name: str, functions: Sequence[Function], total_ps: int) -> Functio
     )
 
 
-def _percentiles(times_ps: NDArray[np.int64]) -> Percentiles | None:
-    """Between two times, those of `np.percentile`, which takes as long as decoding a short line."""
-    ordered = np.sort(times_ps)
-    if not len(ordered):
+def _percentiles(times_ps: Ints) -> Percentiles | None:
+    if not len(times_ps):
         return None
-
-    def rank(share: float) -> float:
-        low = int(place := share * (len(ordered) - 1))
-        below, above = int(ordered[low]), int(ordered[min(low + 1, len(ordered) - 1)])
-        part = place - low
-        return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
-
-    return Percentiles(p50=rank(0.5) / PS_PER_S, p95=rank(0.95) / PS_PER_S)
+    p50, p95 = np.percentile(times_ps, (50, 95)).tolist()
+    return Percentiles(p50=p50 / PS_PER_S, p95=p95 / PS_PER_S)

@@ -13,8 +13,8 @@ from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import by_id
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import named_function
-from tpumon.xspace.steps.host import outermost_calls
-from tpumon.xspace.truncation.runs import CoreRuns
+from tpumon.xspace.steps.host_threads import outermost_calls
+from tpumon.xspace.truncation.runs import CoreRuns, function_times_ps
 
 LEAST = 3
 """Fewer dispatches say nothing: a call may have failed, or only been traced."""
@@ -100,10 +100,7 @@ def launched(
         span_ps: from the first to the last activity of any of them.
         together: whether one call runs on all of them.
     """
-    totals: dict[str, int] = {}
-    for core in cores:
-        for name, time_ps in core.totals_ps.items():
-            totals[name] = totals.get(name, 0) + time_ps
+    totals = function_times_ps(cores)
     whole_ps = sum(totals.values())
     for function, time_ps in totals.items():
         starts = dispatches.calls.get(function)

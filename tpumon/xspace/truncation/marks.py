@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -11,14 +12,14 @@ from msgspec import Struct
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto.xplane_pb2 import XStat
-from tpumon.xspace.columns.event_columns import parsed_event, read_events
+from tpumon.xspace.columns.columns import PS_PER_NS
+from tpumon.xspace.columns.event_decoder import parsed_event, read_events
 from tpumon.xspace.columns.intervals import among
-from tpumon.xspace.columns.timeline import PS_PER_NS
+from tpumon.xspace.columns.lines import Line
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
 from tpumon.xspace.truncation.notices import says_lost
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.lines import Line
+from tpumon.xspace.wire import fields
 
 # The TPU profiler's event is "Trace Buffers Dropped"; XProf's documentation speaks of "dropped trace entries".
 _EVENT = re.compile(
@@ -80,7 +81,7 @@ def _marks_of(plane: Plane) -> Iterator[Mark]:
         if wanted and _line_counts(line, stats, wanted):
             yield Mark(f"line {line.name} of {_short(plane)} reports dropped traces", plane.name)
         if line.has_events:
-            yield from _marks_on(plane, line, ids, wanted)
+            yield from islice(_marks_on(plane, line, ids, wanted), _MOST_EVENTS)
 
 
 def _short(plane: Plane) -> str:
@@ -94,21 +95,19 @@ def _is_mark(plane: Plane, number: int) -> bool:
 
 def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int, str]) -> Iterator[Mark]:
     """Marks among the events of a line."""
-    packed = line.events()
-    columns = read_events(packed, tuple(wanted))
-    kinds = set(columns.metadata_id.tolist()) if wanted else set()
-    marking = ids | {number for number in kinds if _counts_in_metadata(plane, number, wanted)}
-    marks = among(columns.metadata_id, marking)
-    for row in {row for column in columns.stats.values() for row in column.rows.tolist()}:
-        event = parsed_event(bytes(packed.data[packed.begin[row] : packed.end[row]]))
-        marks[row] |= _counts(named(event.stats, plane.stat_names, wanted))
-    for row in np.flatnonzero(marks)[:_MOST_EVENTS].tolist():
-        begin_ps = int(columns.offset_ps[row]) + (line.timestamp_ns - plane.base_ns) * PS_PER_NS
-        span_ps = (begin_ps, begin_ps + max(int(columns.duration_ps[row]), 0))
-        yield Mark(f"{_short(plane)} reports dropped trace buffers", plane.name, span_ps)
+    for packed in line.portions():
+        columns = read_events(packed, tuple(wanted))
+        kinds = set(columns.metadata_id.tolist()) if wanted else set()
+        marks = among(columns.metadata_id, ids | {number for number in kinds if _in_metadata(plane, number, wanted)})
+        for row in {row for column in columns.stats.values() for row in column.rows.tolist()}:
+            marks[row] |= _counts(named(parsed_event(packed.event(row)).stats, plane.stat_names, wanted))
+        for row in np.flatnonzero(marks).tolist():
+            begin_ps = int(columns.offset_ps[row]) + (line.timestamp_ns - plane.base_ns) * PS_PER_NS
+            span_ps = (begin_ps, begin_ps + max(int(columns.duration_ps[row]), 0))
+            yield Mark(f"{_short(plane)} reports dropped trace buffers", plane.name, span_ps)
 
 
-def _counts_in_metadata(plane: Plane, number: int, wanted: Mapping[int, str]) -> bool:
+def _in_metadata(plane: Plane, number: int, wanted: Mapping[int, str]) -> bool:
     return _counts(named(plane.event_metadata(number).stats, plane.stat_names, wanted))
 
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from tpumon.errors import SourceError
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
+from tpumon.xspace.wire import fields, parsed
 
 _Reply = TypeVar("_Reply", bound=Message)
 

@@ -1,1 +1,1 @@
-"""What parts of screens are drawn with: lines, numbers as short text, graphs, colors, short names."""
+"""Lines, numbers as short text, graphs, colors, short names."""

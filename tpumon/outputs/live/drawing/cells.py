@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from tpumon.model.figure_table import Unit
-from tpumon.outputs.text import milliseconds, three_digits
+from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
 _GIB = 1 << 30
@@ -57,7 +57,7 @@ def step_word(time_s: float | None) -> str:
 
 
 class Format(Struct, frozen=True, kw_only=True):
-    """How figures of one unit are written.
+    """The forms in which figures of one unit are written.
 
     Attributes:
         cell: for a column, whose title names the unit if need be.

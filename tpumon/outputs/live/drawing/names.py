@@ -69,7 +69,7 @@ class Labels:
         return self._numbered({worker: self._cut(name, width, last) for worker, name in names.items()}, width)
 
     def _shared(self) -> tuple[list[int], int]:
-        """Where words begin in the prefix that all names share, and the length of the suffix that they share."""
+        """Places of words in the prefix that all names share, and the length of the suffix that they share."""
         names = list(self._names.values())
         if len(names) < 2:
             return [0], 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from rich.style import Style
 
-from tpumon.model import Mark
+from tpumon.model import Status
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -22,7 +22,7 @@ HEADER_WORD = Style(reverse=True, bold=True)
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """How a state or severity is shown.
+    """Mark, word and style of a state or severity.
 
     Attributes:
         mark: one ASCII character.
@@ -41,7 +41,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 # Signs are severities of workers that are live; letters are states of those that are not.
-LOOKS: Mapping[Mark, Look] = {
+LOOKS: Mapping[Status, Look] = {
     "ok": Look(mark=" ", word="ok"),
     "live": Look(mark=" ", word="live"),
     "critical": Look(mark="X", word="critical", style=CRITICAL),

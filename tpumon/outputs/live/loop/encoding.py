@@ -1,4 +1,4 @@
-"""Whether the terminal can show more than ASCII."""
+"""Encoding of the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 
 def terminal_is_utf_8() -> bool:
-    """Whether both stdout and the locale say UTF-8."""
+    """True if both stdout and the locale say UTF-8."""
     return _is_utf_8(sys.stdout.encoding) and _is_utf_8(_locale_encoding())
 
 

@@ -82,7 +82,7 @@ def run(
         ascii_only: write nothing but ASCII.
 
     Returns:
-        Whether the feed ended; False: the user quit.
+        True if the feed ended; False: the user quit.
 
     Raises:
         StoppedError: a signal came; SIGHUP also if the terminal went away.

@@ -15,7 +15,7 @@ _WITHOUT_COLOR = re.compile(r"vt\d|.*-m(ono)?$")
 
 
 def wants_color(choice: str, environment: Mapping[str, str]) -> bool:
-    """Whether to use colors. `choice` is auto, always or never; auto follows NO_COLOR and TERM."""
+    """Chooses colors or none. `choice` is auto, always or never; auto follows NO_COLOR and TERM."""
     if choice == "auto":
         return not environment.get("NO_COLOR") and not _WITHOUT_COLOR.match(environment.get("TERM", ""))
     return choice == "always"

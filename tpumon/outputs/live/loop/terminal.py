@@ -34,7 +34,7 @@ _READ_BYTES = 65536
 
 
 def has_mouse(term: str) -> bool:
-    """Whether a terminal of this TERM can tell of its mouse."""
+    """True if a terminal of this TERM can report its mouse."""
     return not _WITHOUT_MOUSE.match(term)
 
 
@@ -55,7 +55,7 @@ def open_terminal() -> int:
 
 
 def in_background(fd: int) -> bool:
-    """Whether another process group has the terminal, usually the shell's; False if that is unknown."""
+    """True if another process group has the terminal, usually the shell's; False if that is unknown."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
@@ -70,7 +70,7 @@ class TerminalScreen:
     Args:
         fd: the terminal, opened for this purpose, non-blocking.
         painter: turns lines into bytes.
-        has_mouse: whether the terminal can tell of its mouse.
+        has_mouse: True if the terminal can report its mouse.
     """
 
     def __init__(self, fd: int, painter: Painter, *, has_mouse: bool = False) -> None:
@@ -83,11 +83,11 @@ class TerminalScreen:
         self._shown_size = (0, 0)
         self._pending = b""
         self.up = False
-        """Whether the view has the terminal."""
+        """True while the view has the terminal."""
 
     @property
     def pending(self) -> bool:
-        """Whether output is waiting for the terminal: call `flush` once it is writable."""
+        """True while output is waiting for the terminal: call `flush` once it is writable."""
         return bool(self._pending)
 
     def enter(self) -> None:
@@ -109,7 +109,7 @@ class TerminalScreen:
         self.flush()
 
     def use_mouse(self, wanted: bool) -> None:
-        """Has the terminal tell of its mouse, or not: then it selects text again. Does nothing where there is none.
+        """Has the terminal report its mouse, or not: then it selects text again. Does nothing where there is none.
 
         Raises:
             TerminalGoneError: the terminal is gone.

@@ -1,1 +1,1 @@
-"""What screens are made of: the scene and the frame that they show; header, rows, summary, a worker's figures."""
+"""Parts of screens: the scene and the frame that they show; header, rows, summary, a worker's figures."""

@@ -15,7 +15,7 @@ from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
-from tpumon.outputs.live.parts.charts_of_spans import Drawn, Span, drawn
+from tpumon.outputs.live.parts.spans import Span, SpanColumns, columns_of
 
 _AXIS = 8
 _TWO_BESIDE = 76
@@ -27,7 +27,7 @@ LEAST_CHART = 4
 
 
 class Graphed(Struct, frozen=True, kw_only=True):
-    """What charts are drawn from.
+    """Series and span of the charts of a worker.
 
     Attributes:
         series: the worker's figures.
@@ -87,13 +87,13 @@ def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int,
 
 
 def charts_height(figures: int, width: int, height: int) -> int:
-    """How many lines `charts` of so many figures returns."""
+    """Number of lines that `charts` of this many figures returns."""
     _, rows, each_height = _layout(figures, width, height)
     return rows * each_height
 
 
 def _layout(figures: int, width: int, height: int) -> tuple[int, int, int]:
-    """How many charts are side by side, how many below each other, and the lines of each; no rows: none fits."""
+    """Number of charts side by side, number below each other, and the lines of each; no rows: none fits."""
     beside = 2 if width >= _TWO_BESIDE and figures > 1 else 1
     rows = -(-min(figures, max(beside * (height // LEAST_CHART), 1)) // beside)
     each_height = min(height // rows, _MOST_CHART) if rows else 0
@@ -115,19 +115,15 @@ def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:
 
 def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Glyphs) -> Lines:
     columns = width - _AXIS - 1
-    shown = drawn(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
+    shown = columns_of(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
     values = [value for value in chain.from_iterable(shown.bands) if not math.isnan(value)]
     axis = RATIO if figure.unit == "ratio" else soft_axis(values)
     lines = [_title(figure, shown, graphed.words, width, glyphs)]
     for place, text in enumerate(chart(shown.bands, axis, height - 1, glyphs)):
         end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
-        label = (
-            ""
-            if end is None or not values
-            else f"{100 * end:.0f}%"
-            if figure.unit == "ratio"
-            else FORMATS[figure.unit].cell(end)
-        )
+        label = ""
+        if end is not None and values:
+            label = f"{100 * end:.0f}%" if figure.unit == "ratio" else FORMATS[figure.unit].cell(end)
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
         if place == height - 2:
             _add_states(line, text, shown.states)
@@ -150,7 +146,7 @@ def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
             line.add(LOOKS[state].mark * count, LOOKS[state].style)
 
 
-def _title(figure: Figure, shown: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
+def _title(figure: Figure, shown: SpanColumns, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
     """The figure and the span; where there is room, its least and greatest value in it, and what the marks mean.
 
     Without the span, a graph of what was looks like one of now: all else gives way to it.

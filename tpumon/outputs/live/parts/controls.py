@@ -1,14 +1,14 @@
-"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is frozen."""
+"""Choices of the user: the screen, the worker, the order, the filter, and a frozen picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tpumon.analysis import WorkerStatus
-from tpumon.outputs.live.parts.charts_of_spans import SPANS_S, Span, span_of
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds, matches
 from tpumon.outputs.live.parts.scene import Scene
+from tpumon.outputs.live.parts.spans import SPANS_S, Span, span_of
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -16,7 +16,7 @@ _END = 1 << 30
 
 
 class Controls:
-    """What keys change. Keys call its methods; the display draws what it says.
+    """The choices that keys change. Keys call its methods; the display draws what it says.
 
     Attributes:
         latest: the fleet as it is now.
@@ -123,7 +123,7 @@ class Controls:
         self.open("worker")
 
     def open_neighbour(self, by: int) -> None:
-        """Opens the page of the worker so many rows below the open one, at the same place of the page."""
+        """Opens the page of the worker `by` rows below the open one, at the same place of the page."""
         place = next((place for place, row in enumerate(self.rows) if row.name == self.opened), None)
         if self.rows:
             target = 0 if place is None else max(min(place + by, len(self.rows) - 1), 0)
@@ -165,7 +165,7 @@ class Controls:
     # ---- moving
 
     def move(self, by: int) -> None:
-        """Scrolls by so many lines."""
+        """Scrolls by lines."""
         self.scroll = max(self.scroll + by, 0)
 
     def move_to_end(self, *, first: bool) -> None:
@@ -173,7 +173,7 @@ class Controls:
         self.scroll = 0 if first else _END
 
     def choose(self, by: int) -> None:
-        """Moves the cursor by so many rows."""
+        """Moves the cursor by rows."""
         if not self.rows:
             return
         place = self._place()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures
 from tpumon.model.figure_table import COMPARED, STEP, Figure
-from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, gib
+from tpumon.outputs.live.drawing.cells import FORMATS, gib
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
@@ -19,35 +18,17 @@ _VALUE = 9
 _LEAST_BAR = 10
 _MOST_BAR = 50
 _WITH_DECIMALS = 32
+_WITH_NAMES, _SHORT_NAME = 30, 6
 
 
-class Shown(NamedTuple):
-    """A figure of one worker, as it is written.
-
-    Attributes:
-        figure: which one.
-        value: its value.
-        ratio: length of its bar; None: it has none.
-        more: details behind it.
-    """
-
-    figure: Figure
-    value: str
-    ratio: float | None
-    more: str
-
-
-def shown_figures(figures: Figures, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> list[Shown]:
+def _shown(figures: Figures, level: int) -> list[Figure]:
     """The compared figures in the table's order: those that are there, always shown, or absent for a known reason."""
-    shown = []
-    for figure in COMPARED.values():
-        value = figure.value(figures)
-        wanted = value is not None or figure.always_shown or figure.why_absent(figures) is not None
-        if figure.level <= level and wanted:
-            text = FORMATS[figure.unit].word(value)
-            ratio = value if figure.unit == "ratio" else None
-            shown.append(Shown(figure, text, ratio, ", ".join(_details(figure, figures, glyphs, peers))))
-    return shown
+    return [
+        figure
+        for figure in COMPARED.values()
+        if figure.level <= level
+        and (figure.value(figures) is not None or figure.always_shown or figure.why_absent(figures) is not None)
+    ]
 
 
 def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
@@ -77,7 +58,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
-    style = LOOKS[row.verdict.mark].style
+    style = LOOKS[row.verdict.status].style
     lines = [Line(width)]
     for figure in COMPARED.values():
         if figure.level > level or not figure.always_shown:
@@ -107,24 +88,30 @@ def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peer
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
-    look = LOOKS[row.verdict.mark]
+    figures = row.sample.figures
+    shown = {figure: ", ".join(_details(figure, figures, glyphs, peers)) for figure in _shown(figures, level)}
+    longest = max(
+        (len(more) for figure, more in shown.items() if figure.unit == "ratio" and figure.value(figures) is not None),
+        default=0,
+    )
+    wide = width >= _WITH_NAMES
+    name_width = max([_NAME, *(len(figure.label) + 1 for figure in shown)]) if wide else _SHORT_NAME
+    bar_width = min(max(width - 2 - name_width - _VALUE - 5 - longest, _LEAST_BAR), _MOST_BAR)
     lines = []
-    figures = shown_figures(row.sample.figures, level, glyphs, peers)
-    details = max((len(shown.more) for shown in figures if shown.ratio is not None), default=0)
-    name_width = max([_NAME, *(len(shown.figure.label) + 1 for shown in figures)])
-    bar_width = min(max(width - 2 - name_width - _VALUE - 5 - details, _LEAST_BAR), _MOST_BAR)
-    for figure, value, ratio, more in figures:
-        line = Line(width).fill(2 if width >= 30 else 0).add(figure.label.ljust(name_width if width >= 30 else 6), BOLD)
-        if value == NOT_KNOWN:
-            reason = tame(figure.why_absent(row.sample.figures) or "", ascii_only=glyphs.ascii)
-            line.add(value.rjust(_VALUE), DIM)
-            lines.append(line.fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
+    for figure, more in shown.items():
+        value = figure.value(figures)
+        line = Line(width).fill(2 if wide else 0).add(figure.label.ljust(name_width), BOLD)
+        text = FORMATS[figure.unit].word(value).rjust(_VALUE)
+        if value is None:
+            reason = tame(figure.why_absent(figures) or "", ascii_only=glyphs.ascii)
+            lines.append(line.add(text, DIM).fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
             continue
-        line.add(value.rjust(_VALUE), look.style if row.marks(figure.key) else BOLD)
+        line.add(text, LOOKS[row.verdict.status].style if row.marks(figure.key) else BOLD)
         if line.room > 8:
-            filled, track = bar(ratio, bar_width, glyphs)
-            line.fill(2).add(filled, GRAPH).add(track, DIM)
-            gap = 2 if ratio is not None else 0
-            line.fill(gap).add(cut(more, line.room, glyphs.ellipsis) if line.room > 4 else "")
+            line.fill(2)
+            if figure.unit == "ratio":
+                filled, track = bar(value, bar_width, glyphs)
+                line.add(filled, GRAPH).add(track, DIM).fill(2)
+            line.add(cut(more, line.room, glyphs.ellipsis) if line.room > 4 else "")
         lines.append(line.segments())
     return lines

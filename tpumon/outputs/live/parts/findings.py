@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Evidence, Finding, Grade, NotJudged
+from tpumon.model import Evidence, Finding, FindingSeverity, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, percent, short_time, step_word
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
@@ -29,7 +29,7 @@ def marking(scene: Scene) -> list[Finding]:
 
 
 def concerns(finding: Finding, row: WorkerStatus) -> bool:
-    """Whether a worker has the finding."""
+    """True if a worker has the finding."""
     if row.name in finding.workers:
         return True
     target = row.history.target
@@ -42,14 +42,14 @@ def concerns(finding: Finding, row: WorkerStatus) -> bool:
 
 def worst_line(frame: Frame) -> Lines:
     """One line about the worst finding: who, since when, and as much of what is the matter as there is room for."""
-    found = marking(frame.scene)
-    if not found:
+    marked = marking(frame.scene)
+    if not marked:
         return []
-    worst, look = found[0], _look(found[0].severity)
+    worst, look = marked[0], _look(marked[0].severity)
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {clock(worst.since_unix_s, frame.now_unix_s)}"
-    more = f" (+{len(found) - 1}, see w)" if len(found) > 1 else ""
+    more = f" (+{len(marked) - 1}, see w)" if len(marked) > 1 else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
         line = Line(frame.width).add(f" {look.mark} {who}{head}: ", look.style)
@@ -60,19 +60,19 @@ def worst_line(frame: Frame) -> Lines:
     return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
 
 
-def _look(severity: Grade) -> Look:
+def _look(severity: FindingSeverity) -> Look:
     return LOOKS[severity]
 
 
 def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
-    """Who has a finding, and its sentence without that."""
+    """The workers that have a finding, in words, and its sentence without them."""
     sentence = tame(finding.sentence, ascii_only=frame.glyphs.ascii)
     count = len(finding.workers) + finding.more_workers
     if count == 1:
         name = tame(finding.workers[0], ascii_only=frame.glyphs.ascii)
         return frame.scene.labels.at(_NAME).get(finding.workers[0], name), sentence.removeprefix(f"On {name}, ")
-    found = _WHO.match(sentence)
-    return (found[1], sentence[found.end() :]) if found else (f"{count} workers", sentence)
+    who = _WHO.match(sentence)
+    return (who[1], sentence[who.end() :]) if who else (f"{count} workers", sentence)
 
 
 def _words(frame: Frame, finding: Finding) -> Iterator[str]:
@@ -98,7 +98,7 @@ def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
 
 
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
-    """A title, and below it what is the matter, who has it, what it rests on, and what to do."""
+    """A title, and below it the sentence, the workers, the evidence and the remedy."""
     look, dot = _look(finding.severity), frame.glyphs.dot
     title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
     title.add(f"{dot}{finding.severity}")
@@ -120,7 +120,7 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
 
 
 def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool) -> Lines:
-    """What cannot be judged of all workers or of one, and why, so that its absence is no all-clear."""
+    """Findings that cannot be judged of all workers or of one, with reasons: their absence is no all-clear."""
     lines: Lines = []
     workers = len(frame.scene.rows)
     for one in missing:
@@ -150,7 +150,7 @@ def _seconds(value: float) -> str:
 
 
 _UNITS = {"_ratio": percent, "_s": _seconds}
-"""How figures are written, by the end of their names."""
+"""Forms of figures, by the end of their names."""
 
 
 def _text(frame: Frame, text: str) -> Lines:

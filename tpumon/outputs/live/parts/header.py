@@ -43,7 +43,7 @@ _METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
 _USUAL = frozenset({"server", "counter", "steps"})
 
 
-class Piece(NamedTuple):
+class HeaderPiece(NamedTuple):
     """Words of the header that stay on one line; `brief` ones are shown if those do not fit."""
 
     text: str
@@ -51,7 +51,10 @@ class Piece(NamedTuple):
     brief: str = ""
 
 
-def header(frame: Frame, row: WorkerStatus | None, *extra: Piece) -> Lines:
+_Pieces = list[HeaderPiece]
+
+
+def header(frame: Frame, row: WorkerStatus | None, *extra: HeaderPiece) -> Lines:
     """One line; more if what is never left out does not fit into one.
 
     Args:
@@ -84,7 +87,7 @@ def header(frame: Frame, row: WorkerStatus | None, *extra: Piece) -> Lines:
     return [line.add(" " * line.room, HEADER).segments()]
 
 
-def _packed(pieces: Sequence[Piece], width: int) -> Lines:
+def _packed(pieces: Sequence[HeaderPiece], width: int) -> Lines:
     lines = [Line(width)]
     for piece in pieces:
         gap = 1 if lines[-1].room < width else 0
@@ -95,64 +98,66 @@ def _packed(pieces: Sequence[Piece], width: int) -> Lines:
     return [line.add(" " * line.room, HEADER).segments() for line in lines]
 
 
-def _must(frame: Frame, row: WorkerStatus | None, extra: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+def _must(
+    frame: Frame, row: WorkerStatus | None, extra: Sequence[HeaderPiece]
+) -> tuple[list[HeaderPiece], list[HeaderPiece]]:
     """The pieces that are never left out. At the right, the state is the last but one and the time is the last."""
     scene, clock_unix_s = frame.scene, frame.clock_unix_s
     looked_for_s = _FIND_AGAIN_S if frame.from_url is None else _ASK_AGAIN_S
-    left = [Piece(_interval(scene, row) if scene.rows else f"every {short_time(looked_for_s)}")]
+    left = [HeaderPiece(_interval(scene, row) if scene.rows else f"every {short_time(looked_for_s)}")]
     right = [*extra]
     if scene.simulated:
-        right.append(Piece("SIMULATED", HEADER_WORD))
-    recorded = Piece(frame.recorded, HEADER_WORD)
+        right.append(HeaderPiece("SIMULATED", HEADER_WORD))
+    recorded = HeaderPiece(frame.recorded, HEADER_WORD)
     if frame.controls.frozen:
         now = frame.controls.latest
         word = state_word(now, clock_unix_s, None if row is None else now.row(row.name))
         if not word.text.startswith("LIVE"):
-            right.append(Piece(f"now {word.text}", word.style))
+            right.append(HeaderPiece(f"now {word.text}", word.style))
         right += [recorded] if frame.recorded else []
-        right.append(Piece("FROZEN", HEADER_WORD))
-        return left, [*right, Piece(clock(scene.time_unix_s, clock_unix_s), HEADER_WORD)]
+        right.append(HeaderPiece("FROZEN", HEADER_WORD))
+        return left, [*right, HeaderPiece(clock(scene.time_unix_s, clock_unix_s), HEADER_WORD)]
     last_unix_s = scene.last_unix_s if row is None else scene.began_unix_s.get(row.name)
     word = state_word(scene, clock_unix_s, row)
     if frame.recorded and word.text.startswith("LIVE"):
         word = word._replace(text=frame.recorded + word.text.removeprefix("LIVE"))
     elif frame.recorded:
         right.append(recorded)
-    return left, [*right, word, Piece(f"last {clock(last_unix_s, clock_unix_s)}", HEADER_WORD)]
+    return left, [*right, word, HeaderPiece(f"last {clock(last_unix_s, clock_unix_s)}", HEADER_WORD)]
 
 
-def _may(frame: Frame, row: WorkerStatus | None) -> list[Piece]:
+def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
     """Pieces that are shown if there is room, the most important first."""
     scene, glyphs = frame.scene, frame.glyphs
     pieces = []
     url = tame(frame.from_url or "", ascii_only=glyphs.ascii)
-    source = [Piece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
+    source = [HeaderPiece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
     failing = any(map(exporter_failed, scene.rows))
     if failing:
         pieces += source
     if scene.traced_ratio is not None:
-        pieces.append(Piece(f"traced {100 * scene.traced_ratio:.1f}%"))
+        pieces.append(HeaderPiece(f"traced {100 * scene.traced_ratio:.1f}%"))
     elif scene.traced_s:
-        pieces.append(Piece(f"traced {scene.traced_s:.1f}s"))
+        pieces.append(HeaderPiece(f"traced {scene.traced_s:.1f}s"))
     if row is None and len(scene.rows) > 1:
         counts = scene.status.counts()
         pieces += [
-            Piece(f"{look.mark} {count} {look.word}", look.header, brief=f"{look.mark}{count}")
+            HeaderPiece(f"{look.mark} {count} {look.word}", look.header, brief=f"{look.mark}{count}")
             for look, count in ((LOOKS[kind], counts[kind]) for kind in _PROBLEMS)
             if count
         ]
     if methods := _methods(scene, row):
-        pieces.append(Piece(methods))
+        pieces.append(HeaderPiece(methods))
     if scene.rows and row is None:
-        pieces.append(Piece("1 worker" if len(scene.rows) == 1 else f"{len(scene.rows)} workers"))
-    pieces.append(Piece("tpumon", HEADER_WORD))
+        pieces.append(HeaderPiece("1 worker" if len(scene.rows) == 1 else f"{len(scene.rows)} workers"))
+    pieces.append(HeaderPiece("tpumon", HEADER_WORD))
     if row is None and (types := scene.device_types):
         more = f" +{len(types) - 1}" if len(types) > 1 else ""
         full, brief = (
             cut(tame(name, ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more
             for name in (spoken_name(types[0]), types[0])
         )
-        pieces.append(Piece(full, brief=brief))
+        pieces.append(HeaderPiece(full, brief=brief))
     return pieces if failing else pieces + source
 
 
@@ -179,22 +184,22 @@ def _interval(scene: Scene, row: WorkerStatus | None) -> str:
     return f"every {low}" if low == high else f"every {low}-{high}"
 
 
-def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Piece:
+def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> HeaderPiece:
     """LIVE, STALE and its age, and so on, of one worker or of all: LIVE as long as any worker is."""
     rows = scene.rows if row is None else [row]
     if not rows:
-        return Piece("WAITING", LOOKS["waiting"].header)
+        return HeaderPiece("WAITING", LOOKS["waiting"].header)
     live = sum(each.verdict.state == "live" for each in rows)
     share = f" {live}/{len(rows)}" if live < len(rows) else ""
     if live:
-        return Piece(f"LIVE{share}", HEADER_WORD)
+        return HeaderPiece(f"LIVE{share}", HEADER_WORD)
     if all(map(exporter_failed, rows)):
-        return Piece(f"EXPORTER DOWN{_aged(_oldest(rows), now_unix_s)}", LOOKS["down"].header)
+        return HeaderPiece(f"EXPORTER DOWN{_aged(_oldest(rows), now_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
     like = [each for each in rows if each.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
     since_unix_s = scene.last_unix_s if worst == "stale" and row is None else _oldest(like)
-    return Piece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), LOOKS[worst].header)
+    return HeaderPiece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), LOOKS[worst].header)
 
 
 def _oldest(rows: Sequence[WorkerStatus]) -> float | None:
@@ -214,7 +219,7 @@ def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | Non
 
 
 def hints(words: Sequence[str], room: int) -> str:
-    """As many hints as fit, starting with the first."""
+    """The hints that fit, starting with the first."""
     text = ""
     for word in words:
         longer = f"{text}{_GAP}{word}" if text else word

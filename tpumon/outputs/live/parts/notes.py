@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tpumon.model import Target, Workers
 
@@ -16,22 +15,8 @@ _MOST_LINES = 1000
 _NUMBER = re.compile(r"\d+")
 
 
-class Message(NamedTuple):
-    """One message as it is shown.
-
-    Attributes:
-        at_unix_s: when it came first.
-        text: all of it in one line.
-        lines: the lines it is made of, by the worker that they begin with.
-    """
-
-    at_unix_s: float
-    text: str
-    lines: Mapping[str, str]
-
-
 @dataclass(slots=True)
-class _Message:
+class Message:
     """One message, about one worker or many.
 
     Attributes:
@@ -50,6 +35,7 @@ class _Message:
 
     @property
     def text(self) -> str:
+        """All of it in one line."""
         worker, line = next(iter(self.lines.items()))
         return f"{worker} and {len(self.lines) - 1} more: {self.short}" if len(self.lines) > 1 else line
 
@@ -58,10 +44,9 @@ class Messages:
     """The most recent messages."""
 
     def __init__(self) -> None:
-        self._messages: deque[_Message] = deque(maxlen=_MOST)
+        self._messages: deque[Message] = deque(maxlen=_MOST)
         self._beginnings: dict[str, str] = {}
         self._now_unix_s = 0.0
-        self._all: tuple[Message, ...] | None = None
 
     @property
     def until_unix_s(self) -> float | None:
@@ -83,7 +68,6 @@ class Messages:
 
     def add(self, now_unix_s: float, line: str) -> None:
         """Adds a line; if the same line came about another worker a moment ago, they are one message."""
-        self._all = None
         worker, short = self._about(line)
         kind = _NUMBER.sub("0", short)
         if worker:
@@ -93,7 +77,7 @@ class Messages:
                         break
                     message.lines[worker] = line
                     return
-        self._messages.append(_Message(now_unix_s, now_unix_s + _SHOWN_S, short, kind, {worker: line}))
+        self._messages.append(Message(now_unix_s, now_unix_s + _SHOWN_S, short, kind, {worker: line}))
 
     def now(self, now_unix_s: float) -> str:
         """The text to show now; empty if there is none."""
@@ -104,10 +88,8 @@ class Messages:
         return (f"(+{more}, see h) " if recent > 1 else "") + self._messages[-1].text
 
     def all(self) -> tuple[Message, ...]:
-        """All messages as they are now, the newest last."""
-        if self._all is None:
-            self._all = tuple(Message(each.at_unix_s, each.text, dict(each.lines)) for each in self._messages)
-        return self._all
+        """All messages, the newest last."""
+        return tuple(self._messages)
 
     def _about(self, line: str) -> tuple[str, str]:
         """Splits a line into the worker it begins with (by name, address or both; empty if none) and the rest."""

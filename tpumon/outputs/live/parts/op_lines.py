@@ -25,7 +25,7 @@ _LABEL = 10
 
 
 def why_no_ops(row: WorkerStatus, level: int) -> str | None:
-    """Why there is no operation of a worker to show; None if there is one."""
+    """Reason why there is no operation of a worker to show; None if there is one."""
     sample = row.sample
     if level < 2:
         return "they are shown at --level 2"

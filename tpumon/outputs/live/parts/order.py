@@ -77,7 +77,7 @@ class Order:
         self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == NAME and self.reverse)
 
     def _place(self, row: WorkerStatus) -> _Place:
-        """What a row is sorted by: missing figures last in either direction, ties by name."""
+        """Sort key of a row: missing figures last in either direction, ties by name."""
         sign = -1.0 if self.reverse else 1.0
         name = natural(row.name)
         if self.by == NAME:
@@ -92,7 +92,7 @@ class Order:
         return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, 0.0, name
 
     def _excess(self, row: WorkerStatus) -> int:
-        """How bad a row is, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
+        """Excess of a row, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
         exact = math.log1p(min(max(row.verdict.excess, 0.0), _MOST_EXCESS)) / _ALIKE
         step = self._excesses.get(row.name)
         if step is None or abs(exact - step) > 1:
@@ -110,25 +110,25 @@ def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:
 
 def _rank(row: WorkerStatus) -> int:
     """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
-    return _RANK_OF_WELL if row.verdict.mark in WELL else row.verdict.rank
+    return _RANK_OF_WELL if row.verdict.status in WELL else row.verdict.rank
 
 
 def kinds(scene: Scene) -> list[str]:
-    """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
-    found = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
-    troubles = [kind for _, kind in found if kind not in WELL]
+    """Filters of workers: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
+    marks = sorted({(row.verdict.rank, row.verdict.status) for row in scene.rows})
+    troubles = [kind for _, kind in marks if kind not in WELL]
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
 
 def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
-    """Whether a worker is of a kind that `kinds` names."""
+    """Returns a test for workers of a kind that `kinds` names."""
     if kind == NOT_OK:
-        return lambda row: row.verdict.mark not in WELL
-    return lambda row: row.verdict.mark == kind
+        return lambda row: row.verdict.status not in WELL
+    return lambda row: row.verdict.status == kind
 
 
 def matches(text: str) -> Callable[[WorkerStatus], bool]:
-    """Whether a worker's name, address or slice contains this text; case does not matter."""
+    """Returns a test for workers whose name, address or slice contains this text; case does not matter."""
     wanted = text.lower()
     return lambda row: any(
         wanted in (part or "").lower() for part in (row.name, row.history.target.address, row.history.target.slice)

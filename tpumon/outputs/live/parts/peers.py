@@ -1,4 +1,4 @@
-"""What is usual in a worker's slice: medians of figures and of the parts of a step."""
+"""Medians of a worker's slice: of figures and of the parts of a step."""
 
 from __future__ import annotations
 

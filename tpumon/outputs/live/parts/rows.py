@@ -28,11 +28,11 @@ _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
 _LEAST_LABEL = 20
-"""Names of so many cells are never shortened where there is room."""
+"""Names of up to this many cells are never shortened where there is room."""
 _TRUNCATED = "truncated trace"
 
 
-class Column(Struct, frozen=True, kw_only=True):
+class WorkerColumn(Struct, frozen=True, kw_only=True):
     """One column of the list of workers.
 
     Attributes:
@@ -60,10 +60,10 @@ class Sparks(NamedTuple):
     axis: Axis
 
 
-def _columns(level: int) -> list[Column]:
+def _columns(level: int) -> list[WorkerColumn]:
     """A column for each figure that workers are compared by."""
     return [
-        Column(
+        WorkerColumn(
             key=figure.key,
             title=figure.title,
             width=max(FORMATS[figure.unit].width, len(figure.title)),
@@ -75,10 +75,10 @@ def _columns(level: int) -> list[Column]:
     ]
 
 
-def _compact_columns(level: int) -> list[Column]:
+def _compact_columns(level: int) -> list[WorkerColumn]:
     """The most important figures, in four cells each."""
     return [
-        Column(
+        WorkerColumn(
             key=figure.key,
             title=short_title(figure)[:_COMPACT_WIDTH],
             width=_COMPACT_WIDTH,
@@ -89,19 +89,19 @@ def _compact_columns(level: int) -> list[Column]:
     ]
 
 
-def _wide_columns(level: int) -> list[Column]:
+def _wide_columns(level: int) -> list[WorkerColumn]:
     """Columns that appear only if they leave enough room for sparklines; the first come first."""
     first, *ranges = [_range_column(figure) for figure in COMPARED.values() if figure.range is not None]
     columns = (
         first,
-        Column(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
-        Column(key="", title="FIGURES FROM", width=20, text=_sources, level=1, needs=MXU.key),
+        WorkerColumn(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
+        WorkerColumn(key="", title="FIGURES FROM", width=20, text=_sources, level=1, needs=MXU.key),
         *ranges,
     )
     return [column for column in columns if column.level <= level]
 
 
-def _range_column(figure: Figure) -> Column:
+def _range_column(figure: Figure) -> WorkerColumn:
     title = f"{short_title(figure)} min-max"
     form, ends = FORMATS[figure.unit], figure.range
     assert ends is not None
@@ -113,7 +113,7 @@ def _range_column(figure: Figure) -> Column:
         low, high = map(form.cell, low_high)
         return f"{low.removesuffix('%')}-{high}"
 
-    return Column(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
+    return WorkerColumn(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
 
 
 def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
@@ -137,7 +137,7 @@ def _sources(sample: Sample) -> str:
 
 
 class Rows:
-    """How rows are laid out in a frame."""
+    """Layout of the rows of a frame."""
 
     def __init__(self, frame: Frame) -> None:
         scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen
@@ -198,7 +198,7 @@ class Rows:
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[row.verdict.mark]
+        look = LOOKS[row.verdict.status]
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
@@ -211,12 +211,12 @@ class Rows:
             self._figure(line, column, row)
         return self._history(line, row)
 
-    def _figure(self, line: Line, column: Column, row: WorkerStatus) -> None:
+    def _figure(self, line: Line, column: WorkerColumn, row: WorkerStatus) -> None:
         text = NOT_KNOWN if row.sample is None else column.text(row.sample)
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.marks(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.status].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
@@ -236,12 +236,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.status].style)
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[row.verdict.mark]
+        look = LOOKS[row.verdict.status]
         words = absent_words(row, now_unix_s)
         message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]

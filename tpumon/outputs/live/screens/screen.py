@@ -1,4 +1,4 @@
-"""What a screen is, and what a key is."""
+"""Base of screens, and their keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpumon.outputs.live.parts.frame import Frame
 
 
 class Reply(Enum):
-    """What a key press asks of the loop: nothing, a new picture, every line written again, or to quit."""
+    """Request of a key press to the loop: nothing, a new picture, every line written again, or to quit."""
 
     NOTHING = auto()
     REDRAW = auto()
@@ -60,7 +60,7 @@ class Key(Struct, frozen=True, kw_only=True):
         return ", ".join(_WRITTEN.get(name, name) for name in self.names)
 
     def footer(self, controls: Controls, arrows: str) -> str:
-        """How the footer shows it: `s sort`; empty: not now."""
+        """Its words in the footer: `s sort`; empty: not now."""
         hint = self.hint if isinstance(self.hint, str) else self.hint(controls)
         first = arrows if self.names[0] == "up" else _WRITTEN.get(self.names[0], self.names[0])
         return hint and f"{first} {hint}"
@@ -82,7 +82,7 @@ class Hit(Struct, frozen=True):
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
-    """What a screen drew.
+    """Picture of a screen.
 
     Attributes:
         lines: if there are more than the frame is high, the display scrolls through them.
@@ -119,7 +119,7 @@ class Screen(Protocol):
     keys: Sequence[Key] = ()
 
     def fits(self, frame: Frame) -> bool:  # noqa: ARG002
-        """Whether there is something for it to show; a screen that no longer fits is closed."""
+        """True if there is something for it to show; a screen that no longer fits is closed."""
         return True
 
     def about(self, frame: Frame) -> WorkerStatus | None:  # noqa: ARG002
@@ -134,3 +134,25 @@ class Screen(Protocol):
 def opening(name: str, *keys: str, hint: str | Callable[[Controls], str], words: str) -> Key:
     """The key that opens a screen from everywhere, and closes it again."""
     return Key(names=keys, hint=hint, words=words, press=lambda controls, _: controls.toggle(name))
+
+
+SPAN_KEYS: tuple[Key, ...] = (
+    Key(
+        names=("+", "=", "-"),
+        hint=lambda controls: "longer" if controls.screens or len(controls.rows) == 1 else "",
+        words="show a longer time in graphs (+), or a shorter one (-): a minute to a week",
+        press=lambda controls, key: controls.change_span(longer=key != "-"),
+    ),
+    Key(
+        names=("left", "right"),
+        words="show an earlier time in graphs, or a later one",
+        press=lambda controls, key: controls.move_span(later=key == "right"),
+    ),
+    Key(
+        names=("0",),
+        hint=lambda controls: "" if controls.end_unix_s is None else "now",
+        words="show graphs until now again",
+        press=lambda controls, _: controls.show_now(),
+    ),
+)
+"""Keys of graphs: how much time they show, and until when."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from tpumon.outputs.live.parts.controls import Controls
-from tpumon.outputs.live.screens.alone import Alone
-from tpumon.outputs.live.screens.events import Events
-from tpumon.outputs.live.screens.help import Help
-from tpumon.outputs.live.screens.ops import Ops
+from tpumon.outputs.live.screens.events_screen import EventsScreen
+from tpumon.outputs.live.screens.help_screen import HelpScreen
+from tpumon.outputs.live.screens.home_screens import AloneScreen, WaitingScreen
+from tpumon.outputs.live.screens.ops_screen import OpsScreen
 from tpumon.outputs.live.screens.screen import Key, Reply, Screen, opening
-from tpumon.outputs.live.screens.waiting import Waiting
-from tpumon.outputs.live.screens.why import Why
-from tpumon.outputs.live.screens.worker import Worker
-from tpumon.outputs.live.screens.workers import Workers
+from tpumon.outputs.live.screens.why_screen import WhyScreen
+from tpumon.outputs.live.screens.worker_screen import WorkerScreen
+from tpumon.outputs.live.screens.workers_screen import WorkersScreen
 from tpumon.outputs.live.view_settings import KeySection, KeyWords
 
-HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
-"""What is shown when nothing is open: the first that fits."""
+HOMES: tuple[Screen, ...] = (WaitingScreen(), AloneScreen(), WorkersScreen())
+"""Screens for when nothing is open: the first that fits is shown."""
 
-SCREENS: tuple[Screen, ...] = (Worker(), Why(), Events(), Ops(), Help())
+SCREENS: tuple[Screen, ...] = (WorkerScreen(), WhyScreen(), EventsScreen(), OpsScreen(), HelpScreen())
 """Screens that are opened on top of the home screen."""
 
 
@@ -59,7 +58,7 @@ KEYS: tuple[Key, ...] = (
         press=lambda *_: Reply.REPAINT,
     ),
 )
-"""What keys do on every screen."""
+"""Keys of every screen."""
 
 SCROLLING: tuple[Key, ...] = (
     Key(
@@ -79,7 +78,7 @@ SCROLLING: tuple[Key, ...] = (
         press=lambda controls, key: controls.move_to_end(first=key in {"g", "home"}),
     ),
 )
-"""What these keys do unless the screen takes them."""
+"""Keys that scroll unless the screen takes them."""
 
 
 def keys_on(screen: Screen) -> Iterator[Key]:

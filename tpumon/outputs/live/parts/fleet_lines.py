@@ -1,0 +1,156 @@
+"""A fleet in a few lines: mean, min and max of each figure, workers by state, and a strip of all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from tpumon.analysis import FigureStats, WorkerStatus
+from tpumon.analysis.history import State
+from tpumon.model import Severity
+from tpumon.model.figure_table import COMPARED, MXU, Figure
+from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
+from tpumon.outputs.live.drawing.graphs import Axis, level, spark
+from tpumon.outputs.live.drawing.line import Line
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
+from tpumon.outputs.live.parts.rows import axis_of
+from tpumon.outputs.live.parts.scene import Scene
+
+_COUNTED: tuple[Severity | State, ...] = (
+    "ok",
+    "info",
+    "critical",
+    "warning",
+    "down",
+    "no-activity",
+    "stale",
+    "unknown",
+    "busy",
+    "continuous",
+    "paused",
+    "waiting",
+)
+_LEAST_SPARK = 8
+_CELL = 8
+_COUNT = 11
+_MOST_WHO = 8
+
+
+def figures(seen: frozenset[str], level: int) -> list[Figure]:
+    """The figures to show: those that some worker has had, and those that are always shown."""
+    return [
+        figure for figure in COMPARED.values() if figure.level <= level and (figure.always_shown or figure.key in seen)
+    ]
+
+
+def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """A title and a line per figure: average, min, max and who has them, number of workers, the average over time."""
+    trend, who = scene.trend_of_fleet(), min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
+    left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
+    names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + _LEAST_SPARK else {}
+    cells = left - (2 * (who + 1) if names else 0)
+    if any(row.verdict.state == "live" for row in scene.rows):
+        span = f"LAST {short_time(trend.span_s(max(cells, 1)))}"
+    else:
+        span = f"UNTIL {clock(trend.end_unix_s, scene.time_unix_s)}"
+    titles = Line(width).fill(1 + _CELL)
+    for title in ("AVG", "MIN", "MAX"):
+        titles.add(title.rjust(_CELL), BOLD).fill(who + 1 if names and title != "AVG" else 0)
+    titles.add("WORKERS".rjust(_COUNT), BOLD)
+    lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= _LEAST_SPARK else "", BOLD).segments()]
+    for figure in figures:
+        line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
+        across = scene.figures.get(figure.key)
+        for text, worker in zip(_texts(figure, across), _workers(across), strict=True):
+            line.add(text.rjust(_CELL), DIM if across is None else None)
+            if names and worker is not None:
+                name = names.get(worker, "")
+                line.fill(1).add(name, DIM).fill(who - cell_len(name))
+        line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_COUNT))
+        if cells >= _LEAST_SPARK:
+            values = trend.last(figure.key, cells)
+            axis = axis_of(scene, figure)
+            line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)
+        lines.append(line.segments())
+    return lines
+
+
+def _workers(across: FigureStats | None) -> tuple[str | None, str | None, str | None]:
+    """Workers beside average, min and max; "": there is none, as all are equal, or none has the figure."""
+    if across is None or across.min == across.max:
+        return None, "", ""
+    return None, across.min_worker, across.max_worker
+
+
+def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segment]:
+    """All figures in one line: averages and ranges."""
+    line = Line(width)
+    for figure in figures:
+        across = scene.figures.get(figure.key)
+        average, low, high = _texts(figure, across)
+        text = f"{average} ({low}-{high})" if across is not None else average
+        if line.room >= len(figure.title) + len(text) + 3:
+            line.fill(1 if line.room == width else 2).add(f"{figure.title} ", BOLD).add(text)
+    return line.segments()
+
+
+def counts_line(scene: Scene, width: int) -> list[Segment]:
+    """Workers by state: `224 ok   X 3 critical   ! 29 warning`."""
+    line = Line(width)
+    counts = scene.status.counts()
+    for kind in _COUNTED:
+        if kind in counts:
+            look = LOOKS[kind]
+            text = f"{counts[kind]} {look.word}" if look.style is None else f"{look.mark} {counts[kind]} {look.word}"
+            if line.room >= len(text) + 3:
+                line.fill(1 if line.room == width else 3).add(text, look.style)
+    return line.segments()
+
+
+def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """One cell per worker in discovery order; if there are too many, per group of workers, showing the worst.
+
+    A worker that is ok shows its MXU utilization as the cell's fill, any other its mark.
+    """
+    room = (width - 2) * most_lines
+    if room <= 0 or not scene.rows:
+        return []
+    size = -(-len(scene.rows) // room)
+    axis = axis_of(scene, MXU)
+    cells = [_cell(scene.rows[at : at + size], axis, glyphs) for at in range(0, len(scene.rows), size)]
+    lines = []
+    for at in range(0, len(cells), width - 2):
+        line = Line(width).fill(1)
+        for text, style in cells[at : at + width - 2]:
+            line.add(text, style)
+        lines.append(line.segments())
+    return lines
+
+
+def strip_size(workers: int, width: int, most_lines: int) -> int:
+    """Number of workers for which one cell of the strip stands."""
+    return -(-workers // max((width - 2) * most_lines, 1))
+
+
+def _cell(rows: Sequence[WorkerStatus], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
+    worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
+    look = LOOKS[worst.verdict.status]
+    if look.style is not None:
+        return look.mark, look.style
+    values = [MXU.value(row.sample.figures) for row in rows if row.sample is not None]
+    known = [value for value in values if value is not None]
+    return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
+
+
+def _rank(row: WorkerStatus) -> int:
+    return row.verdict.rank
+
+
+def _texts(figure: Figure, across: FigureStats | None) -> tuple[str, str, str]:
+    shown = FORMATS[figure.unit].cell
+    if across is None:
+        return shown(None), "", ""
+    return shown(across.avg), shown(across.min), shown(across.max)

@@ -1,0 +1,46 @@
+"""Changes of all workers, or of the one whose page is open."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tpumon.analysis import WorkerStatus
+from tpumon.outputs.live.drawing.line import plain
+from tpumon.outputs.live.drawing.style import BOLD
+from tpumon.outputs.live.parts.change_lines import change_lines
+from tpumon.outputs.live.parts.controls import Controls
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
+
+_NAME_SHARE = 4  # of the width, a name takes one part at most
+
+
+class EventsScreen(Screen):
+    """Every change that is remembered, the newest first."""
+
+    name = "events"
+    title = "the list of changes"
+    opened_by = opening(
+        "events", "e", hint="changes", words="list what changed and when; on a worker's page, its changes"
+    )
+
+    def about(self, frame: Frame) -> WorkerStatus | None:
+        """On top of a worker's page, that worker."""
+        return frame.opened_row
+
+    def draw(self, frame: Frame) -> Drawn:
+        """A line per change; a click opens the worker."""
+        row = frame.opened_row
+        changes = frame.scene.changes_of(None if row is None else row.name)[::-1]
+        if not changes:
+            whom = "any worker" if row is None else frame.scene.labels.whole(row.name)
+            return Drawn(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
+        names = [frame.scene.labels.whole(change.worker) for change in changes]
+        width = min(max(map(len, names)), frame.width // _NAME_SHARE)
+        title = plain(f" {len(changes)} change{'s' if len(changes) > 1 else ''}, newest first", frame.width, BOLD)
+        hits = [Hit(place, 0, frame.width, partial(_open, change.worker)) for place, change in enumerate(changes, 1)]
+        return Drawn(lines=[title, *change_lines(frame, changes, width)], hits=hits)
+
+
+def _open(worker: str, controls: Controls) -> None:
+    controls.open_page(worker)

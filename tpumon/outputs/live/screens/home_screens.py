@@ -1,0 +1,42 @@
+"""Home screens of no worker and of one."""
+
+from __future__ import annotations
+
+from tpumon.outputs.live.drawing.line import Line, tame, wrapped
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.worker_page import WorkerPage
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Screen
+from tpumon.outputs.live.screens.workers_screen import OPEN_WORKER, filter_notes
+
+
+class WaitingScreen(Screen):
+    """The reason why there are no workers yet, and what to do."""
+
+    name = "waiting"
+    title = "the waiting screen"
+
+    def fits(self, frame: Frame) -> bool:
+        """True while there are no workers."""
+        return not frame.scene.rows
+
+    def draw(self, frame: Frame) -> Drawn:
+        """The reason that discovery gives."""
+        text = tame(frame.scene.status.waiting or "looking for workers", ascii_only=frame.glyphs.ascii)
+        parts = wrapped(text, frame.width - 2)
+        return Drawn(lines=[[], *(Line(frame.width).fill(1).add(part).segments() for part in parts)])
+
+
+class AloneScreen(Screen):
+    """One worker in place of a list."""
+
+    name = "alone"
+    title = "the only worker's screen"
+    keys = (OPEN_WORKER, *SPAN_KEYS)
+
+    def fits(self, frame: Frame) -> bool:
+        """True if there is one worker and the filter does not hide it."""
+        return len(frame.scene.rows) == 1 and len(frame.rows) == 1
+
+    def draw(self, frame: Frame) -> Drawn:
+        """Figures first; graphs fill the rest."""
+        return Drawn(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))

@@ -1,0 +1,44 @@
+"""A worker's page: everything that is known about it."""
+
+from __future__ import annotations
+
+from tpumon.analysis import WorkerStatus
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.notes import about
+from tpumon.outputs.live.parts.worker_page import WorkerPage
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Key, Screen
+
+_LEAST_CHART_HEIGHT = 5
+
+
+class WorkerScreen(Screen):
+    """Figures, graphs, step parts, cores, devices, warnings, queries and messages of one worker."""
+
+    name = "worker"
+    title = "the worker's page"
+    keys = (
+        Key(
+            names=("n", "]", "N", "["),
+            hint=lambda controls: "next" if len(controls.rows) > 1 else "",
+            words="go to the next worker (n, ]) or the previous one (N, [), in the list's order",
+            press=lambda controls, key: controls.open_neighbour(1 if key in {"n", "]"} else -1),
+        ),
+        *SPAN_KEYS,
+    )
+
+    def fits(self, frame: Frame) -> bool:
+        """True while the worker is followed."""
+        return frame.opened_row is not None
+
+    def about(self, frame: Frame) -> WorkerStatus | None:
+        """The heading is about this worker alone."""
+        return frame.opened_row
+
+    def draw(self, frame: Frame) -> Drawn:
+        """All of it; graphs grow into what would be empty."""
+        row = frame.opened_row
+        assert row is not None, "shown only where it fits"
+        page = WorkerPage(frame, row, about(frame.messages, row.history.target))
+        lines = page.all(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
+        place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
+        return Drawn(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])

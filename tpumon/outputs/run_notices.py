@@ -1,0 +1,187 @@
+"""Notices: lines about how workers are sampled, and about those that do not answer.
+
+A problem makes one line when it begins, one when its reason changes, and one when it ends. No server can flood a log:
+what is remembered of a worker has a limit, and the messages carry its name for `RepetitionFilter`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+
+from tpumon.analysis.history import state_of
+from tpumon.errors import MEANING, Reason
+from tpumon.model import Failure, Sample, Workers
+
+_log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"\d+")
+_MOST_NAMES = 5
+_MOST_KINDS = 50  # of warnings that are remembered per worker
+_MOST_WARNINGS = 20  # of one sample
+_OF_SEVERAL = {"worker": ""}
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Reason why a worker does not answer, and number of queries so far."""
+
+    reason: Reason
+    queries: int
+
+
+@dataclass(slots=True)
+class _WorkerNotices:
+    """Lines said about one worker.
+
+    Attributes:
+        trouble: why it does not answer; None while it does.
+        kinds: kinds of warnings that were reported, the latest last.
+    """
+
+    trouble: _Trouble | None = None
+    kinds: dict[str, None] = field(default_factory=dict)
+
+    def is_new(self, kind: str) -> bool:
+        """Tells that this kind of warning was not reported lately."""
+        new = kind not in self.kinds
+        self.kinds.pop(kind, None)
+        self.kinds[kind] = None
+        if len(self.kinds) > _MOST_KINDS:
+            del self.kinds[next(iter(self.kinds))]
+        return new
+
+
+class Notices:
+    """Logs what the samples of a run show, in lines few enough to be read."""
+
+    def __init__(self) -> None:
+        self._about: dict[str, _WorkerNotices] = {}
+        self._exporter_of: dict[str, str] = {}
+        self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
+        self._traced = False
+        self._workers: Workers | None = None
+        self.any_answered = False
+        """Tells that any worker answered at least once, if only that nothing runs, or was not to be asked."""
+
+    @property
+    def none_answered(self) -> str:
+        """The message for a run that ends without any answer."""
+        targets = () if self._workers is None else self._workers.targets
+        if len(targets) == 1:
+            return f"{targets[0].address} never answered"
+        return f"none of {len(targets)} workers ever answered"
+
+    def update(self, event: Workers | Sample) -> None:
+        """Logs what there is to say about an event; usually nothing."""
+        if isinstance(event, Workers):
+            self._follow(event)
+            return
+        self.any_answered = self.any_answered or state_of(event) not in {"down", "stale"}
+        exporter = self._exporter_of.get(event.worker)
+        if event.failure is not None and event.of_exporter:
+            self._note_exporter(exporter, event.failure)
+            return
+        if self._exporter_trouble.pop(exporter, None) is not None:
+            _log.info("%s answers again", _exporter(exporter), extra=_OF_SEVERAL)
+        self._note_tracing(event)
+        about = self._about.setdefault(event.worker, _WorkerNotices())
+        if event.failure is None:
+            _note_end(event, about)
+        else:
+            _note_trouble(event, event.failure, about)
+        _note_warnings(event, about)
+
+    def _follow(self, workers: Workers) -> None:
+        """Notes why there are no workers, or which come and go."""
+        before, self._workers = self._workers, workers
+        followed = {target.worker for target in workers.targets}
+        self._about = {worker: about for worker, about in self._about.items() if worker in followed}
+        self._exporter_of = {
+            target.worker: target.exporter for target in workers.targets if target.exporter is not None
+        }
+        there = {None, *self._exporter_of.values()}
+        self._exporter_trouble = {name: why for name, why in self._exporter_trouble.items() if name in there}
+        if not workers.targets:
+            unchanged = before is not None and before.waiting == workers.waiting
+            if not unchanged and workers.waiting is not None:
+                _log.warning("WAITING: %s", workers.waiting, extra=_OF_SEVERAL)
+            return
+        if before is None:
+            return
+        known = {target.worker for target in before.targets}
+        if new := [f"{target.worker} at {target.address}" for target in workers.targets if target.worker not in known]:
+            _log.info("now following %s", _few(new), extra=_OF_SEVERAL)
+        if gone := [target.worker for target in before.targets if target.worker not in followed]:
+            _log.info("no longer following %s", _few(gone), extra=_OF_SEVERAL)
+
+    def _note_tracing(self, sample: Sample) -> None:
+        """Tracing is the one thing that costs the job something; said once a run, whatever source does it."""
+        if sample.failure is not None or not sample.traced_s or self._traced or sample.worker in self._exporter_of:
+            return
+        self._traced = True
+        _log.info(
+            "%s: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; tracing the job instead: %.1f s this time%s",
+            sample.address,
+            sample.traced_s,
+            f", the next about {sample.interval_s:.0f} s later" if sample.interval_s else "",
+            extra=_OF_SEVERAL,
+        )
+
+    def _note_exporter(self, exporter: str | None, failure: Failure) -> None:
+        """One line for all its workers: every sample has the same failure."""
+        before, self._exporter_trouble[exporter] = self._exporter_trouble.get(exporter), failure.reason
+        if before != failure.reason:
+            _log.warning("%s [%s]", failure.message, failure.reason, extra=_OF_SEVERAL)
+
+
+def _exporter(name: str | None) -> str:
+    return "the exporter" if name is None else f"exporter {name}"
+
+
+def _note_warnings(sample: Sample, about: _WorkerNotices) -> None:
+    """Notes the warnings of a trace, each kind once: the next sample usually repeats it."""
+    for warning in sample.warnings[:_MOST_WARNINGS]:
+        if about.is_new(_NUMBER.sub("", warning.message)):
+            _log.warning("%s: %s", sample.worker, warning.message, extra={"worker": sample.worker})
+
+
+def _note_end(sample: Sample, about: _WorkerNotices) -> None:
+    trouble, about.trouble = about.trouble, None
+    if trouble is None:
+        return
+    if MEANING[trouble.reason].state == "no-activity":
+        words = "%s: runs again after %s in which nothing ran"
+    else:
+        words = "%s: answers again after %s without an answer"
+    _log.info(words, sample.worker, _queries(trouble.queries), extra={"worker": sample.worker})
+
+
+def _note_trouble(sample: Sample, failure: Failure, about: _WorkerNotices) -> None:
+    before = about.trouble
+    if before is not None and before.reason == failure.reason:
+        before.queries += 1
+        return
+    about.trouble = _Trouble(failure.reason, 1 if before is None else before.queries + 1)
+    only = f"; showing {sample.source} metrics only" if sample.answered else ""
+    place = _place(sample.worker, failure)
+    _log.warning("%s%s [%s]%s", place, failure.message, failure.reason, only, extra={"worker": sample.worker})
+
+
+def _place(worker: str, failure: Failure) -> str:
+    """The worker that failed, and its address, as the start of a line; one of them if it says both."""
+    address = failure.address
+    if address is None:
+        return f"{worker}: "
+    return f"{address}: " if worker in {address, address.rpartition(":")[0]} else f"{worker}: {address}: "
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
+
+
+def _queries(count: int) -> str:
+    return "1 query" if count == 1 else f"{count} queries"
