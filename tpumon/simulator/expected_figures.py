@@ -145,9 +145,9 @@ def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[f
     """Duration in seconds and infeed share of every step that is whole on all cores."""
     whole: dict[int, list[CoreStepParts]] = {}
     for core in events:
-        for one in core:
-            if one.partial is None and not one.step.work.program.jax:
-                whole.setdefault(one.step.number, []).append(one.parts)
+        for core_step in core:
+            if core_step.partial is None and not core_step.step.work.program.jax:
+                whole.setdefault(core_step.step.number, []).append(core_step.parts)
     lengths: list[float] = []
     infeeds: list[float] = []
     for cores in whole.values():

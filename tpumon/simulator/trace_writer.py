@@ -88,13 +88,13 @@ def _add_device(
         has_megacore=int(job.topology.generation.megacore),
         has_merged_vmem=1,
     )
-    steps = () if all(one.step.work.program.jax for one in core) else ("Steps",)
+    steps = () if all(core_step.step.work.program.jax for core_step in core) else ("Steps",)
     for name in (*steps, "XLA Modules", "XLA Ops") if core else ():
         plane.add_line(name)
-    for one in core:
-        program, parts, number = one.step.work.program, one.parts, one.step.number
-        begin_ns = one.step.start_ns - start_ns
-        if one.partial is None:
+    for core_step in core:
+        program, parts, number = core_step.step.work.program, core_step.parts, core_step.step.number
+        begin_ns = core_step.step.start_ns - start_ns
+        if core_step.partial is None:
             if not program.jax:
                 plane.add_event("Steps", "train", begin_ns, parts.marker)
             plane.add_event("XLA Modules", program.module, begin_ns, parts.marker, _ct=CONTEXT, _c=number)
@@ -103,7 +103,7 @@ def _add_device(
                 if length_ns:
                     wait_ns -= length_ns
                     plane.add_event("XLA TraceMe", name, wait_ns, length_ns)
-        for op, offset_ns, duration_ns in one.slots:
+        for op, offset_ns, duration_ns in core_step.slots:
             if not plane.knows((program, op)):
                 _describe_op(plane, job, program, op)
             stats = {"all_reduce_unique_id": number + 1} if OPS[op].part is StepPart.ALL_REDUCE else {}
@@ -136,14 +136,14 @@ def _add_sparse_core(
     space: xplane_pb2.XSpace, job: SimulatedJob, device: int, core: Sequence[CoreStep], start_ns: int
 ) -> None:
     """Adds the SparseCore of a device that the TensorCore waits for, where the generation has SparseCores."""
-    waited = [one for one in core if one.partial is None and one.parts.sparse_wait]
+    waited = [core_step for core_step in core if core_step.partial is None and core_step.parts.sparse_wait]
     if not waited or job.topology.generation.name in _WITHOUT_SPARSE_CORES:
         return
     plane = PlaneWriter(space, 200 + device, f"/device:TPU:{device} SparseCore 0")
-    for one in waited:
-        length_ns = one.parts.marker - one.parts.outfeed - one.parts.all_reduce
-        plane.add_event("Sparse Core Modules", "jit_embedding_lookup(1)", one.step.start_ns - start_ns, length_ns)
-        plane.add_event("Sparse Core Ops", "embedding_lookup", one.step.start_ns - start_ns, length_ns)
+    for core_step in waited:
+        length_ns = core_step.parts.marker - core_step.parts.outfeed - core_step.parts.all_reduce
+        plane.add_event("Sparse Core Modules", "jit_embedding_lookup(1)", core_step.step.start_ns - start_ns, length_ns)
+        plane.add_event("Sparse Core Ops", "embedding_lookup", core_step.step.start_ns - start_ns, length_ns)
 
 
 def _core_details(job: SimulatedJob, worker: int, device: int) -> bytes:

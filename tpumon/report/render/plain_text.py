@@ -63,7 +63,7 @@ def picture(block: StackedGraph | HeatMap, width: int) -> list[str]:
 
 
 def _fit(text: str, cells: int, *, tail: bool = False) -> str:
-    """Exactly so many cells; what is cut begins or ends with an ellipsis."""
+    """The text in exactly this many cells; text that is cut begins or ends with an ellipsis."""
     if cell_len(text) <= cells:
         return set_cell_size(text, cells)
     if tail:

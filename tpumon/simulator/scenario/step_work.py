@@ -201,7 +201,7 @@ class StepWork(Struct, frozen=True, kw_only=True):
 
 
 def _excess(slow: tuple[Slow, ...], worker: int, core: int | None) -> float:
-    return sum(one.by for one in slow if one.worker == worker and one.core in {None, core})
+    return sum(slow_core.by for slow_core in slow if slow_core.worker == worker and slow_core.core in {None, core})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,7 +246,7 @@ class Draft:
             ms[part] = share * total
         elastic = {StepPart.IDLE, StepPart.INPUT_GAP if program.jax else StepPart.INFEED, *shares}
         slow = tuple(self.slow)
-        places = product({one.worker for one in slow}, {one.core for one in slow})
+        places = product({slow_core.worker for slow_core in slow}, {slow_core.core for slow_core in slow})
         return StepWork(
             program=program,
             ms=tuple(ms),
