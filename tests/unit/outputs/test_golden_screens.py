@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import groupby
 
 import pytest
@@ -52,6 +53,7 @@ def test_keys_of_every_screen(golden):
     )
 
 
+@cache
 def _shown(name, size):
     workers, samples, keys = SCREENS[name]
     display = empty_display(sources=titles(), thresholds=Thresholds(sustained=1))
