@@ -46,7 +46,7 @@ class _Times(Struct, frozen=True):
 
 
 class Moment(Struct, frozen=True):
-    """What a recording holds about one moment.
+    """Content of a recording about one moment.
 
     Attributes:
         time_unix_s: the wall-clock time at which it was known.
@@ -58,7 +58,7 @@ class Moment(Struct, frozen=True):
 
 
 def is_recording(where: str) -> bool:
-    """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
+    """True if `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
     return where.endswith((PLAIN, PACKED, PACKED_BY_OTHERS, TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
@@ -80,7 +80,7 @@ def workers_line(workers: Workers, now_unix_s: float) -> str:
 
 
 def is_workers(line: bytes) -> bool:
-    """Whether a line says who the workers are, and is no sample."""
+    """True if a line says who the workers are, and is no sample."""
     return b'"targets"' in line[:200]
 
 

@@ -20,7 +20,6 @@ from tpumon.xspace.profile.op_work import (
     program_name,
     work_of_op,
 )
-from tpumon.xspace.profile.profile import Peaks
 
 
 class OpTotals(Struct, frozen=True, kw_only=True):
@@ -31,8 +30,7 @@ class OpTotals(Struct, frozen=True, kw_only=True):
         programs: names by number, such as "jit_step".
         total_s: time of all cores, from first to last of ops and steps each.
         op_time_s: self time of the ops.
-        peak: of one core.
-        chip_peaks: of the memories on the chip, of one core.
+        peak: of one core and its memories.
     """
 
     ops: tuple[Op, ...]
@@ -40,7 +38,6 @@ class OpTotals(Struct, frozen=True, kw_only=True):
     total_s: float
     op_time_s: float
     peak: Peak
-    chip_peaks: Peaks
 
     def function(self, op: Op) -> str:
         """The name of an op's program without its number."""
@@ -102,7 +99,6 @@ def op_totals(capture: Capture) -> OpTotals:
         total_s=cores_time_s(cores),
         op_time_s=sum(core.op_time_ps for core in cores) / 1e12,
         peak=last.trace.peak,
-        chip_peaks=last.peaks,
     )
 
 
@@ -142,7 +138,7 @@ def bound_by(op: Op, totals: OpTotals) -> str | None:
     ]
     for name in _CHIP_MEMORIES:
         memory, way = name.split("_")
-        resources.append((f"{memory.upper()} {way}", getattr(op.traffic, name), getattr(totals.chip_peaks, name)))
+        resources.append((f"{memory.upper()} {way}", getattr(op.traffic, name), getattr(totals.peak, name)))
     shares = [(amount / peak, name) for name, amount, peak in resources if amount and peak]
     return max(shares, key=lambda each: each[0])[1] if shares else None
 

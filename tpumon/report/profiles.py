@@ -8,7 +8,7 @@ from tpumon.model import Finding
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.profile.profile import Profile
 from tpumon.xspace.profile.step_times import StepTable, step_table
-from tpumon.xspace.summary import TraceFigures
+from tpumon.xspace.trace_figures import TraceFigures
 
 
 class HostProfile(Struct, frozen=True, kw_only=True):
