@@ -20,9 +20,9 @@ from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.xspace import files as profiles
+from tpumon.xspace.ops import op_kinds
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import read_space
-from tpumon.xspace.profile import op_times as ops
 from tpumon.xspace.profile import profile
 from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
@@ -175,7 +175,7 @@ def test_an_instruction_that_many_ops_hold_is_parsed_once(monkeypatch):
         core.event("XLA Ops", op, 10 * i, 5)
         core.plane.event_metadata[core.event_id(op)].child_id.extend([child] * 5)
     parsed = []
-    monkeypatch.setattr(ops, "parsed_metadata", lambda raw: parsed.append(len(raw)) or parsed_metadata(raw))
+    monkeypatch.setattr(op_kinds, "parsed_metadata", lambda raw: parsed.append(len(raw)) or parsed_metadata(raw))
     xspace = traced.bytes()
     found = whole_report(xspace)["sections"]["ops"]["ops"]
     assert [len(op["contents"]) for op in found] == [5] * len(found)
