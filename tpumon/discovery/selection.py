@@ -1,4 +1,4 @@
-"""Which workers the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
+"""The workers that the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -56,14 +56,14 @@ async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profile
     Raises:
         TpumonError: the simulated TPU cannot start.
     """
-    found = await _open(selection, stack, profilers_only=profilers_only)
+    discovery = await _open(selection, stack, profilers_only=profilers_only)
     given = names(selection.job, selection.slice)
-    return Identified(found, given, by_labels=selection.targets_file is not None)
+    return Identified(discovery, given, by_labels=selection.targets_file is not None)
 
 
 async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool) -> Discovery:
     if selection.simulate is not None:
-        from tpumon.simulator.server import SimulatedFleet
+        from tpumon.simulator.simulated_fleet import SimulatedFleet
 
         fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
         runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)

@@ -156,5 +156,5 @@ def _figures(status: FleetStatus, name: str) -> str:
     )
 
 
-def _json(found: Mapping[str, Any]) -> str:
-    return encoded({"schema": SCHEMA_VERSION, **found})
+def _json(content: Mapping[str, Any]) -> str:
+    return encoded({"schema": SCHEMA_VERSION, **content})

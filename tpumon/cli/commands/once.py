@@ -119,7 +119,7 @@ OnceWorker = defstruct(
 
 
 class OnceDocument(Struct, frozen=True, kw_only=True):
-    """What `tpumon once --output json` prints."""
+    """The output of `tpumon once --output json`."""
 
     schema: Literal[1] = 1
     time_unix_s: UnixTime

@@ -87,8 +87,8 @@ def _lines(answer: Diagnosis, *, brief: bool) -> Iterator[str]:
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
     earlier = " or earlier" if finding.since_or_earlier else ""
-    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
-    yield f"{finding.severity} {finding.finding}{told}, confidence {finding.confidence}"
+    when = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
+    yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
     more = f" and {finding.more_workers} more" if finding.more_workers else ""
     yield f"  workers: {', '.join(finding.workers)}{more}"

@@ -1,4 +1,4 @@
-"""What `tpumon doctor` finds out: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
+"""The diagnosis of `tpumon doctor`: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sources import Client, Companion, SourceOptions
-from tpumon.collection.sources.examination import Answer, CompanionReport, Examination, State
+from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
@@ -63,7 +63,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     address: str
     program: str | None = None
     pid: int | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RpcAnswer, ...] = ()
     reason: Reason | None = None
     generation: str | None = None
     device_planes: bool | None = None
@@ -92,7 +92,7 @@ class OtherPort(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, and what to do."""
+    """Something that is wrong, and what to do."""
 
     what: str
     remedy: str
@@ -127,7 +127,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """What `--output json` prints: every field; each kind of companion is a list of its own name."""
+        """The output of `--output json`: every field; each kind of companion is a list of its own name."""
         own = {name: value for name, value in asdict(self).items() if name != "companions"}
         return own | {row.kind.about.key: row.reports for row in self.companions}
 
@@ -200,8 +200,8 @@ class _Look:
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
-        found = {one.address: one for one in profilers}
-        self.servers = [_with_owner(server, found.get(server.address)) for server in self.servers]
+        by_address = {one.address: one for one in profilers}
+        self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]
 
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
@@ -232,33 +232,33 @@ class _Look:
         async with self._at_once, self._open_client(target.address) as client:
             profilers = [make(client, target, _OPTIONS) for make in sources.PROFILERS]
             if time.monotonic() > self._ends_s:
-                return _add(server, Answer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
+                return _add(server, RpcAnswer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
             for place, profiler in enumerate(profilers, 1):
                 if profiler.costs_job and self.paused_until_unix_s is not None:
-                    answer = Answer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
+                    answer = RpcAnswer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
                     return _add(replace(server, source=profiler.name, gives=profiler.gives), answer)
                 try:
                     examination = await _in_time(profiler.examine())
                 except SourceError as error:
                     if error.reason == "unimplemented":
-                        server = _add(server, Answer(rpc=profiler.rpc, state="absent", words=profiler.missing))
+                        server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"
                     )
-                    server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
+                    server = _add(server, RpcAnswer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
                     return replace(server, reason=error.reason, source=source, gives=profiler.gives)
                 except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
-                    answer = Answer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
+                    answer = RpcAnswer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
                     return replace(_add(server, answer), reason="internal")
                 finally:
                     if profiler.costs_job:
                         name = server_name(target.address)
                         self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.unpaid_s
                 spared = tuple(
-                    Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
+                    RpcAnswer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]
                 )
                 return _examined(server, profiler.name, examination, spared)
@@ -273,7 +273,7 @@ class _Look:
         return CompanionReports(kind=kind, reports=tuple(report for report in reports if report is not None))
 
     async def _companion(self, kind: type[Companion], place: Target) -> CompanionReport | None:
-        """What one of them gives; None: there is none at this place."""
+        """The report of a companion; None: there is none at this place."""
         companion: Companion | None = None
         async with self._at_once:
             try:
@@ -334,12 +334,12 @@ def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
     return [signs_of(pid, ()).framework for pid in pids]
 
 
-def _add(server: ServerDiagnosis, *answers: Answer) -> ServerDiagnosis:
+def _add(server: ServerDiagnosis, *answers: RpcAnswer) -> ServerDiagnosis:
     return replace(server, answers=server.answers + answers)
 
 
 def _examined(
-    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[Answer, ...]
+    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[RpcAnswer, ...]
 ) -> ServerDiagnosis:
     return replace(
         server,
@@ -355,12 +355,12 @@ def _examined(
 
 
 def _is_runtime_port(address: str) -> bool:
-    """Whether the address of a runtime metric service was given as a profiler's: it is called as what it is."""
+    """Tells if the address of a runtime metric service was given as a profiler's: it is called as what it is."""
     return Address.parse(address).port in RUNTIME_PORTS
 
 
 def _runtime_addresses(target: Target) -> tuple[str, ...]:
-    """Where a worker's runtime metrics may be; at the usual port of its host unless someone said."""
+    """Addresses at which a worker's runtime metrics may be; the usual port of its host unless someone said."""
     if _is_runtime_port(target.address):
         return (target.address,)
     return target.runtime_addresses or (str(Address.parse(target.address).at(RUNTIME_PORTS[0])),)
