@@ -11,14 +11,14 @@ from msgspec import Struct
 from msgspec.json import schema
 from typer.main import get_command
 
-from tpumon.analysis.answer import WhyDocument
+from tpumon.analysis.explain import WhyDocument
 from tpumon.cli.app import app
 from tpumon.cli.commands.once import OnceDocument
 from tpumon.cli.config_file import configuration_type
 from tpumon.model.sample import SampleDocument
 from tpumon.model.state import Event
-from tpumon.report.compare import Comparison
-from tpumon.report.section_table import ReportDocument
+from tpumon.report.comparison import Comparison
+from tpumon.report.sections import ReportDocument
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.courses import Course
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.answer import answer_of
+from tpumon.analysis.explain import diagnose
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.model import Workers
@@ -26,7 +27,7 @@ from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.outputs.text_blocks import TextOutput
-from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
+from tpumon.pipeline import FeedSettings, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.record import Recorder
@@ -75,7 +76,7 @@ def judged_of(status: FleetStatus) -> Mapping[str, frozenset[str]]:
 
 def exit_of(status: FleetStatus) -> int:
     """The status that `--fail-on critical` makes."""
-    return answer_of(status).exit_status("critical")
+    return diagnose(status).exit_status("critical")
 
 
 def grouped(status: FleetStatus) -> Mapping[tuple[str, str | None, str | None], tuple[str, float, frozenset[str]]]:
@@ -314,7 +315,7 @@ class EveryOutput:
 
     def replayed(self) -> FleetStatus:
         """The status at the end of the recording."""
-        feed = RecordedFeed(FeedSettings(origin=Recorded(str(self.recording))))
+        feed = RecordedFeed(FeedSettings(origin=RecordingSource(str(self.recording))))
         with feed:
             list(feed.updates())
             return feed._fleet.status(self.clock())

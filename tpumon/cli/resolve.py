@@ -23,15 +23,16 @@ from tpumon.cli.options import (
 )
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
 
 if TYPE_CHECKING:
     from tpumon.analysis.findings import Thresholds
+    from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
     from tpumon.discovery.selection import Selection
     from tpumon.outputs import Export
-    from tpumon.pipeline import FeedSettings, Recorded, Remote, Sampling
+    from tpumon.pipeline import FeedSettings
 
 _log = logging.getLogger(__name__)
 
@@ -111,13 +112,13 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _sampling_of(context: typer.Context, options: FollowOptions) -> Sampling:
+def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSource:
     """The samples that this process is to take."""
+    from tpumon.collection.event_sources import SamplingSource
     from tpumon.collection.sampler import Pace
     from tpumon.collection.sources import SourceOptions
     from tpumon.discovery.host.listening import signs_at
     from tpumon.model import Query
-    from tpumon.pipeline import Sampling
     from tpumon.system.logdir import open_logdir
 
     simulated = options.simulate is not None
@@ -127,7 +128,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> Sampling:
         _log.warning("%s", _GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
     level = level_of(options)
-    return Sampling(
+    return SamplingSource(
         query=Query(level=level, window_s=window_s_of(options.duration_ms)),
         selection=selection_of(context, options, level=level, runtime_addr=options.runtime_addr),
         pace=Pace(
@@ -162,7 +163,7 @@ def feed_of(
         UsageError: options contradict each other.
     """
     from tpumon.outputs import Export, OutputOptions, parse_export
-    from tpumon.pipeline import FeedSettings, Sampling
+    from tpumon.pipeline import FeedSettings
 
     outputs = outputs or ExportOptions()
     judged_by = thresholds_of(thresholds)
@@ -182,7 +183,7 @@ def feed_of(
     if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = outputs.with_ops or 0
-    host = host_key() if isinstance(origin, Sampling) and origin.is_of_host else None
+    host = host_key() if origin.is_of_host else None
     return FeedSettings(
         origin=origin.with_ops(most_ops),
         nearby_level=_nearby_level_of(context),
@@ -278,13 +279,13 @@ def check_queries(options: FollowOptions) -> None:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
 
-def _source_of(context: typer.Context, options: FollowOptions) -> Sampling | Recorded | Remote:
+def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource | RecordingSource | ExportersSource:
     """The source of samples: what --from names, otherwise this process takes them.
 
     Raises:
         UsageError: options contradict each other.
     """
-    from tpumon.pipeline import Remote
+    from tpumon.collection.event_sources import ExportersSource
 
     if options.from_ is None:
         if is_typed(context, "from_auth"):
@@ -293,26 +294,26 @@ def _source_of(context: typer.Context, options: FollowOptions) -> Sampling | Rec
     if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
     origin = origin_of(options.from_, options.from_auth)
-    if isinstance(origin, Remote):
+    if isinstance(origin, ExportersSource):
         return replace(origin, job=options.job or None, slice=options.slice or None)
     return origin
 
 
-def origin_of(where: str, auth_file: str | None = None) -> Recorded | Remote:
+def origin_of(where: str, auth_file: str | None = None) -> RecordingSource | ExportersSource:
     """The source that --from names: recorded samples, or exporters; HOST:PORT is an http one.
 
     Raises:
         UsageError: it is a recording and options of servers are given, or these are wrong.
     """
+    from tpumon.collection.event_sources import ExportersSource, RecordingSource
     from tpumon.collection.recording import is_recording
     from tpumon.collection.remote import lists_exporters, sources_of
-    from tpumon.pipeline import Recorded, Remote
 
     if is_recording(where) and not lists_exporters(where):
         if auth_file is not None:
             raise UsageError("--from-auth is for a server; --from names recorded samples")
-        return Recorded(where)
-    return Remote(",".join(sources_of(where, auth_file)), auth_file)
+        return RecordingSource(where)
+    return ExportersSource(",".join(sources_of(where, auth_file)), auth_file)
 
 
 def _kept(text: str) -> dict[str, str]:

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.sufficiency import needs_several, samples_of
+from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.outputs.live.progress import Bar
-from tpumon.pipeline import FeedSettings, OneSampler, Sampling, open_feed
+from tpumon.pipeline import FeedSettings, open_feed
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Needs(Struct, frozen=True, kw_only=True):
 
 def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
-    if settings.nearby_level is None or not isinstance(settings.origin, Sampling):
+    if settings.nearby_level is None or not settings.origin.takes_samples:
         return settings
     page = asyncio.run(find_nearby(settings.nearby_level))
     if page is None:
@@ -63,7 +64,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
         page.name,
         user_named(page.uid),
     )
-    return replace(settings, origin=OneSampler(page, settings.origin))
+    return replace(settings, origin=NearbySource(page, settings.origin))
 
 
 def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:

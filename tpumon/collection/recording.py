@@ -11,7 +11,6 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -47,7 +46,7 @@ class _Times(Struct, frozen=True):
 
 
 class Moment(Struct, frozen=True):
-    """What a recording holds about one moment.
+    """Content of a recording about one moment.
 
     Attributes:
         time_unix_s: the wall-clock time at which it was known.
@@ -59,7 +58,7 @@ class Moment(Struct, frozen=True):
 
 
 def is_recording(where: str) -> bool:
-    """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
+    """True if `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
     return where.endswith((PLAIN, PACKED, PACKED_BY_OTHERS, TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
@@ -81,7 +80,7 @@ def workers_line(workers: Workers, now_unix_s: float) -> str:
 
 
 def is_workers(line: bytes) -> bool:
-    """Whether a line says who the workers are, and is no sample."""
+    """True if a line says who the workers are, and is no sample."""
     return b'"targets"' in line[:200]
 
 
@@ -222,10 +221,6 @@ def _files_of(where: str) -> Sequence[Path]:
         raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
     if not files:
         raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
-    packed = next((file.name for file in files if file.name.endswith(PACKED_BY_OTHERS)), None)
-    if packed is not None and find_spec("zstandard") is None:
-        how = f"pip install 'tpumon[zstd]', or unpack it: zstd -d {one_line(packed)}"
-        raise UsageError(f"--from {one_line(where)}: {PACKED_BY_OTHERS} needs zstandard; {how}")
     return files
 
 

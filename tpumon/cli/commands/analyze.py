@@ -15,14 +15,14 @@ from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 if TYPE_CHECKING:
     from tpumon.analysis import FleetStatus
     from tpumon.analysis.findings import Thresholds
-    from tpumon.xspace.summary import TraceFigures
     from tpumon.xspace.trace import Trace
+    from tpumon.xspace.trace_figures import TraceFigures
 
 _log = logging.getLogger(__name__)
 

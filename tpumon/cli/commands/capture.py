@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
 from tpumon.collection.sources import Client
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
@@ -194,7 +194,7 @@ class _CaptureSession:
     async def _trace_together(self, workers: Sequence[ProfiledWorker], attempt: int, overdue: set[str]) -> None:
         """Profiles as many workers at the same moment as there is memory for."""
         start_in_s = _LEAD_S if len(workers) > 1 else 0.0
-        together = Capture(
+        together = TraceRequest(
             window_s=self._settings.window_s,
             hlo=True,
             all_devices=self._settings.all_devices,
@@ -219,10 +219,10 @@ class _CaptureSession:
         worker.warned = True
         if worker.profiler.leaves_out_host_events:
             _log.warning("%s: %s", worker.target.address, worker.profiler.what_is_left_out)
-        if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
+        if self._settings.all_devices and worker.profiler.known.signs.may_use_gpu:
             _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
-    async def _trace(self, worker: ProfiledWorker, attempt: int, capture: Capture) -> None:
+    async def _trace(self, worker: ProfiledWorker, attempt: int, capture: TraceRequest) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
@@ -252,7 +252,7 @@ class _CaptureSession:
         if worker.profiler.leaves_out_host_events:
             message += "; host events were left out (see above), and there was nothing else to trace"
             # With nothing but host events to trace, another attempt cannot help.
-            worker.hopeless = worker.profiler.has_devices is False
+            worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
     def _explain(self, workers: Sequence[ProfiledWorker], number: int, remaining: int) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sources import Client, Companion, SourceOptions
-from tpumon.collection.sources.examination import Answer, CompanionReport, Examination, State
+from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
@@ -63,7 +63,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     address: str
     program: str | None = None
     pid: int | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RpcAnswer, ...] = ()
     reason: Reason | None = None
     generation: str | None = None
     device_planes: bool | None = None
@@ -232,33 +232,33 @@ class _Look:
         async with self._at_once, self._open_client(target.address) as client:
             profilers = [make(client, target, _OPTIONS) for make in sources.PROFILERS]
             if time.monotonic() > self._ends_s:
-                return _add(server, Answer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
+                return _add(server, RpcAnswer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
             for place, profiler in enumerate(profilers, 1):
                 if profiler.costs_job and self.paused_until_unix_s is not None:
-                    answer = Answer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
+                    answer = RpcAnswer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
                     return _add(replace(server, source=profiler.name, gives=profiler.gives), answer)
                 try:
                     examination = await _in_time(profiler.examine())
                 except SourceError as error:
                     if error.reason == "unimplemented":
-                        server = _add(server, Answer(rpc=profiler.rpc, state="absent", words=profiler.missing))
+                        server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"
                     )
-                    server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
+                    server = _add(server, RpcAnswer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
                     return replace(server, reason=error.reason, source=source, gives=profiler.gives)
                 except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
-                    answer = Answer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
+                    answer = RpcAnswer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
                     return replace(_add(server, answer), reason="internal")
                 finally:
                     if profiler.costs_job:
                         name = server_name(target.address)
                         self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.unpaid_s
                 spared = tuple(
-                    Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
+                    RpcAnswer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]
                 )
                 return _examined(server, profiler.name, examination, spared)
@@ -334,12 +334,12 @@ def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
     return [signs_of(pid, ()).framework for pid in pids]
 
 
-def _add(server: ServerDiagnosis, *answers: Answer) -> ServerDiagnosis:
+def _add(server: ServerDiagnosis, *answers: RpcAnswer) -> ServerDiagnosis:
     return replace(server, answers=server.answers + answers)
 
 
 def _examined(
-    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[Answer, ...]
+    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[RpcAnswer, ...]
 ) -> ServerDiagnosis:
     return replace(
         server,

@@ -22,11 +22,9 @@ _log = logging.getLogger(__name__)
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
-_PER_S = 250  # exchanges with all exporters together, but for the first with each
+_PER_S = 250  # exchanges with all exporters together
 _BURST_S = 0.2
-_AT_ONCE = 64  # exchanges that have just begun
-_IN_ALL = 500  # also those that wait for an answer
-_QUICK_S = 0.5
+_UNDER_WAY = 500  # more than exporters that do not answer are likely to be: each of them holds one for 10 s
 _LARGE_AT_ONCE = 4
 _LOOK_S = 1.0
 _FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
@@ -37,39 +35,21 @@ _HISTORY_BYTES = 12_000_000  # of all exporters together
 _JITTER = 0.02
 
 
-class Turns:
-    """Bounds how many exchanges there are at once and a second; who waits long for an answer makes room for others."""
+class Pacer:
+    """Bounds how many exchanges begin a second, and how many wait for an answer."""
 
     def __init__(self) -> None:
-        self._quick = asyncio.Semaphore(_AT_ONCE)
-        self._all = asyncio.Semaphore(_IN_ALL)
+        self._under_way = asyncio.Semaphore(_UNDER_WAY)
         self._free_s = -inf
-
-    async def pace(self) -> None:
-        """Waits until another exchange may begin, 250 of them a second."""
-        now_s = asyncio.get_running_loop().time()
-        self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
-        await asyncio.sleep(self._free_s - now_s)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Waits for a turn; it ends with the block, or counts for less after 0.5 s."""
-        async with self._all:
-            await self._quick.acquire()
-            holds = True
-
-            def release() -> None:
-                nonlocal holds
-                if holds:
-                    holds = False
-                    self._quick.release()
-
-            timer = asyncio.get_running_loop().call_later(_QUICK_S, release)
-            try:
-                yield
-            finally:
-                timer.cancel()
-                release()
+        """Waits until another exchange may begin; it ends with the block."""
+        async with self._under_way:
+            now_s = asyncio.get_running_loop().time()
+            self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
+            await asyncio.sleep(self._free_s - now_s)
+            yield
 
 
 class RemoteFleet:
@@ -129,7 +109,7 @@ class RemoteFleet:
             UsageError: a file that lists exporters cannot be used at the start.
         """
         self._merging = Merging(send, clock=self._clock, monotonic_s=self._monotonic_s)
-        self._turns, self._large = Turns(), asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._pacer, self._large = Pacer(), asyncio.Semaphore(_LARGE_AT_ONCE)
         self._publishing: asyncio.TimerHandle | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -197,12 +177,11 @@ class RemoteFleet:
     async def _ask(self, exporter: RemoteExporter, source: Source) -> None:
         take = partial(self._merging.take, source)
         while True:
-            async with self._turns.turn():
+            async with self._pacer.turn():
                 await exporter.poll(take)
             source.heard = True
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))
-            await self._turns.pace()
 
     def _pause_s(self, exporter: RemoteExporter) -> float:
         if self._poll_s is not None:

@@ -1,4 +1,4 @@
-"""When to sample: each worker on its own clock; owner of every channel."""
+"""Samples each worker on its own clock; owns every channel."""
 
 from __future__ import annotations
 
@@ -193,10 +193,7 @@ class Sampler:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        if companions.are_due(target):
-            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
-        else:  # three tasks less, which would cost as much as the call
-            sample, readings = await worker.ask(), companions.looks()
+        sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
         if worker.gone:  # the job may have ended since
             readings = await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":
@@ -214,12 +211,12 @@ class Sampler:
         )
 
     def _all_gone(self) -> bool:
-        """Whether every worker was asked and none could be reached."""
+        """True if every worker was asked and none could be reached."""
         return bool(self._targets) and all(
             (worker := self._workers.get(key)) is not None and worker.gone for key in self._targets
         )
 
 
 def _key(target: Target) -> _Key:
-    """What identifies a worker; its slice and its runtime may change."""
+    """Identity of a worker; its slice and its runtime may change."""
     return target.worker, target.address

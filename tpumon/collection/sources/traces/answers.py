@@ -56,7 +56,7 @@ def _parse(data: bytes, reply_type: type[_Reply], broken: str) -> _Reply:
 
 
 def _count(raw: memoryview, of: Any, left: int, depth: int) -> int:
-    """How many of `left` fields remain after those of this message and of the messages within; negative: too few.
+    """Number of `left` fields that remain after those of this message and of the messages within; negative: too few.
 
     Raises:
         SourceError: `malformed`.
