@@ -287,7 +287,7 @@ def test_a_host_without_an_address_is_one_problem():
     answers = (diagnosis.Answer(rpc="Monitor", state="failed", words=words),)
     reports = (CompanionReport(address="w:8431", state="failed", words=words),)
     told = told_of(
-        diagnosis.Server(worker="w", address="w:9999", reason="resolve", answers=answers),
+        diagnosis.ServerDiagnosis(worker="w", address="w:9999", reason="resolve", answers=answers),
         (diagnosis.CompanionReports(kind=RuntimeMetrics, reports=reports),),
     )
 
@@ -296,7 +296,7 @@ def test_a_host_without_an_address_is_one_problem():
 
 @pytest.mark.parametrize(("source", "problems"), [("trace", 0), (None, 1)])
 def test_a_server_that_only_writes_is_wrong_only_where_nothing_is_seen_of_it(source, problems):
-    old = diagnosis.Server(worker="w", address="w:9999", writes_only=True, source=source)
+    old = diagnosis.ServerDiagnosis(worker="w", address="w:9999", writes_only=True, source=source)
     assert len(problems_of(told_of(old))) == problems
 
 

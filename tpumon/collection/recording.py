@@ -46,7 +46,7 @@ class _Times(Struct, frozen=True):
     took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
 
 
-class Moment(Struct, frozen=True):
+class RecordedMoment(Struct, frozen=True):
     """Content of a recording about one moment.
 
     Attributes:
@@ -114,7 +114,7 @@ class Recording:
                 return first, last
         raise UsageError(f"--from {self.name}: there are no samples in it")
 
-    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[Moment]:
+    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:
         """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.
 
         The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
@@ -133,14 +133,14 @@ class Recording:
                     from_lines = True
                     if event != told:
                         told = event
-                        yield Moment(time_unix_s, event)
+                        yield RecordedMoment(time_unix_s, event)
                 elif event is not None:
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
                         known[event.worker] = Target(
                             worker=event.worker, address=event.address, job=event.job, slice=event.slice
                         )
-                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
-                    yield Moment(time_unix_s, event)
+                        yield RecordedMoment(time_unix_s, Workers(targets=tuple(known.values())))
+                    yield RecordedMoment(time_unix_s, event)
             if self._left_out > 1:
                 self._tell(file, f"{self._left_out} such lines are left out")
 
