@@ -41,7 +41,7 @@ class Found:
 
     @property
     def severities(self) -> Mapping[int, str]:
-        """As tpumon exposes them, and as the label by which alerts are routed."""
+        """Severities as tpumon exposes them, with the label by which alerts are routed."""
         (rule,) = (rule for rule in RULES if rule.finding == self.finding)
         return {SEVERITY_LEVELS[name]: name for name in ("critical", "warning") if name in rule.severities}
 

@@ -101,12 +101,12 @@ class Story:
 
     @property
     def end_unix_s(self) -> float:
-        """When the picture is taken."""
+        """Time at which the picture is taken."""
         return _BEGIN_UNIX_S + self.queries * self.interval_s
 
 
 def play(story: Story) -> Iterator[Workers | Sample | float]:
-    """What an output gets, in its order; a number is a time at which what came before is shown."""
+    """Events for an output, in order; a number is a time at which a picture is taken."""
     job = Job(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
     names = [job.topology.worker_name(worker) for worker in range(job.topology.hosts)]
     targets = [

@@ -29,7 +29,7 @@ from tpumon.proto.xplane_pb2 import XEventMetadata
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.section_table import SECTIONS, needs
 from tpumon.xspace.profile.profile import read_profile
-from tpumon.xspace.summary import figures
+from tpumon.xspace.trace_figures import figures
 
 TWINS = tuple(Op(f"fusion.{i}", "loop fusion", flops=2_000_000, read_bytes=10_000_000) for i in (7, 8, 9))
 """The same fusion three times; two name the third as what they duplicate."""

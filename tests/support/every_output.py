@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.courses import Course
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.answer import answer_of
+from tpumon.analysis.explain import diagnose
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source
@@ -76,7 +76,7 @@ def judged_of(status: FleetStatus) -> Mapping[str, frozenset[str]]:
 
 def exit_of(status: FleetStatus) -> int:
     """The status that `--fail-on critical` makes."""
-    return answer_of(status).exit_status("critical")
+    return diagnose(status).exit_status("critical")
 
 
 def grouped(status: FleetStatus) -> Mapping[tuple[str, str | None, str | None], tuple[str, float, frozenset[str]]]:

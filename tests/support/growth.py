@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 from tpumon.xspace.ops.catalogue import CATALOGUE
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 
 def _figures(xspace: bytes) -> object:

@@ -13,8 +13,8 @@ from tpumon.simulator.scenario import Job
 from tpumon.simulator.scenario.job import USABLE_HBM_RATIO
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 BEGIN_UNIX_S = 1_800_000_000.0
 NS = 1_000_000_000

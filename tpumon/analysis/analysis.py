@@ -12,12 +12,14 @@ from math import inf
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import Judge, Observation, Thresholds
+from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
+from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, snapshot_of, verdict_of
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.state_file import Kept, kept_worker
-from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
-from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
+from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
+from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_of
 from tpumon.model import (
     Cause,
     Change,
@@ -29,7 +31,6 @@ from tpumon.model import (
     Sample,
     Severity,
     State,
-    Status,
     StatusSnapshot,
     Target,
     Workers,
@@ -68,10 +69,7 @@ class Analysis:
         monotonic_s = recorded or monotonic_s
         self._histories = Histories(monotonic_s=monotonic_s)
         self._changes = Changes()
-        self._average: RollupSeries | None = None
-        self._average_unix_s = -inf
-        self._average_known = False
-        self._monotonic_s = monotonic_s
+        self._average = FleetAverage(monotonic_s)
         self._has_logged = False
         self._judge = Judge(self.thresholds)
         self._judgements: dict[str, Judgement] = {}
@@ -104,7 +102,7 @@ class Analysis:
     def remember(self) -> None:
         """Keeps the figures of a week, from the first sample on; call it before that."""
         self._histories.remember()
-        self._average = RollupSeries(tuple(COMPARED))
+        self._average.remember()
 
     # ---- events
 
@@ -122,7 +120,7 @@ class Analysis:
         """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
         with self._lock:
             self._look(now_unix_s)
-            self._remember_average(now_unix_s)
+            self._average.add(self._histories.all(), now_unix_s)
             return Update(time_unix_s=now_unix_s, changes=self._flushed()) if self._pending else None
 
     def _follow(self, workers: Workers) -> Update:
@@ -172,7 +170,7 @@ class Analysis:
         others = self._judge_queries([(sample, history)])
         sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
-            self._explain_again(worker, Moment(sample.time_unix_s, sample.taken_monotonic_s))
+            self._explain_again(worker, Moment.of(sample))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
         return Update(time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._flushed())
@@ -183,18 +181,17 @@ class Analysis:
         Returns:
             Names of other workers whose findings changed.
         """
-        seen = []
-        for sample, history in taken:
-            if self._judges(sample.worker):
-                seen.append(
-                    Observation(
-                        target=history.target,
-                        sample=sample,
-                        state=history.last_state,
-                        values=history.figures,
-                        restarted=history.restarted is sample,
-                    )
-                )
+        seen = [
+            Observation(
+                target=history.target,
+                sample=sample,
+                state=history.last_state,
+                values=history.figures,
+                restarted=history.restarted is sample,
+            )
+            for sample, history in taken
+            if self._judges(sample.worker)
+        ]
         if not seen:
             return ()
         try:
@@ -247,8 +244,8 @@ class Analysis:
         if history.last_state in {"live", "no-activity"}:
             judgement.judged_as = severity
         if restarted or not is_late:
-            began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
-            self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+            at = Moment.of(sample)
+            self._note(history, at, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
@@ -295,8 +292,7 @@ class Analysis:
             judgement, last = self._judgements[history.target.worker], history.last
             if judgement.timeline.state != "stale" and last is not None:
                 judgement.causes = (Cause(words="no figures in time"),)
-                began = Moment(last.time_unix_s, last.taken_monotonic_s)
-                self._note(history, began, now_unix_s, "stale", "unknown")
+                self._note(history, Moment.of(last), now_unix_s, "stale", "unknown")
         self._stale = frozenset(stale)
 
     def _note(
@@ -331,7 +327,18 @@ class Analysis:
             time_unix_s = min(time_unix_s, began.time_unix_s)
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
-            self._remember(history, judgement.changed_unix_s, kind, state, severity, before, why)
+            self._remember(
+                Change(
+                    number=0,
+                    time_unix_s=judgement.changed_unix_s,
+                    worker=history.target.worker,
+                    what=kind,
+                    state=state,
+                    severity=severity,
+                    before=before,
+                    words=one_line(why),
+                )
+            )
         self._number += not changes
         judgement.number = self._number
 
@@ -340,35 +347,25 @@ class Analysis:
         judgement = self._judgements[history.target.worker]
         if (changed := note_raised(judgement)) is None:
             return
-        (severity, before), words = changed, "".join(cause.words for cause in judgement.raised[:1])
-        self._remember(history, time_unix_s, "severity", "live", severity, before, words)
+        severity, before = changed
+        self._remember(
+            Change(
+                number=0,
+                time_unix_s=time_unix_s,
+                worker=history.target.worker,
+                what="severity",
+                state="live",
+                severity=severity,
+                before=before,
+                words=one_line("".join(cause.words for cause in judgement.raised[:1])),
+            )
+        )
         judgement.number = self._number
 
-    def _remember(
-        self,
-        history: WorkerHistory,
-        time_unix_s: float,
-        what: ChangeKind,
-        state: State,
-        severity: Severity,
-        before: Status | None,
-        words: str,
-    ) -> None:
-        """Remembers a change that was noted here."""
-        change = Change(
-            number=self._number + 1,
-            time_unix_s=time_unix_s,
-            worker=history.target.worker,
-            what=what,
-            state=state,
-            severity=severity,
-            before=before,
-            words=one_line(words),
-        )
-        self._add_change(change)
-
-    def _add_change(self, change: Change) -> None:
-        self._number = change.number
+    def _remember(self, change: Change) -> None:
+        """Remembers a change, with the next number."""
+        self._number += 1
+        change = replace(change, number=self._number)
         self._changes.add(change)
         self._pending.append(change)
 
@@ -393,7 +390,7 @@ class Analysis:
                 findings=no_later(self._findings(there), now_unix_s),
                 changes=self._changes.all(),
                 past=self._past,
-                average=self._average,
+                average=self._average.series,
                 exporters_missing=self._upstream.missing(),
             )
 
@@ -416,25 +413,6 @@ class Analysis:
             judged_upstream=judgement.upstream,
         )
 
-    def _remember_average(self, now_unix_s: float) -> None:
-        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
-        if self._average is None:
-            return
-        histories = self._histories.all()
-        lasts = [history.last for history in histories if history.last is not None]
-        intervals_s = [last.interval_s for last in lasts if last.interval_s is not None]
-        if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
-            return
-        figures = [history.figures for history in histories if history.current(now_unix_s) is not None]
-        averages = [average_of([value for each in figures if (value := each[key]) is not None]) for key in COMPARED]
-        known = any(average is not None for average in averages)
-        if not (known or self._average_known):
-            return
-        self._average_unix_s, self._average_known = now_unix_s, known
-        is_dated = any(last.taken_monotonic_s is not None for last in lasts)
-        taken_monotonic_s = self._monotonic_s() if is_dated else None
-        self._average.add(now_unix_s, "live" if known else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
-
     # ---- exporters
 
     def handover(
@@ -452,7 +430,7 @@ class Analysis:
                 after = None
             status = self.status(now_unix_s)
             histories = self._histories.all()
-            series = {"": self._average, **{history.target.worker: history.series for history in histories}}
+            series = {"": self._average.series, **{history.target.worker: history.series for history in histories}}
             handover = Handover(
                 complete=after is None,
                 number=self._number,
@@ -477,7 +455,7 @@ class Analysis:
         known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
         for change in handover.changes:
             if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
-                self._add_change(replace(change, number=self._number + 1))
+                self._remember(change)
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():
@@ -508,14 +486,14 @@ class Analysis:
     def _take_series(self, worker: str, series: RollupSeries) -> None:
         """Takes a history that goes further back than the one known here."""
         history = self._histories.get(worker)
-        known = self._average if worker == "" else None if history is None else history.series
+        known = self._average.series if worker == "" else None if history is None else history.series
         if known is None:
             return
         ours_unix_s, theirs_unix_s = known.oldest_unix_s, series.oldest_unix_s
         if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
             return
         if history is None:
-            self._average = series
+            self._average.series = series
         else:
             self._histories.put(replace(history, series=series))
 

@@ -99,12 +99,11 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
 
 
 def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
-    """When the first of a worker's warnings began, if that was before the sample that completes it."""
+    """Begin of the first of a worker's warnings, if that was before the sample that completes it."""
     since = earliest(one.since_unix_s for one in causes if one.finding is not None and one.severity != "info")
     if since is None or since >= at.time_unix_s:
         return at
-    earlier_s = at.time_unix_s - since
-    return Moment(at.time_unix_s - earlier_s, None if at.monotonic_s is None else at.monotonic_s - earlier_s)
+    return at.earlier(at.time_unix_s - since)
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:
@@ -143,7 +142,7 @@ def note_raised(judgement: Judgement) -> tuple[Severity, Status] | None:
 
 
 def snapshot_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> StatusSnapshot:
-    """What readers get to know of a worker beyond its last sample, with what comparing it here adds."""
+    """Snapshot of a worker for readers, with the findings that comparing it here adds."""
     timeline, now_s = judgement.timeline, history.monotonic_s()
 
     def time_of(moment: Moment | None) -> float | None:

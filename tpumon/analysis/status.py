@@ -257,9 +257,3 @@ def figure_stats(found: Sequence[tuple[float, str]]) -> FigureStats | None:
         min_worker=min(found, key=itemgetter(0))[1],
         max_worker=max(found, key=itemgetter(0))[1],
     )
-
-
-def average_of(values: Sequence[float]) -> float | None:
-    """The average of finite numbers; None if there is none."""
-    count = len(values)
-    return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow

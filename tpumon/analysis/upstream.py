@@ -6,12 +6,13 @@ adds findings or raises their severity, and never lowers or hides one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings.rule_table import PLACES
 from tpumon.model import (
     SEVERITY_LEVELS,
     Cause,
@@ -25,10 +26,7 @@ from tpumon.model import (
     Target,
 )
 
-_PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
-SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
-"""Findings that need the whole job to be judged."""
 
 _FoundT = TypeVar("_FoundT", Cause, Finding)
 
@@ -151,7 +149,7 @@ def earliest(times_unix_s: Iterable[float | None]) -> float | None:
 
 
 def _place(finding: FindingId | StateId | None) -> int:
-    return len(_PLACES) if finding is None else _PLACES[finding]
+    return len(PLACES) if finding is None else PLACES[finding]
 
 
 def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]:
@@ -163,5 +161,5 @@ def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]
 
 
 def sign_of(change: Change, later_s: int = 0) -> tuple[str, ChangeKind, Status, int]:
-    """What tells a change that an exporter hands on again after an outage; its time may be another by a second then."""
+    """Key of a change: an exporter hands it on again after an outage, at a time that may differ by a second."""
     return change.worker, change.what, change.status, round(change.time_unix_s) + later_s

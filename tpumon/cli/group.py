@@ -55,7 +55,7 @@ class CommandGroup(TyperGroup):
 
 
 def _hint_for(word: str) -> str:
-    """What someone may have meant by a word that is no command."""
+    """A guess at what someone meant by a word that is no command; empty without one."""
     if re.match(r"https?://", word):
         return f"to show an exporter: tpumon --from {word}"
     if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
@@ -68,7 +68,7 @@ def _hint_for(word: str) -> str:
 
 
 def explanation(error: typer.TyperException) -> str:
-    """What is wrong in one line, with which option, variable or key of the file, and the page to read."""
+    """The error in one line, with the option, variable or key of the file, and the page to read."""
     context = getattr(error, "ctx", None)
     page = f"(see {'tpumon' if context is None else context.command_path} --help)"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:

@@ -52,7 +52,7 @@ def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
 
 
 class TargetOptions(Struct, frozen=True, kw_only=True):
-    """Which workers."""
+    """Workers, by address, by name or in a file."""
 
     service_addr: Annotated[
         list[str] | None,
@@ -249,7 +249,7 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
 
 
 class StdoutOptions(Struct, frozen=True, kw_only=True):
-    """What stdout gets."""
+    """The output on stdout."""
 
     output: Annotated[
         str,
@@ -330,7 +330,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
 
 class AppearanceOptions(Struct, frozen=True, kw_only=True):
-    """What the live view looks like."""
+    """Looks of the live view."""
 
     sort: Annotated[
         str,
@@ -348,7 +348,7 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
 
 
 class ThresholdOptions(Struct, frozen=True, kw_only=True):
-    """When a worker is marked."""
+    """Limits from which on a worker is marked."""
 
     infeed_limits: Annotated[
         str,
@@ -382,7 +382,7 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):
-    """How a verdict ends a command."""
+    """Time for a verdict, and the exit status that it gives."""
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],

@@ -21,7 +21,7 @@ _USUAL_PROFILE_S = 1.0
 
 
 class ReportOptions(Struct, frozen=True, kw_only=True):
-    """What to show of a profile."""
+    """Sections of a profile, their form, and an earlier profile to compare with."""
 
     against: Annotated[
         list[str] | None,
@@ -79,7 +79,7 @@ def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
 def report_settings(
     context: typer.Context, targets: TargetOptions, options: ReportOptions, paths: Sequence[str]
 ) -> "ReportSettings":
-    """Which profile, what of it, and how it is printed.
+    """Settings of `tpumon report` from its options.
 
     Raises:
         UsageError: the options contradict each other, or name no profile.

@@ -1,4 +1,4 @@
-"""What options mean together: groups of them become settings. Shared by the commands in `tpumon.cli.app`."""
+"""Settings from groups of options, which are checked against each other. Shared by the commands in `tpumon.cli.app`."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def level_of(options: FollowOptions) -> Level:
 
 
 def host_level_of(options: FollowOptions) -> int | None:
-    """How much of the host a profile holds; None: tpumon decides."""
+    """The host tracer level of a profile; None: tpumon decides."""
     return None if options.host_tracer_level == "auto" else int(options.host_tracer_level)
 
 
 def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
-    """What to write to stdout: "auto", "live", "text" or an output."""
+    """The output on stdout: "auto", "live", "text" or an exporter."""
     from tpumon.outputs import parse_output
 
     if stdout.explain:
@@ -157,7 +157,7 @@ def feed_of(
     *,
     listen: str | None = None,
 ) -> FeedSettings:
-    """Where events come from, and which outputs get them besides stdout.
+    """The source of events, and the outputs that get them besides stdout.
 
     Raises:
         UsageError: options contradict each other.
@@ -211,7 +211,7 @@ def _nearby_level_of(context: typer.Context) -> int | None:
 
 
 def thresholds_of(options: ThresholdOptions) -> Thresholds:
-    """When a worker is marked."""
+    """Limits from which on a worker is marked."""
     from tpumon.analysis.findings import Thresholds
 
     infeed = _limits("--infeed-limits", options.infeed_limits, shares=True)
@@ -280,7 +280,7 @@ def check_queries(options: FollowOptions) -> None:
 
 
 def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource | RecordingSource | ExportersSource:
-    """Where samples come from: what --from names, otherwise this process takes them.
+    """The source of samples: what --from names, otherwise this process takes them.
 
     Raises:
         UsageError: options contradict each other.
@@ -300,7 +300,7 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
 
 
 def origin_of(where: str, auth_file: str | None = None) -> RecordingSource | ExportersSource:
-    """What --from names: recorded samples, or exporters; HOST:PORT is an http one.
+    """The source that --from names: recorded samples, or exporters; HOST:PORT is an http one.
 
     Raises:
         UsageError: it is a recording and options of servers are given, or these are wrong.

@@ -74,7 +74,7 @@ class _Name:
             self.missed = {ip: count for ip, count in self.missed.items() if count < _GONE_AFTER}
 
     def addresses(self) -> list[str]:
-        """Where its workers are; the name itself, which gRPC resolves, while it stands for one place."""
+        """The addresses of its workers; the name itself, which gRPC resolves, while it stands for one place."""
         if not self.several:
             return [self.address]
         return [str(Address(ip, self.port)) for ip in self.missed]

@@ -1,4 +1,4 @@
-"""What discovery is."""
+"""The interface of all discoveries."""
 
 from __future__ import annotations
 

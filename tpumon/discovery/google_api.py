@@ -135,7 +135,7 @@ class TpuApi:
         self._session = make_session(credentials, max_refresh_attempts=1, refresh_timeout=_API_S)
 
     def _explain(self, name: str, response: Any) -> NoReturn:
-        """What a status means to a user."""
+        """Raises the error that an HTTP status means to a user."""
         status = response.status_code
         said = _words(response)
         where = f"zone {self._zone} of project {self._project}"

@@ -85,12 +85,12 @@ def names(job: str | None = None, slice_name: str | None = None) -> JobNames:
 
 
 def announced(environment: Mapping[str, str]) -> JobNames:
-    """What a job says of itself."""
+    """Names that a job announces."""
     return names(environment.get(JOB_VARIABLE), environment.get(SLICE_VARIABLE))
 
 
 def of_labels(environment: Mapping[str, str]) -> JobNames:
-    """What the labels of tpumon's own pod say, by the variables of `POD_LABELS`."""
+    """Names by the labels of tpumon's own pod, which the variables of `POD_LABELS` hold."""
     label = {name: environment.get(name) or None for name in POD_LABELS}
     jobset, replicated = label["TPUMON_POD_JOBSET"], label["TPUMON_POD_REPLICATED_JOB"]
     if jobset is not None:
@@ -104,7 +104,7 @@ def of_labels(environment: Mapping[str, str]) -> JobNames:
 
 
 def of_pod_name(name: str) -> JobNames:
-    """What the name of a pod says that a JobSet, an indexed Job or a LeaderWorkerSet has made; none for any other."""
+    """Names by that of a pod which a JobSet, an indexed Job or a LeaderWorkerSet has made; none for any other."""
     for form in (_OF_JOBSET, _OF_INDEXED_JOB, _OF_LEADER_WORKER_SET):
         match = form.fullmatch(name)
         if match is not None:
@@ -113,7 +113,7 @@ def of_pod_name(name: str) -> JobNames:
 
 
 def of_environment(environment: Mapping[str, str]) -> JobNames:
-    """What the environment of a job's process says: of Kubernetes' kinds of jobs, of Google's webhook, of libtpu."""
+    """Names by the environment of a job's process: of Kubernetes' kinds of jobs, of Google's webhook, of libtpu."""
     made = first_of(_of_jobset(environment), _of_leader_worker_set(environment), _of_indexed_job(environment))
     return first_of(
         made,
@@ -124,7 +124,7 @@ def of_environment(environment: Mapping[str, str]) -> JobNames:
 
 
 def workers_of(environment: Mapping[str, str]) -> int | None:
-    """How many workers the slice of a job's process has; None: not known."""
+    """The number of workers of the slice of a job's process; None: not known."""
     bounds = environment.get("TPU_PROCESS_BOUNDS") or environment.get("TPU_HOST_BOUNDS") or ""
     sides = [side for text in bounds.split(",") if (side := number(text)) is not None]
     product = number(str(math.prod(sides))) if len(sides) == len(bounds.split(",")) else None

@@ -1,4 +1,4 @@
-"""Which pod the workers of this node run in, where the kubelet says so."""
+"""Adds the pod in which the workers of this node run, where the kubelet says so."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ class WithPods:
         """Yields what the other discovery yields, also when only the pod has changed."""
         async with aclosing(self._discovery.watch(all_gone)) as changes:
             change = asyncio.ensure_future(anext(changes))
-            found: Workers | None = None
+            latest: Workers | None = None
             sent: Workers | None = None
             try:
                 while True:
-                    await asyncio.wait({change}, timeout=None if found is None else self._every_s)
+                    await asyncio.wait({change}, timeout=None if latest is None else self._every_s)
                     if change.done():
                         try:
-                            found = change.result()
+                            latest = change.result()
                         except StopAsyncIteration:
                             return
                         change = asyncio.ensure_future(anext(changes))
-                    assert found is not None
-                    pod = await self._pod() if found.targets else None
-                    workers = replace(found, targets=tuple(replace(target, pod=pod) for target in found.targets))
+                    assert latest is not None
+                    pod = await self._pod() if latest.targets else None
+                    workers = replace(latest, targets=tuple(replace(target, pod=pod) for target in latest.targets))
                     if workers != sent:
                         sent = workers
                         yield workers

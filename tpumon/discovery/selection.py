@@ -1,4 +1,4 @@
-"""Which workers the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
+"""The workers that the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profile
     Raises:
         TpumonError: the simulated TPU cannot start.
     """
-    found = await _open(selection, stack, profilers_only=profilers_only)
+    discovery = await _open(selection, stack, profilers_only=profilers_only)
     given = names(selection.job, selection.slice)
-    return Identified(found, given, by_labels=selection.targets_file is not None)
+    return Identified(discovery, given, by_labels=selection.targets_file is not None)
 
 
 async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool) -> Discovery:

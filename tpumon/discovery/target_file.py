@@ -98,7 +98,7 @@ class TargetFile:
                 self._reading = None
 
     async def _look(self) -> Workers | None:
-        """As `_read`; keeps waiting for one that hangs, so that at most one thread hangs."""
+        """Reads the file, but never starts a second read while one hangs."""
         if self._reading is None:
             self._reading = asyncio.create_task(in_thread(self._read, timeout_s=None), name="read targets")
         async with asyncio.timeout(_READ_S):
@@ -159,7 +159,7 @@ class TargetFile:
 
 
 def _parse(text: str, *, is_yaml: bool) -> Any:
-    """What the file holds; YAML where it is named so, or is no JSON."""
+    """The content of the file; YAML where it is named so, or is no JSON."""
     if not text.strip():
         return []
     if not is_yaml:

@@ -99,7 +99,7 @@ class _NamedTpu:
         ]
 
     def _port(self, ip: str | None) -> int | None:
-        """Where a worker's profiler server is or will be; not a stranger's port, which would be called on and on."""
+        """The port of a worker's profiler server, now or later; no stranger's, which would be called on and on."""
         if ip in self.port_of:
             return self.port_of[ip]
         usual = [port for port, _ in Counter(self.port_of.values()).most_common()]
@@ -107,7 +107,7 @@ class _NamedTpu:
         return next((port for port in wanted if (ip, port) not in self.not_before_s), None)
 
     def lines(self) -> list[str]:
-        """What a user should know about it, beside its workers."""
+        """Lines that a user should see about it, beside its workers."""
         lines = [self.line] if self.line is not None else []
         if self.ready and not self.port_of:
             lines.append(

@@ -53,7 +53,7 @@ class Percentiles(Struct, frozen=True, kw_only=True):
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
-    """How many values of which size there have been since a process started.
+    """Histogram of values since a process started.
 
     Attributes:
         bounds: upper bounds of the buckets, ascending.

@@ -1,4 +1,4 @@
-"""What is wrong with a job: findings, their evidence, and what could not be judged."""
+"""Findings, their evidence, and findings that could not be judged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ StateId = Literal["down", "restarted"]
 StatedId = Literal[FindingId, StateId]
 
 FindingSeverity = Literal["info", "warning", "critical"]
-"""How bad a finding is. info: worth knowing, nothing to act on at once."""
+"""Severity of a finding. info: worth knowing, nothing to act on at once."""
 
 SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critical": 3}
 """The one scale of severities; also what metrics show."""
@@ -90,7 +90,7 @@ class FindingDetail(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
+    """Reason for which one worker is marked: a finding of it, or the failure of its last query.
 
     Attributes:
         words: the reason in a few words, for display.
@@ -110,7 +110,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What is wrong with some workers of one slice.
+    """A finding of some workers of one slice.
 
     Attributes:
         finding: which of the closed set; or a state.

@@ -33,7 +33,7 @@ class KeptFinding(Struct, frozen=True, kw_only=True):
 
 
 class KeptActivity(Struct, frozen=True, kw_only=True):
-    """When a worker last did something.
+    """Last activity of a worker.
 
     Attributes:
         active_unix_s: when; None: never.

@@ -19,7 +19,7 @@ _MOST_SAMPLES = 12_048  # one of each worker, and twice what an exporter gives a
 
 
 class PageHead(Struct, frozen=True, kw_only=True):
-    """What tells whether the rest can be read."""
+    """Head of a page, by which a reader decides whether it can read the rest."""
 
     schema: int
     tpumon: str

@@ -30,7 +30,7 @@ _MOST_FINDINGS = 30
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """Why a source did not answer.
+    """Failure of a source to answer.
 
     Attributes:
         source: what failed, such as the name of a profiler source, "file", "pause" or "exporter".
@@ -51,7 +51,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def port_closed(self) -> bool:
-        """Whether the host is there, but nothing listens: the process that did has ended."""
+        """True if the host is there, but nothing listens: the process that did has ended."""
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
@@ -112,17 +112,17 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> bool:
-        """Whether any source answered this query."""
+        """True if any source answered this query."""
         return self.source is not None
 
     @property
     def responded(self) -> bool:
-        """Whether the worker answered this query, if only that nothing runs."""
+        """True if the worker answered this query, if only that nothing runs."""
         return self.source is not None or MEANING[self._failure().reason].state == "no-activity"
 
     @property
     def of_exporter(self) -> bool:
-        """Whether the exporter behind --from did not answer, so that nothing is known about the worker."""
+        """True if the exporter behind --from did not answer, so that nothing is known about the worker."""
         return not self.answered and bool(self.errors) and self.errors[-1].source == EXPORTER
 
     @property
@@ -138,7 +138,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> Failure | None:
-        """Why the worker's profiler gave no figures; None if it did. Companions may have answered in either case."""
+        """Failure of the worker's profiler; None if it gave figures. Companions may have answered in either case."""
         if self.source is not None and not self.companions_only:
             return None
         return self._failure()
@@ -147,7 +147,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
     def is_stale(self, now_unix_s: float, now_monotonic_s: float | None = None) -> bool:
-        """Whether it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
+        """True if it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
 
         An answer without activity did not fail. The one rule for all outputs.
         """

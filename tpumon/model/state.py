@@ -23,7 +23,7 @@ Severity = Literal["ok", "info", "warning", "critical", "unknown"]
 figures of the worker's profiler."""
 
 Status = Literal[Severity, State]
-"""What a worker counts as: its severity while it is live, otherwise its state."""
+"""Status of a worker: its severity while it is live, otherwise its state."""
 
 ChangeKind = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 """state: the worker entered another state. severity: its severity changed while it was live. restart: its job was
@@ -54,12 +54,12 @@ class Change(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Status:
-        """What the worker counts as after the change."""
+        """Status of the worker after the change."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def title(self) -> str:
-        """What happened, in a few words."""
+        """The change in a few words."""
         match self.what:
             case "restart":
                 return "job restarted"
@@ -77,7 +77,7 @@ class Event(Change, frozen=True, kw_only=True):
 
 
 class StatusSnapshot(Struct, frozen=True, kw_only=True):
-    """What the one who samples a worker knows of it beyond its last sample.
+    """Knowledge of a worker beyond its last sample, as its exporter hands it on.
 
     Attributes:
         worker: name of the worker.
@@ -100,7 +100,7 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class Handover(Struct, frozen=True, kw_only=True):
-    """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
+    """Knowledge of a running exporter, handed on to a view of it.
 
     Attributes:
         complete: whether this is all that is known; otherwise only what is new.

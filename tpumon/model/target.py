@@ -1,4 +1,4 @@
-"""Which workers to query, and for what."""
+"""Workers to query, and the queries."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ListedTarget(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, target: Target) -> ListedTarget:
-        """What others are told of a target."""
+        """The part of a target that others may know."""
         return cls(**{name: getattr(target, name) for name in cls.__struct_fields__})
 
 

@@ -11,7 +11,7 @@ from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Profile
-    from tpumon.xspace.summary import TraceFigures
+    from tpumon.xspace.trace_figures import TraceFigures
 
 
 class Host(Struct, frozen=True, kw_only=True):

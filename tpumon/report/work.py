@@ -21,8 +21,8 @@ from tpumon.xspace.profile.op_work import (
 )
 
 if TYPE_CHECKING:
+    from tpumon.xspace.hardware import Peak
     from tpumon.xspace.profile.op_times import Op, Traffic
-    from tpumon.xspace.profile.profile import Peaks
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Rates(Struct, frozen=True, kw_only=True):
 
     flops: float | None
     hbm: float | None
-    peaks: Peaks
+    peaks: Peak
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ def ledger(capture: Capture) -> Ledger:
         programs={number: name for profile in profiles for number, name in profile.programs.items()},
         total_s=cores_time_s(cores),
         op_time_s=sum(core.op_time_ps for core in cores) / 1e12,
-        rates=Rates(flops=last.trace.peak.flops_per_s, hbm=last.trace.peak.hbm_bytes_per_s, peaks=last.peaks),
+        rates=Rates(flops=last.trace.peak.flops_per_s, hbm=last.trace.peak.hbm_bytes_per_s, peaks=last.trace.peak),
     )
 
 

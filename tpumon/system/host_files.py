@@ -125,7 +125,7 @@ def read_anyones(path: Path, most_bytes: int) -> tuple[str, int] | None:
 
 
 def directory() -> Path:
-    """Where the files of all users are."""
+    """The directory with the files of all users."""
     return Path(os.environ.get("TPUMON_PAUSE_DIR") or _DIRECTORY)
 
 

@@ -32,7 +32,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """What one tpumon says of one server. Times are since this machine was started.
+    """One tpumon's entry of one server. Times are since this machine was started.
 
     Attributes:
         since_s: when it first said something of it.
@@ -108,7 +108,7 @@ class DutyLedger:
         for entries in self._others():
             for key in entries.keys() & named.keys():
                 peers.setdefault(key, []).append(entries[key])
-        return {address: found for address in own if (found := peers.get(_key(address)))}
+        return {address: of_server for address in own if (of_server := peers.get(_key(address)))}
 
     def leave(self, own: Mapping[str, Entry]) -> None:
         """Writes the last entries; removes the file if they have no effect."""
@@ -135,7 +135,7 @@ class DutyLedger:
         )
 
     def _others(self) -> Sequence[Mapping[str, PeerEntry]]:
-        """What the files of other tpumons say. Removes those of this user that have no effect."""
+        """The entries of other tpumons' files. Removes files of this user that have no effect."""
         read: dict[Path, tuple[tuple[int, int], Mapping[str, PeerEntry]]] = {}
         left_bytes = _MOST_BYTES_AT_ONCE
         now_s = since_boot_s()
@@ -145,9 +145,9 @@ class DutyLedger:
             version = file.changed_ns, file.inode
             known = self._read.get(file.path)
             if (known is None or known[0] != version) and left_bytes > 0:
-                found = self._files.read(file.path)
-                if found is not None:  # else it is gone, or will be read next time
-                    text, uid = found
+                content = self._files.read(file.path)
+                if content is not None:  # else it is gone, or will be read next time
+                    text, uid = content
                     left_bytes -= len(text)
                     known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
             if known is None:

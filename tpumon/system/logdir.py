@@ -1,4 +1,4 @@
-"""Where profiles go: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, where TensorBoard and XProf look."""
+"""Log directories: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, where TensorBoard and XProf look."""
 
 from __future__ import annotations
 

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.model.chips import chip_of
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Events, StatColumn
 from tpumon.xspace.columns.intervals import covered_ps, extent
-from tpumon.xspace.columns.lines import Line
+from tpumon.xspace.columns.lines import TraceLine
 from tpumon.xspace.planes.plane import Plane, Value
 
 
@@ -22,11 +23,16 @@ class Peak(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         flops_per_s: matrix units, bfloat16.
         hbm_bytes_per_s: reads and writes together.
-        from_table: whether either is from the table of chips.
+        cmem_read, cmem_write, vmem_read, vmem_write: bytes per second of the memories on the chip.
+        from_table: whether either of the first two is from the table of chips.
     """
 
     flops_per_s: float | None
     hbm_bytes_per_s: float | None
+    cmem_read: float | None = None
+    cmem_write: float | None = None
+    vmem_read: float | None = None
+    vmem_write: float | None = None
     from_table: bool = False
 
 
@@ -38,17 +44,28 @@ def peak_of(stats: Mapping[str, Value], device_type: str | None, planes_per_chip
         device_type: to look up in the table of chips if the plane has no peaks.
         planes_per_chip: core planes that the trace has of one chip; the table gives each its share of the chip.
     """
-    flops_per_s = _positive(stats.get("peak_teraflops_per_second"), 1e12)
-    hbm_bytes_per_s = _positive(stats.get("peak_hbm_bw_gigabytes_per_second"), 1e9)
+
+    def bandwidth(memory: str) -> float | None:
+        return _positive(stats.get(f"peak_{memory}_bw_gigabytes_per_second"), 1e9)
+
+    traced = Peak(
+        flops_per_s=_positive(stats.get("peak_teraflops_per_second"), 1e12),
+        hbm_bytes_per_s=bandwidth("hbm"),
+        cmem_read=bandwidth("cmem_rd"),
+        cmem_write=bandwidth("cmem_wr"),
+        vmem_read=bandwidth("vmem_rd"),
+        vmem_write=bandwidth("vmem_wr"),
+    )
     chip = chip_of(device_type)
-    if chip is None or (flops_per_s and hbm_bytes_per_s):
-        return Peak(flops_per_s=flops_per_s, hbm_bytes_per_s=hbm_bytes_per_s)
+    if chip is None or (traced.flops_per_s and traced.hbm_bytes_per_s):
+        return traced
     # The cores of a chip that could work as one may have planes of their own all the same.
     apart = planes_per_chip > chip.devices or stats.get("has_megacore") == 0
     planes = chip.cores if apart else chip.devices
-    return Peak(
-        flops_per_s=flops_per_s or chip.flops_per_s / planes,
-        hbm_bytes_per_s=hbm_bytes_per_s or chip.hbm_bytes_per_s / planes,
+    return replace(
+        traced,
+        flops_per_s=traced.flops_per_s or chip.flops_per_s / planes,
+        hbm_bytes_per_s=traced.hbm_bytes_per_s or chip.hbm_bytes_per_s / planes,
         from_table=True,
     )
 
@@ -138,7 +155,7 @@ def _totals(planes: Sequence[Plane]) -> tuple[float, float]:
     return busy, cycles
 
 
-def _totals_of(plane: Plane, line: Line) -> tuple[float, float]:
+def _totals_of(plane: Plane, line: TraceLine) -> tuple[float, float]:
     events = plane.read([line], (_VALUE, _NUMBER))
     if _VALUE not in events.stats:
         return 0.0, 0.0
@@ -180,7 +197,7 @@ _AMD_CHIPS = {(9, 4): "gfx942", (9, 5): "gfx950"}
 
 
 class GpuActivity(Struct, frozen=True, kw_only=True, eq=False):
-    """What the GPUs of a host did.
+    """Activity of the GPUs of a host.
 
     Attributes:
         devices: GPUs of the host.
@@ -219,7 +236,7 @@ def read_gpus(planes: Sequence[Plane]) -> GpuActivity:
     )
 
 
-def _streams(plane: Plane) -> list[Line]:
+def _streams(plane: Plane) -> list[TraceLine]:
     lines = plane.lines()
     return [line for line in lines if line.name.startswith(_STREAM)] or [
         line for line in lines if line.name not in _DERIVED
@@ -227,7 +244,7 @@ def _streams(plane: Plane) -> list[Line]:
 
 
 def gpu_name(stats: Mapping[str, Value]) -> str:
-    """What to call a GPU: its own name; AMD's by their architecture, as XProf prints them (GpuModelName)."""
+    """Name of a GPU: its own; AMD's by their architecture, as XProf prints them (GpuModelName)."""
     own = text_of(stats.get("gpu_device_name"))
     if stats.get("device_vendor") != _AMD:
         return text_of(stats.get("device_type_string")) or own or "GPU"

@@ -1,4 +1,4 @@
-"""What a trace holds, without opening its events: enough to tell a profile from an empty or broken one."""
+"""Outline of a trace whose events are not opened: enough to tell a profile from an empty or broken one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_REMARKS = 20
 
 
 class Outline(Struct, frozen=True, kw_only=True, eq=False):
-    """What a trace holds, without its figures.
+    """Contents of a trace, without its figures.
 
     Attributes:
         device_planes: names of the planes of TPU and GPU devices.

@@ -170,7 +170,7 @@ def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
 
 
 def _why_no_step(traces: Sequence[Trace]) -> str:
-    """What keeps the first host that shows no step from showing one."""
+    """Reason of the first host that shows no step."""
     for trace in traces:
         if trace.choice is not None and not (trace.host and trace.host.periods_s):
             return trace.choice.reason

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Literal
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,17 +17,16 @@ from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.hardware import GpuActivity, Peak, gpu_name, mxu_busy_ratio, peak_of, read_gpus, text_of
 from tpumon.xspace.ops.op_tables import OpTable, merge_tables
 from tpumon.xspace.planes.core import (
+    CoreDuty,
     CoreLines,
     CoreOps,
     CorePlace,
-    Duty,
     chip_times_ps,
     core_ops,
     core_place,
     read_core_lines,
     read_sparse_core,
 )
-from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.steps.functions import Function, Runs, StepChoice, choose_step, gather, named_program, program_of
 from tpumon.xspace.steps.host_threads import (
@@ -36,14 +36,13 @@ from tpumon.xspace.steps.host_threads import (
     read_compiling,
     read_host,
 )
-from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
+from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.tpu_steps import (
     CoreSteps,
     HostSteps,
     StepWaits,
     core_steps,
     host_steps,
-    period_steps,
     periods,
     step_waits,
     whole_steps,
@@ -56,7 +55,7 @@ Hardware = Literal["TPU", "GPU", "CPU"]
 
 
 class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
-    """What is kept of one TensorCore.
+    """Sums over one TensorCore.
 
     Attributes:
         place: where it sits.
@@ -171,7 +170,7 @@ class _Core(Struct, frozen=True, kw_only=True, eq=False):
     totals: CoreTotals
     steps: CoreSteps | None
     window_ps: tuple[int, int] | None
-    duty: Duty
+    duty: CoreDuty
     has_ops: bool
     has_infeed: bool
     dropped: int
@@ -242,25 +241,17 @@ def _trace(
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
     numbered = number_markers(space.host, lines)
-    by_markers = not any(len(core.modules) for core in lines)
-    step_runs = choice.function.places if choice and choice.function else {}
-    # One after the other: of their ops only one core's are in memory at a time.
-    cores = [
-        _core(core, own if marked else None, step_runs.get(i), by_markers=by_markers)
-        for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True))
-    ]
-    sparse = space.sparse_cores if hardware == "TPU" else ()
+    cores = _cores(lines, numbered, choice)
     duties = [(core.totals.place, core.duty) for core in cores]
-    duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in sparse]
+    if hardware == "TPU":
+        duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
     steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
-    if steps is not None and not (len(steps) and len(steps.cores)):
-        steps, host = None, _host(space, ())
+    if marked and steps is None:
+        host = _host(space, ())
     gpus = read_gpus(space.gpus)
     spent = _spent(space, host, on_cores=bool(cores))
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
-    host_stats = space.host.stats if space.host else {}
-    planes_per_chip = max(Counter(core.place.chip for core in lines if core.place.chip is not None).values(), default=1)
     trace = Trace(
         hardware=hardware,
         device_type=device_type,
@@ -268,8 +259,8 @@ def _trace(
         cores=tuple(core.totals for core in cores),
         window_ps=gpus.window_ps or _window(windows, host, truncation),
         duty_ps=chip_times_ps(duties),
-        peak=peak_of(space.tpu_planes[0].stats if space.tpu_planes else {}, device_type, planes_per_chip),
-        mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
+        peak=_peak(space, device_type, lines),
+        mxu_counter=_mxu_counter(space),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
         has_matrix_ops=_has_matrix_ops(cores, ran=ran),
         has_infeed=any(core.has_infeed for core in cores),
@@ -280,7 +271,7 @@ def _trace(
         programs_ps=_programs_ps(runs) or (spent.programs_ps if spent else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
         host=host,
-        host_times=_host_times(spent, [core.window_ps for core in cores]),
+        host_times=_host_times(spent, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
@@ -289,6 +280,17 @@ def _trace(
         truncation=truncation,
     )
     return trace, cores
+
+
+def _cores(lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None) -> list[_Core]:
+    """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
+    marked = any(len(core.steps) for core in lines)
+    by_markers = not any(len(core.modules) for core in lines)
+    step_runs = choice.function.places if choice and choice.function else {}
+    return [
+        _core(core, own if marked else None, step_runs.get(i), by_markers=by_markers)
+        for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True))
+    ]
 
 
 def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, by_markers: bool) -> _Core:
@@ -308,7 +310,7 @@ def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *
         waits = step_waits(core, whole)
     elif runs is not None and len(runs) > 1:
         whole = periods(runs)
-        steps = period_steps(ops, whole)
+        steps = core_steps(ops, whole, np.arange(len(whole)), touching=False)
         waits = step_waits(core, whole)
     every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
     return _Core(
@@ -326,7 +328,7 @@ def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *
 
 
 def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | None) -> CoreTotals:
-    """What is kept of a core; its time lasts from first to last of ops and markers. XProf: SetTotalTimePs."""
+    """Sums over a core; its time lasts from first to last of ops and markers. XProf: SetTotalTimePs."""
     begin_ps, duration_ps = markers.device_span_ps()
     spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
     span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
@@ -366,10 +368,10 @@ def _spent(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostAc
     return host
 
 
-def _host_times(host: HostActivity | None, cores: Sequence[tuple[int, int] | None]) -> HostTimes:
+def _host_times(host: HostActivity | None, windows: Sequence[tuple[int, int]]) -> HostTimes:
     if host is None:
         return HostTimes()
-    known = [span for span in (*cores, host.window_ps) if span is not None]
+    known = [*windows, *filter(None, [host.window_ps])]
     # Nothing takes no time in no window.
     window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
     wait_ps, callback_ps = host.input_wait_ps, host.callback_ps
@@ -381,7 +383,7 @@ def _host_times(host: HostActivity | None, cores: Sequence[tuple[int, int] | Non
 
 
 def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
-    """What the host's threads show; where cores ran modules, only if the program marks its steps."""
+    """Activity of the host's threads; where cores ran modules, only if the program marks its steps."""
     if space.host is None or (functions and not annotates_steps(space.host)):
         return None
     host = read_host(space.host, space.gpus)
@@ -402,8 +404,15 @@ def _has_matrix_ops(cores: Sequence[_Core], *, ran: bool) -> bool | None:
     return None if ran and not any(core.has_ops for core in cores) else False
 
 
-def _ratio(percent: Value | None) -> float | None:
-    """A percentage as a ratio; None for what cannot be one."""
+def _peak(space: Space, device_type: str | None, cores: Sequence[CoreLines]) -> Peak:
+    planes = Counter(core.place.chip for core in cores if core.place.chip is not None)
+    stats = space.tpu_planes[0].stats if space.tpu_planes else {}
+    return peak_of(stats, device_type, max(planes.values(), default=1))
+
+
+def _mxu_counter(space: Space) -> float | None:
+    """The profiler's own ratio; None for what cannot be one."""
+    percent = space.host.stats.get("matrix_unit_utilization_percent") if space.host else None
     return percent / 100 if isinstance(percent, (int, float)) and 0 <= percent <= 100 else None
 
 

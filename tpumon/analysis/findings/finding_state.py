@@ -1,4 +1,4 @@
-"""What a judge keeps: of each worker and finding whether it is present and since when, and of each slice."""
+"""State of a judge: of each worker and finding whether it is present and since when, and of each slice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import AnyRule, Member, Observation, Peer, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, TooFew
 from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, Target
 
@@ -64,7 +64,7 @@ class FindingState:
         self.detail = kept.detail
 
     def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
-        """What `resume` needs; None: the finding is not present.
+        """The value that `resume` takes; None: the finding is not present.
 
         Args:
             unix_s: a moment by the wall clock as it is set now.
@@ -81,17 +81,17 @@ class FindingState:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        """True if it is known that the finding is present, or that it is not, also between samples without figures."""
         return self.since is not None or self.known >= self.needed or self.known > self.above
 
     @property
     def needs_more(self) -> bool:
-        """Whether one or two more samples would tell."""
+        """True if one or two more samples would tell."""
         return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
 
     @property
     def why_not(self) -> str | None:
-        """Why it cannot be judged; None if it can, or no sample came."""
+        """Reason for which it cannot be judged; None if it can, or no sample came."""
         if self.is_judged:
             return None
         if self.reason is not None:
@@ -148,7 +148,7 @@ class FindingState:
 
 @dataclass(slots=True)
 class WorkerState:
-    """What a judge keeps of a worker.
+    """State of a judge about one worker.
 
     Attributes:
         seen: its last query.
@@ -180,7 +180,7 @@ class WorkerState:
         return any(each.needs_more for each in self.findings)
 
     def may_step_with(self, step_name: str | None) -> bool:
-        """Whether it is not known to run another program than one that steps by this."""
+        """False if it is known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:

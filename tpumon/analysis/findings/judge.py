@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import AnyRule, Member, Observation
 from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
-from tpumon.analysis.findings.rule_table import RULES
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation
+from tpumon.analysis.findings.rule_table import PLACES, RULES, SPANNING
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.findings.whole import (
-    WAITING,
     has_enough,
     lacks_some,
     look,
-    lowered,
     note_followed,
     why_not_compared,
     why_not_itself,
@@ -36,7 +34,6 @@ from tpumon.model import (
     FindingId,
     KeptWorker,
     State,
-    StateId,
     Target,
 )
 
@@ -63,10 +60,8 @@ class Judge:
     def __init__(self, limits: Thresholds) -> None:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
-        self._places: dict[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(self._rules)}
         self._workers: dict[str, WorkerState] = {}
         self._groups: dict[SliceKey, SliceState] = {}
-        self._spanning = frozenset(rule.finding for rule in self._rules if rule.compares_slices)
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
@@ -99,9 +94,7 @@ class Judge:
             kept: what was known.
             until_unix_s: until when findings that were present stay without being judged.
         """
-        known = self._workers.get(worker)
-        if known is None or known.findings:
-            return
+        known = self._workers[worker]
         group = self._groups[known.group]
         self._begin(known, group)
         present = {one.finding: one for one in kept.findings}
@@ -121,12 +114,10 @@ class Judge:
             kept: what is kept of it.
             unix_s: a moment by the wall clock as it is set now.
         """
-        known = self._workers.get(worker)
-        views = () if known is None else known.findings
-        for each in views:
+        states = self._workers[worker].findings
+        for each in states:
             kept = each.rule.kept(each.memory, kept, unix_s)
-        findings = tuple(found for each in views if (found := each.kept(unix_s)) is not None)
-        return replace(kept, findings=findings)
+        return replace(kept, findings=tuple(known for each in states if (known := each.kept(unix_s)) is not None))
 
     def _begin(self, worker: WorkerState, group: SliceState) -> None:
         """Begins to judge a worker, or a new job of it."""
@@ -139,7 +130,7 @@ class Judge:
         worker.step_name = None
 
     def _note(self, group: SliceState, finding: FindingId, worker: WorkerState, since: Moment | None) -> None:
-        for compared in (group, group.job) if finding in self._spanning else (group,):
+        for compared in (group, group.job) if finding in SPANNING else (group,):
             compared.note(finding, worker.target.worker, since)
 
     def judge(self, queries: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:
@@ -209,7 +200,7 @@ class Judge:
                 current = set(workers) if current is None else current
                 there = [worker for worker in group.workers if worker.target.worker in current]
                 found += [one for finding in having if (one := self._finding(finding, there)) is not None]
-        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], self._places[one.finding], -len(one.workers)))
+        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], PLACES[one.finding], -len(one.workers)))
         return tuple(found)
 
     def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str]) -> None:
@@ -223,13 +214,13 @@ class Judge:
                 continue
             member = Member(seen, each.memory, self._slice_stats(place, worker, group, stale))
             each.judge(member, why_not if rule.compares_slices else None)
-            if lacks and each.detail is not None and rule.finding in WAITING:
-                each.detail = lowered(each.detail)
+            if lacks and rule.waits and each.detail is not None:
+                each.detail = replace(each.detail, severity="info")
             if each.since is not before:
                 self._note(group, rule.finding, worker, each.since)
 
     def _slice_stats(self, place: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
-        """What the workers that may step together with this one have in common for a rule, as of the last look."""
+        """A rule's statistics of the workers that may step together with this one, as of the last look."""
         rule, step_name = self._rules[place], worker.step_name
         if not rule.compares:
             return rule.slice_stats(())
@@ -247,7 +238,7 @@ class Judge:
 
     def _finding(self, finding: FindingId, workers: Sequence[WorkerState]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
-        place = self._places[finding]
+        place = PLACES[finding]
         having = [
             _Shown(worker, each, detail)
             for worker in workers
@@ -265,8 +256,8 @@ class Judge:
         return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
-        """Whether a finding is more than info for any of the workers that have it."""
-        states = (self._workers[name].findings[self._places[finding]] for name in since[finding])
+        """True if a finding is more than info for any of the workers that have it."""
+        states = (self._workers[name].findings[PLACES[finding]] for name in since[finding])
         return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
 
@@ -335,7 +326,7 @@ def _since_unix_s(state: FindingState) -> float:
 
 
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
-    """What some of so many workers have, the worst first."""
+    """Merges one finding of several workers, the worst first."""
     worst = shown[0].detail
     names = tuple(one.worker.target.worker for one in shown)
     first = min((one.state for one in shown), key=_since_unix_s)

@@ -34,7 +34,7 @@ class Recent:
 
     @property
     def spread(self) -> float:
-        """How much they vary from sample to sample; 0 while there is none."""
+        """Deviation from sample to sample; 0 while there is none."""
         return spread(self._values) if self._values else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Which comparisons hold: all of a slice must be followed, each slice of its job, and nearly all must have figures.
+"""Conditions of comparing: all of a slice are followed, each slice of its job, and nearly all have figures.
 
 Who is not followed, or has no figures, may be the one that the others wait for. What one worker shows by itself is
 always judged.
@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from msgspec.structs import replace
-
-from tpumon.analysis.findings.base import TooFew
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
-from tpumon.model import FindingDetail, FindingId
+from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _PART = 16
-
-WAITING: frozenset[FindingId] = frozenset({"collective-bound", "barrier-wait"})
-"""Findings that a single worker without figures may explain: the others wait for it."""
 
 
 def note_followed(job: JobState) -> None:
@@ -48,7 +42,7 @@ def look(job: JobState, stale: Collection[str]) -> None:
 
 
 def why_not_compared(group: SliceState) -> str | None:
-    """Why the workers of a slice are not compared, as of the last look; None: they are."""
+    """Reason for which the workers of a slice are not compared, as of the last look; None: they are."""
     if group.not_followed is not None:
         return group.not_followed
     if has_enough(group):
@@ -58,7 +52,7 @@ def why_not_compared(group: SliceState) -> str | None:
 
 
 def why_not_itself(worker: WorkerState) -> str | None:
-    """Why one worker is not compared with the others of its slice; None: it is."""
+    """Reason for which one worker is not compared with the others of its slice; None: it is."""
     return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
 
 
@@ -70,11 +64,6 @@ def has_enough(group: SliceState) -> bool:
 def lacks_some(job: JobState) -> bool:
     """True if any worker of a job has no figures."""
     return any(group.current < len(group.workers) for group in job.slices)
-
-
-def lowered(detail: FindingDetail) -> FindingDetail:
-    """The account of a finding of `WAITING` while a worker has no figures."""
-    return detail if detail.severity == "info" else replace(detail, severity="info")
 
 
 def _not_followed(group: SliceState) -> str | None:

@@ -1,4 +1,4 @@
-"""What is remembered of workers: states, samples, figures over time, changes."""
+"""History of workers: states, samples, figures over time, changes."""
 
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries

@@ -1,11 +1,11 @@
-"""Since when a worker is as it is, through gaps that say nothing about it."""
+"""The time at which a worker entered its present status; gaps that say nothing about it do not count."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from tpumon.model import ChangeKind, Severity, State, Status
+from tpumon.model import ChangeKind, Sample, Severity, State, Status
 
 _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
@@ -22,6 +22,15 @@ class Moment(NamedTuple):
     time_unix_s: float
     monotonic_s: float | None = None
 
+    @classmethod
+    def of(cls, sample: Sample) -> Self:
+        """Begin of a sample."""
+        return cls(sample.time_unix_s, sample.taken_monotonic_s)
+
+    def earlier(self, by_s: float) -> Moment:
+        """The moment so many seconds before this one."""
+        return Moment(self.time_unix_s - by_s, None if self.monotonic_s is None else self.monotonic_s - by_s)
+
     def unix_s(self, now_unix_s: float, now_monotonic_s: float) -> float:
         """The moment by the wall clock as it is set now."""
         return self.time_unix_s if self.monotonic_s is None else now_unix_s - (now_monotonic_s - self.monotonic_s)
@@ -36,7 +45,7 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class StatusTimeline:
-    """What a worker counts as, and since when.
+    """Status of a worker, and since when.
 
     Attributes:
         state, severity: as noted last; None: nothing was noted yet.
@@ -57,12 +66,12 @@ class StatusTimeline:
 
     @property
     def status(self) -> Status | None:
-        """What the worker counts as; None: nothing was noted yet."""
+        """Its severity while it is live, otherwise its state; None: nothing was noted yet."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def since(self) -> Moment | None:
-        """Since when it is well or in trouble if it is judged by its figures; otherwise since when it is in its state.
+        """Begin of being well or in trouble if it is judged by its figures; otherwise begin of its state.
 
         Another session, a pause or a late sample says nothing about a worker, and restarts nothing. Trouble also
         outlasts a time without an answer or activity, being well does not; a restart of the job ends both.

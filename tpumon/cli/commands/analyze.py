@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.findings import Thresholds
 from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
-from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 if TYPE_CHECKING:
-    from tpumon.xspace.summary import TraceFigures
+    from tpumon.analysis import FleetStatus
+    from tpumon.analysis.findings import Thresholds
     from tpumon.xspace.trace import Trace
+    from tpumon.xspace.trace_figures import TraceFigures
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
 
 def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetStatus:
     """The status of the hosts of one profile when it began, from one sample of each."""
+    from tpumon.analysis import Analysis  # figures alone need none
+
     begin_unix_s = max(sample.time_unix_s for sample in samples)
     names: dict[str, None] = {}
     for number, sample in enumerate(samples):

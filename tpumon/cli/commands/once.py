@@ -10,7 +10,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
+from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
 from tpumon.model import Cause, Sample, Severity, State, Status
@@ -42,7 +42,7 @@ def run(
         NoTargetError: there is no worker.
     """
     status = collect(feed, needs)
-    answer = answer_of(status)
+    answer = diagnose(status)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
     rows = [
@@ -119,7 +119,7 @@ OnceWorker = defstruct(
 
 
 class OnceDocument(Struct, frozen=True, kw_only=True):
-    """What `tpumon once --output json` prints."""
+    """The output of `tpumon once --output json`."""
 
     schema: Literal[1] = 1
     time_unix_s: UnixTime
@@ -130,7 +130,7 @@ class OnceDocument(Struct, frozen=True, kw_only=True):
     too_few_samples: bool
 
 
-def _document(rows: Sequence[_TableRow], answer: Answer, too_few: bool) -> OnceDocument:
+def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> OnceDocument:
     return OnceDocument(
         time_unix_s=answer.time_unix_s,
         verdict=answer.verdict,

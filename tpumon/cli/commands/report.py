@@ -36,7 +36,7 @@ _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
 class ReportSettings(Struct, frozen=True, kw_only=True):
-    """What to show of which profile.
+    """Settings of `tpumon report`: a profile, and what to show of it.
 
     Attributes:
         paths: as for `analyze`.
@@ -100,9 +100,10 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Ho
     from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
 
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
-        taken = take(replace(settings.capture, logdir=directory))
-        hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
-    return hosts, whole and not taken.failed
+        workers = take(replace(settings.capture, logdir=directory))
+        files = [(each.target.worker, Path(each.saved.path)) for each in workers if each.saved is not None]
+        hosts, whole = _read_all(files, wanted)
+    return hosts, whole and len(files) == len(workers)
 
 
 def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
@@ -136,25 +137,25 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
 
 
 def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
-    from tpumon.xspace.summary import figures
+    from tpumon.xspace.trace_figures import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
 
 
 def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
-    """What is wrong, by the rules of `tpumon why`."""
-    from tpumon.analysis.answer import answer_of
+    """The findings, by the rules of `tpumon why`."""
+    from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
-    from tpumon.xspace.summary import figures
+    from tpumon.xspace.trace_figures import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
     samples = [
         file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
         for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
     ]
-    findings = answer_of(judge_capture(samples, Thresholds())).findings
+    findings = diagnose(judge_capture(samples, Thresholds())).findings
     # A capture whose traces do not say when they began has no since-when.
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 

@@ -142,7 +142,7 @@ def _environment() -> dict[str, str]:
 
 
 def _addresses(job: MonitoredProcess) -> list[str]:
-    """Those of the processes that the job is or has started."""
+    """The addresses of the job's process and of those that it has started."""
     listeners = {listener.port: listener for listener in read_listeners()}
     attached = attached_processes(listeners.values())
     return [listeners[port].address for port, pid in attached.items() if job.pid in (pid, *ancestors_of(pid))]

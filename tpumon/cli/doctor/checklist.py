@@ -124,7 +124,7 @@ def _companions(row: CompanionReports, *, local: bool) -> Iterator[str]:
 
 
 def _offered(reports: Sequence[CompanionReport]) -> Iterator[str]:
-    """What the service offers and tpumon does not show."""
+    """Metrics that the service offers and tpumon does not show."""
     offered = {metric.name: metric for report in reports for metric in report.offered or ()}
     hidden = [metric for metric in offered.values() if not metric.shown]
     if not offered:
@@ -152,7 +152,7 @@ def _ports(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _use(diagnosis: Diagnosis) -> Iterator[str]:
-    """How many servers and companions would be used, by what they give."""
+    """The number of servers and companions that would be used, by what they give."""
     servers = Counter(server.gives for server in diagnosis.servers if server.source is not None)
     for gives, count in servers.items():
         yield from _wrapped(f"{count} server{'s' if count > 1 else ''}, {gives}", "  ", "    ")

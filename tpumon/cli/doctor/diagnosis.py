@@ -1,4 +1,4 @@
-"""What `tpumon doctor` finds out: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
+"""The diagnosis of `tpumon doctor`: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OtherPort(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, and what to do."""
+    """Something that is wrong, and what to do."""
 
     what: str
     remedy: str
@@ -127,7 +127,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """What `--output json` prints: every field; each kind of companion is a list of its own name."""
+        """The output of `--output json`: every field; each kind of companion is a list of its own name."""
         own = {name: value for name, value in asdict(self).items() if name != "companions"}
         return own | {row.kind.about.key: row.reports for row in self.companions}
 
@@ -200,8 +200,8 @@ class _Look:
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
-        found = {one.address: one for one in profilers}
-        self.servers = [_with_owner(server, found.get(server.address)) for server in self.servers]
+        by_address = {one.address: one for one in profilers}
+        self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]
 
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
@@ -273,7 +273,7 @@ class _Look:
         return CompanionReports(kind=kind, reports=tuple(report for report in reports if report is not None))
 
     async def _companion(self, kind: type[Companion], place: Target) -> CompanionReport | None:
-        """What one of them gives; None: there is none at this place."""
+        """The report of a companion; None: there is none at this place."""
         companion: Companion | None = None
         async with self._at_once:
             try:
@@ -355,12 +355,12 @@ def _examined(
 
 
 def _is_runtime_port(address: str) -> bool:
-    """Whether the address of a runtime metric service was given as a profiler's: it is called as what it is."""
+    """Tells if the address of a runtime metric service was given as a profiler's: it is called as what it is."""
     return Address.parse(address).port in RUNTIME_PORTS
 
 
 def _runtime_addresses(target: Target) -> tuple[str, ...]:
-    """Where a worker's runtime metrics may be; at the usual port of its host unless someone said."""
+    """Addresses at which a worker's runtime metrics may be; the usual port of its host unless someone said."""
     if _is_runtime_port(target.address):
         return (target.address,)
     return target.runtime_addresses or (str(Address.parse(target.address).at(RUNTIME_PORTS[0])),)

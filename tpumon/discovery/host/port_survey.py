@@ -1,4 +1,4 @@
-"""Which of the ports of this host tpumon calls, and what became of each."""
+"""Decides which ports of this host are called, and calls them for `tpumon doctor`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
 
 class SurveyedPort(Struct, frozen=True, kw_only=True):
-    """What became of one port, for people.
+    """The outcome of one port, for people.
 
     Attributes:
         address: `host:port`.
@@ -64,14 +64,14 @@ class SurveyedPort(Struct, frozen=True, kw_only=True):
 
 
 def line_for(framework: Framework | None) -> str:
-    """What a job needs to be seen; JAX's line if its framework is unknown."""
+    """The line that a job needs to be seen; JAX's if its framework is unknown."""
     return _LINES.get(framework, LINE_FOR_A_JOB)
 
 
 def why_not_approached(
     port: int, owner: Owner | None, *, asked_for: bool = False, attached: Mapping[int, int] = _NOBODY
 ) -> str | None:
-    """Why a listening port is not called; None: it is called.
+    """The reason why a listening port is not called; None: it is called.
 
     A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
     called whoever listens there; any other only if its process can have a profiler server. A job that is attached
@@ -144,9 +144,10 @@ def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
 
 
 def parent_of(owner: Owner | None, pids: Collection[int]) -> int | None:
-    """Which of these processes a process descends from: jax.profiler.register_subprocess has it traced by that one.
+    """The one of these processes from which a process descends; None: it descends from none.
 
-    While one of the two is traced, the other refuses or loses its part, so only the parent is sampled.
+    jax.profiler.register_subprocess has a process traced by that one. While one of the two is traced, the other
+    refuses or loses its part, so only the parent is sampled.
     """
     return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
 

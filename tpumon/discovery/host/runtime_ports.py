@@ -1,4 +1,4 @@
-"""Where a worker's runtime metric service may be: where the user said, otherwise at libtpu's usual port."""
+"""Adds the addresses of workers' runtime metric services: those that the user named, otherwise libtpu's usual port."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _LocalServer:
 
 @dataclass(slots=True)
 class _Refused:
-    """What is remembered about a port where no profiler server answered.
+    """A port where no profiler server answered.
 
     Attributes:
         inodes: of the listener that was there.
@@ -229,8 +229,8 @@ class LocalDiscovery:
             announced = port in self._attached
             if worker.owner is not None and worker.announced != announced and worker.gone_s is None:
                 worker.announced = announced
-                found = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
-                worker.environment = tuple(sorted(found.items())) or worker.environment  # it may be about to end
+                environment = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
+                worker.environment = tuple(sorted(environment.items())) or worker.environment  # it may be about to end
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
@@ -256,7 +256,7 @@ class LocalDiscovery:
                 self._workers.pop(port, None)
 
     def _call_at_s(self, listener: Listener, now_s: float) -> float:
-        """When a port may be called; infinite: not while this one listens there."""
+        """The time from which on a port may be called; infinite: not while this one listens there."""
         owner, asked_for = self._owners.get(listener.port), listener.port == self._port
         reason = why_not_approached(listener.port, owner, asked_for=asked_for, attached=self._attached)
         if reason is not None:
@@ -380,7 +380,7 @@ class LocalDiscovery:
         return own
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
-        """Those of the profiler's process; if that is unknown, all go to the worker if it is the only one."""
+        """The runtime addresses of the profiler's process; if that is unknown, all of them where it is alone."""
         here = self._runtime_ports()
         ports = [port for port in here if owner and (its := self._owners.get(port)) and its.pid == owner.pid]
         if alone and not ports:
@@ -388,7 +388,7 @@ class LocalDiscovery:
         return tuple(f"localhost:{port}" for port in ports)
 
     def _runtime_ports(self) -> list[int]:
-        """Where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
+        """Ports where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
 
@@ -415,7 +415,7 @@ class LocalDiscovery:
         )
 
     def _waiting(self) -> str:
-        """Where tpumon looked, and what to do."""
+        """The places where tpumon looked, and what to do."""
         where = f"port {self._port}"
         if self._port is None:
             where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
@@ -441,7 +441,7 @@ class LocalDiscovery:
         )
 
     def _may_have_profiler(self, pid: int) -> bool:
-        """Whether a process listens on a port that was not called, or did not answer."""
+        """Tells if a process listens on a port that was not called, or did not answer."""
         not_profilers = {*RUNTIME_PORTS, *TPU_RUNTIME_PORTS}
         ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
         return any(port not in self._refused or self._refused[port].silent for port in ports)
@@ -453,5 +453,5 @@ def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:
-    """Whether the same server listens; assumed if nothing is known about either."""
+    """Tells if the same server listens; assumed if nothing is known about either."""
     return other is not None and (listener.inodes == other.inodes or not listener.inodes.isdisjoint(other.inodes))

@@ -49,7 +49,7 @@ def _per_core(key: str) -> SampleValues:
 
 
 def _devices_of_cores(sample: Sample) -> Iterator[Series]:
-    """Which device each core is, by order: a chip's cores are one device each, or all together one."""
+    """Device of each core, by order: a chip's cores are one device each, or all together one."""
     cores = sorted((core.chip, core.core or 0) for core in sample.figures.per_core if core.chip is not None)
     chips = sorted({chip for chip, _ in cores})
     devices = [device.device for device in sample.figures.devices]
@@ -191,7 +191,7 @@ def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series
 
 
 _USUAL_REASONS: tuple[Reason, ...] = ("unavailable", "deadline", "busy", "malformed", "too-large", "internal")
-"""What befalls a worker that has answered, so that `increase` counts the first time, too."""
+"""Reasons that are exposed from the start, as 0, so that `increase` counts the first time, too."""
 
 
 def _errors(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:

@@ -88,7 +88,7 @@ class StatColumn(Struct, frozen=True, eq=False):
         return np.where(self.present, np.where(self.doubles, self.values.view(np.float64), integers), default)
 
     def take(self, picked: Ints | Mask) -> StatColumn:
-        """That of some of the events."""
+        """The column of some of the events."""
         return StatColumn(self.values[picked], self.present[picked], self.doubles[picked])
 
 
@@ -192,7 +192,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _is_time(values_ps: Ints) -> Mask:
-    """Which are neither negative nor absurd; compared as unsigned numbers, where negative ones are large."""
+    """True for times neither negative nor absurd; compared as unsigned numbers, where negative ones are large."""
     return values_ps.view(np.uint64) < LATEST_PS
 
 

@@ -197,7 +197,7 @@ class _Decoder:
         return after
 
     def _read_unusual_stat(self, rows: Ints, at: Ints, ends: Ints) -> Ints:
-        """The same for stats with long ids or lengths."""
+        """Reads a stat with a long id or length; returns as `_read_stat`."""
         lengths, begins = self._varints(at + 1)
         sizes = lengths.view(np.int64)
         # Compared so that no sum can overflow.

@@ -19,7 +19,7 @@ _NO_PARENT = -1
 
 
 def first_of_equal(values: NDArray[Any]) -> Ints:
-    """Where each run of equal values begins: indices, ascending."""
+    """Indices, ascending, at which runs of equal values begin."""
     return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)].nonzero()[0]
 
 
@@ -45,7 +45,7 @@ def indexed(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def among(values: Ints, wanted: Collection[int]) -> Mask:
-    """Which values are wanted ones. `np.isin` takes ten times as long for short arrays and few wanted ones."""
+    """True for the wanted values. `np.isin` takes ten times as long for short arrays and few wanted ones."""
     if len(wanted) > _FEW:
         return np.isin(values, list(wanted))
     found = np.zeros(len(values), dtype=np.bool_)
@@ -140,7 +140,7 @@ def _follow(guess: Ints, above: Ints, ends_ps: Ints, end_ps: Ints) -> bool:
 
 
 def _parents_one_by_one(end_ps: Ints) -> Ints:
-    """The same, in time that grows with the number of events however they are nested."""
+    """Returns as `parents`, in time that grows with the number of events however they are nested."""
     out = np.full(len(end_ps), _NO_PARENT, dtype=np.int64)
     stack: list[tuple[int, int]] = []
     for row, end in enumerate(end_ps.tolist()):

@@ -25,7 +25,7 @@ _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing tha
 MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
 
 
-class Line(Struct, frozen=True, eq=False):
+class TraceLine(Struct, frozen=True, eq=False):
     """One line of a plane, its events not read yet.
 
     Attributes:
@@ -91,8 +91,8 @@ def pack(events: Sequence[bytes]) -> Packed:
     return Packed(data=memoryview(b"".join([*events, PADDING])), begin=end - lengths, end=end)
 
 
-def read_line(stored: Stored, begin: int = 0, end: int | None = None) -> Line:
-    """What a serialized line says before its first event; nearly all say all of it there.
+def read_line(stored: Stored, begin: int = 0, end: int | None = None) -> TraceLine:
+    """Reads a serialized line up to its first event; nearly all say there all that is asked for.
 
     Args:
         stored: what holds the line.
@@ -108,15 +108,15 @@ def read_line(stored: Stored, begin: int = 0, end: int | None = None) -> Line:
         if number == _LINE_EVENTS:
             if name is None:
                 break
-            return Line(name, timestamp_ns, True, stored, begin, end, at - begin)
+            return TraceLine(name, timestamp_ns, True, stored, begin, end, at - begin)
         if number == _LINE_NAME:
             name = bytes(stored[value_begin:value_end]).decode(errors="replace")
         elif number == _LINE_TIMESTAMP:
             timestamp_ns = value - (1 << 64) if value >= 1 << 63 else value
     else:
-        return Line(name or "", timestamp_ns, False, stored, begin, end, end - begin)
+        return TraceLine(name or "", timestamp_ns, False, stored, begin, end, end - begin)
     line = _outline(stored[begin:end])
-    return Line(line.name, line.timestamp_ns, bool(len(line.events)), stored, begin, end, 0)
+    return TraceLine(line.name, line.timestamp_ns, bool(len(line.events)), stored, begin, end, 0)
 
 
 def _outline(raw: memoryview) -> LineOutline:
@@ -157,7 +157,7 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
 
 
 def _begins(data: Bytes, at: Ints) -> Mask:
-    """Whether an event with a metadata_id of one byte or two, and an offset, begins at these positions."""
+    """True for positions at which an event with a metadata_id of one byte or two, and an offset, begins."""
     short = data[at + 3] < 0x80
     begins: Mask = np.where(short, data[at + 4] == _OFFSET, (data[at + 4] < 0x80) & (data[at + 5] == _OFFSET))
     begins &= data[at + 1] < 0x80

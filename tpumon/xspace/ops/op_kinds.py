@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -11,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.ops.shapes import paddings
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 
 _CUSTOM_CALL = "custom-call"
@@ -37,6 +37,15 @@ NAME_LENGTH = 200  # characters that are kept of an op's name, and of its catego
 ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
 _HBM, _MOVES = 1, frozenset({1, 2})  # memory space, and reading and writing, of memory_access_breakdown
 
+WIDTHS = (128, 256)
+"""Rows and columns of the matrix units of TPUs: of chips up to v5, and from v6e on."""
+
+_SUBLANES = 8  # rows that a vector register holds
+_MOST_CHARS = 4000  # of the text: results come first
+_ARRAY = re.compile(r"[a-z]\w*\[([\d,]{1,100})\](?:\{([\d,]{1,50}))?")
+_OPCODE = re.compile(r"\s[a-z][\w-]*\(")
+_LARGEST = 1 << 50  # elements; more is a mistake
+
 METADATA_STATS = frozenset(
     {"hlo_category", "program_id", "symbol_id", "flops", "model_flops", "memory_access_breakdown"}
 )
@@ -44,7 +53,7 @@ METADATA_STATS = frozenset(
 
 
 class Category(IntEnum):
-    """What kind of time an op's time is; XProf: xla_op_utils.h, profile_time_breakdown.h."""
+    """Kinds of ops by XProf's step breakdown: xla_op_utils.h, profile_time_breakdown.h."""
 
     OTHER = 0
     HIGH_FLOPS = 1
@@ -102,7 +111,7 @@ INFEED = (Category.INFEED, Category.SPARSE_INFEED)
 
 
 class TimeKind(IntEnum):
-    """What kind of time an op's own time is; small letters are the keys of `Figures.op_time_ratios`."""
+    """Kinds of an op's own time; small letters are the keys of `Figures.op_time_ratios`."""
 
     COMPUTE = 0
     COLLECTIVE = 1
@@ -251,7 +260,7 @@ def op_kind(
 def _uses_matrix_units(
     plane: Plane, metadata: XEventMetadata, category: Value | None, depth: int, known: dict[tuple[int, int], bool]
 ) -> bool:
-    """Whether an op is a convolution, a dot product or a custom call, or a fusion that holds one.
+    """True for a convolution, a dot product or a custom call, or a fusion that holds one.
 
     What a fusion holds is in its category, in its HLO text, or in the ops that its metadata lists as within it.
     """
@@ -272,7 +281,7 @@ def _uses_matrix_units(
 
 
 def category_name(value: Value | None) -> str:
-    """What XLA calls an op's category, made safe to show, such as "convolution fusion"."""
+    """XLA's name of an op's category, made safe to show, such as "convolution fusion"."""
     return (one_line(value, limit=NAME_LENGTH) if isinstance(value, str) else "") or "unknown"
 
 
@@ -300,3 +309,52 @@ def _hbm_bytes(breakdown: Value | None) -> int | None:
         if access.memory_space == _HBM and access.operation in _MOVES:
             moved += _whole(access.bytes_accessed)
     return moved
+
+
+def paddings(text: str, flops: int) -> tuple[float, float] | None:
+    """The share of a matrix operation's work that is padding, for each of WIDTHS; None if its shapes do not say.
+
+    The largest array of the result has M rows of N columns, by its layout; its further dimensions need no padding. K,
+    over which products are summed, follows from the FLOPs: 2 for each element of the result and of K. N and K are
+    padded to the width of the matrix unit, M to 8.
+
+    Args:
+        text: its HLO, "%dot.1 = f32[8,100]{1,0:T(8,128)} dot(...)".
+        flops: of one occurrence; 0 if the trace does not tell: then nothing is said of K.
+    """
+    found = [array for array in map(_array, _results(text)) if array is not None]
+    if not found:
+        return None
+    elements, rows, columns = max(found)
+    depth = flops / (2 * elements)
+    useful = rows * columns * max(depth, 1)
+    return tuple(  # type: ignore[return-value]  # as many as WIDTHS
+        1 - useful / (_up(rows, _SUBLANES) * _up(columns, width) * (_up(depth, width) if depth >= 1 else 1))
+        for width in WIDTHS
+    )
+
+
+def _results(text: str) -> Iterable[tuple[str, str]]:
+    """Sizes and layout of each array that an op makes, as in its HLO."""
+    begin = text.find(" = ") + 3
+    if begin < 3:
+        return ()
+    if text[begin : begin + 1] != "(":
+        only = _ARRAY.match(text, begin)
+        return () if only is None else (only.groups(""),)  # type: ignore[return-value]  # it has two groups
+    opcode = _OPCODE.search(text, begin, begin + _MOST_CHARS)
+    return _ARRAY.findall(text, begin, opcode.start() if opcode else begin + _MOST_CHARS)
+
+
+def _array(array: tuple[str, str]) -> tuple[int, int, int] | None:
+    """Elements, rows and columns of an array; None if it has less than two dimensions, or no such layout."""
+    sizes = [int(size) for size in array[0].split(",") if size]
+    order = [int(place) for place in array[1].split(",") if place] or [*reversed(range(len(sizes)))]
+    elements = math.prod(sizes)
+    if len(sizes) < 2 or not 0 < elements < _LARGEST or sorted(order) != [*range(len(sizes))]:
+        return None
+    return elements, sizes[order[1]], sizes[order[0]]
+
+
+def _up(size: float, to: int) -> int:
+    return math.ceil(size / to) * to

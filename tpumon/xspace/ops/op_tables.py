@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Floats, Ints, Mask
 from tpumon.xspace.columns.intervals import first_of_equal
-from tpumon.xspace.ops.op_kinds import ABSURD, TimeKind
-from tpumon.xspace.ops.shapes import WIDTHS
+from tpumon.xspace.ops.op_kinds import ABSURD, WIDTHS, TimeKind
 
 OP_STATS = (
     "device_offset_ps",

@@ -42,7 +42,7 @@ _IS_WORK: Mask = ~np.isin(list(Category), OFF_DUTY)
 
 
 class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
-    """Where a core sits.
+    """Place of a core.
 
     Attributes:
         chip: number of its chip on the host; None where the trace does not say.
@@ -55,8 +55,8 @@ class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
     core: int
 
 
-class Duty(Struct, frozen=True, kw_only=True, eq=False):
-    """When a core worked, for the duty cycle; XProf: ConstructDutyCycleTracker.
+class CoreDuty(Struct, frozen=True, kw_only=True, eq=False):
+    """Busy time of a core, for the duty cycle; XProf: ConstructDutyCycleTracker.
 
     Attributes:
         begin_ps: starts of busy intervals, disjoint, ascending.
@@ -69,9 +69,9 @@ class Duty(Struct, frozen=True, kw_only=True, eq=False):
     span_ps: tuple[int, int] | None
 
 
-def chip_times_ps(cores: Iterable[tuple[CorePlace, Duty]]) -> tuple[int, int]:
+def chip_times_ps(cores: Iterable[tuple[CorePlace, CoreDuty]]) -> tuple[int, int]:
     """Busy time and time of all chips; cores of one chip count as one. XProf: DutyCycleCombiner."""
-    by_chip: dict[int, list[Duty]] = {}
+    by_chip: dict[int, list[CoreDuty]] = {}
     for i, (place, duty) in enumerate(cores):
         by_chip.setdefault(-1 - i if place.chip is None else place.chip, []).append(duty)
     busy_ps = total_ps = 0
@@ -103,7 +103,7 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def name(self) -> str:
-        """What messages call the core: "TPU:3"."""
+        """Name of the core in messages: "TPU:3"."""
         return self.plane.name.removeprefix("/device:")
 
     def within(self, span_ps: tuple[int, int]) -> CoreLines:
@@ -182,8 +182,8 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
         """Self time of all counted ops."""
         return float(self.self_ps[self.counted].sum())
 
-    def duty(self, modules: Events) -> Duty:
-        """When the core worked.
+    def duty(self, modules: Events) -> CoreDuty:
+        """Busy time of the core.
 
         Args:
             modules: runs of programs on the core.
@@ -219,8 +219,8 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
     )
 
 
-def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None) -> Duty:
-    """When a SparseCore worked: all its ops count as work.
+def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None) -> CoreDuty:
+    """Reads the busy time of a SparseCore: all its ops count as work.
 
     Args:
         plane: the SparseCore's.
@@ -250,7 +250,7 @@ def core_place(plane: Plane) -> CorePlace:
     return CorePlace(chip=message.local_chip_id, global_chip=message.global_chip_id, core=message.core_num)
 
 
-def _duty(ops: Events, working: Mask, modules: Events) -> Duty:
+def _duty(ops: Events, working: Mask, modules: Events) -> CoreDuty:
     begin_ps, end_ps = ops.begin_ps, ops.end_ps
     span_ps = extent((begin_ps, end_ps), (modules.begin_ps, modules.end_ps))
     if not working.all():
@@ -259,4 +259,4 @@ def _duty(ops: Events, working: Mask, modules: Events) -> Duty:
         rows = slice(None) if order is None else order
         begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
     begin_ps, end_ps = union(begin_ps, end_ps)
-    return Duty(begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)
+    return CoreDuty(begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)

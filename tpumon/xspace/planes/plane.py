@@ -11,7 +11,7 @@ from tpumon.proto.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XE
 from tpumon.xspace.columns.columns import Events, join, placed
 from tpumon.xspace.columns.event_decoder import of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
-from tpumon.xspace.columns.lines import Line, read_line
+from tpumon.xspace.columns.lines import TraceLine, read_line
 from tpumon.xspace.wire import Stored, fields, parsed
 
 Value = int | float | str | bytes
@@ -102,12 +102,12 @@ class Plane:
         return {number: name for name in names for number in self._stat_numbers.get(name, ())}
 
     def metadata(self, numbers: Iterable[int]) -> list[bytes]:
-        """What events with these metadata ids have in common, serialized; nothing where the trace does not say."""
+        """Serialized metadata of the events with these ids; nothing where the trace does not say."""
         get = self.metadata_by_id.get
         return [get(number, b"") for number in numbers]
 
     def event_metadata(self, number: int) -> XEventMetadata:
-        """What events with this metadata id have in common; empty where the trace does not say.
+        """Metadata of the events with this id; empty where the trace does not say.
 
         Raises:
             SourceError: `malformed`.
@@ -118,11 +118,11 @@ class Plane:
         """Name of the events with this metadata id."""
         return self.event_metadata(number).name
 
-    def lines(self, name: str | None = None) -> list[Line]:
+    def lines(self, name: str | None = None) -> list[TraceLine]:
         """The lines that have events; those of a name, if one is given."""
         return [line for line in self.all_lines if line.has_events and name in {None, line.name}]
 
-    def read(self, lines: Sequence[Line], wanted: Sequence[str] = ()) -> Events:
+    def read(self, lines: Sequence[TraceLine], wanted: Sequence[str] = ()) -> Events:
         """The events of some lines, one after the other.
 
         Args:
@@ -135,7 +135,7 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int]) -> Events:
+    def read_kinds(self, lines: Sequence[TraceLine], kinds: Sequence[int]) -> Events:
         """The events with these metadata ids, without their stats.
 
         Args:
@@ -151,7 +151,7 @@ class Plane:
         events = join([self._read_line(line, {}, kinds) for line in holding])
         return events.take(among(events.metadata_id, kinds))
 
-    def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
+    def _read_line(self, line: TraceLine, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
         portions = line.portions()
         if kinds is not None:  # of the other events, nothing more is decoded
             portions = (of_kinds(portion, kinds) for portion in portions)

@@ -1,4 +1,4 @@
-"""What the host did to prepare input, as tf.data's events and enqueueing show it."""
+"""Input pipeline of a host, as tf.data's events and enqueueing show it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stage(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class HostInput(Struct, frozen=True, kw_only=True, eq=False):
-    """What a host's threads did for input.
+    """Work of a host's threads for input.
 
     Attributes:
         stages: longest first.

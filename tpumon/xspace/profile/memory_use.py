@@ -111,7 +111,6 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
     }
     if not kinds:
         return ()
-    allocating = [number for number, name in kinds.items() if name == _ALLOCATION]
     parts: dict[str, list[_LineMemory]] = {}
     for line in plane.lines():
         start_ns = line.timestamp_ns - plane.base_ns
@@ -121,7 +120,7 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
             rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))
             for memory, own in _by_memory(plane, columns, packed, rows):
                 if memory in parts or len(parts) < _MOST_MEMORIES:
-                    parts.setdefault(memory, []).append(_part(plane, columns, packed, own, start_ps, allocating))
+                    parts.setdefault(memory, []).append(_line_memory(plane, columns, packed, own, start_ps, kinds))
     first_ps = min((int(part.time_ps.min()) for own in parts.values() for part in own), default=0)
     return tuple(_use(plane, memory, parts[memory], first_ps) for memory in sorted(parts, key=_order))
 
@@ -131,7 +130,16 @@ def _order(memory: str) -> tuple[int, int, str]:
 
 
 class _LineMemory(Struct, frozen=True, kw_only=True, eq=False):
-    """What one line says of one memory; arrays have one element per event."""
+    """Allocations of one memory on one line, in portions; arrays have one element per event.
+
+    Attributes:
+        time_ps: of the event.
+        is_allocation: true of an allocation, false of a deallocation.
+        numbers: by the name of the stat.
+        fragmentation: of the free memory.
+        packed: the events.
+        rows: of them.
+    """
 
     time_ps: Ints
     is_allocation: Mask
@@ -161,8 +169,8 @@ def _by_memory(plane: Plane, columns: EventColumns, packed: Packed, rows: Ints) 
         yield name, np.array(own, dtype=np.int64)
 
 
-def _part(
-    plane: Plane, columns: EventColumns, packed: Packed, rows: Ints, start_ps: int, allocating: Sequence[int]
+def _line_memory(
+    plane: Plane, columns: EventColumns, packed: Packed, rows: Ints, start_ps: int, kinds: Mapping[int, str]
 ) -> _LineMemory:
     numbers = {name: np.zeros(len(rows), dtype=np.int64) for name in _NUMBERS}
     fragmentation = np.zeros(len(rows))
@@ -170,17 +178,14 @@ def _part(
         column = columns.stats.get(number)
         if column is None:
             continue
+        values = column.integers()[rows]
+        numbers[name] = values if name == "addr" else np.where((values >= 0) & (values < _LARGEST), values, 0)
         if name == "fragmentation":
             fragmentation = column.numbers()[rows]
-        elif name == "addr":
-            numbers[name] = column.integers()[rows]
-        else:
-            values = column.integers()[rows]
-            numbers[name] = np.where((values >= 0) & (values < _LARGEST), values, 0)
-    offset_ps = columns.offset_ps[rows]
+    offset_ps, ids = columns.offset_ps[rows], columns.metadata_id[rows]
     return _LineMemory(
         time_ps=np.where((offset_ps >= 0) & (offset_ps < LATEST_PS), offset_ps, 0) + start_ps,
-        is_allocation=np.isin(columns.metadata_id[rows], allocating),
+        is_allocation=np.isin(ids, [number for number, name in kinds.items() if name == _ALLOCATION]),
         numbers=numbers,
         fragmentation=np.where(np.isfinite(fragmentation), fragmentation, 0.0),
         packed=packed,
@@ -205,8 +210,8 @@ def _use(plane: Plane, memory: str, parts: Sequence[_LineMemory], first_ps: int)
 
     def what(event: int) -> str:
         packed, row = parts[int(part_of[event])].packed, int(row_of[event])
-        said = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
-        return " ".join(one_line(each) for each in said if each) or "allocated in the window"
+        words = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
+        return " ".join(one_line(each) for each in words if each) or "allocated in the window"
 
     return MemoryUse(
         memory=one_line(memory),
@@ -274,7 +279,7 @@ def _words(plane: Plane, packed: Packed, row: int, stat_name: str) -> str:
     if not wanted:
         return ""
     try:
-        event = XEvent.FromString(bytes(packed.data[int(packed.begin[row]) : int(packed.end[row])]))
+        event = XEvent.FromString(packed.event(row))
     except DecodeError:
         return ""
     for stat in event.stats:

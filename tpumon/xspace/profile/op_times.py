@@ -87,7 +87,7 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no other op ran in it: only such ops' FLOPs and bytes are added up. XProf: ChildrenTimePs."""
+        """True if no other op ran in it: only such ops' FLOPs and bytes are added up. XProf: ChildrenTimePs."""
         return self.time_s == self.self_time_s
 
 

@@ -17,8 +17,8 @@ from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.profile.op_work import Capacity, cores_time_s, per, program_name, work_of_op
 from tpumon.xspace.profile.profile import program_names
-from tpumon.xspace.summary import TraceFigures, figures
 from tpumon.xspace.trace import Trace, trace_of
+from tpumon.xspace.trace_figures import TraceFigures, figures
 from tpumon.xspace.wire import stored
 
 NAME_LENGTH = 100  # characters; a name of XLA's has some twenty
@@ -49,7 +49,7 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
 
 
 def _why_none(trace: Trace) -> str | None:
-    """Why there is no operation to show; None if there is one."""
+    """Reason that there is no operation to show; None if there is one."""
     if trace.hardware != "TPU":
         return "a GPU, not a TPU" if trace.hardware == "GPU" else "no device in the trace"
     if any(len(core.table) for core in trace.cores):

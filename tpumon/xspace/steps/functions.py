@@ -15,7 +15,6 @@ from tpumon.model import FunctionFigures, Percentiles
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
-from tpumon.xspace.steps.primitives import is_primitive
 
 MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
@@ -43,6 +42,32 @@ _MOST_RATIO = 0.6
 _PAUSE_PERIODS = 10
 _EAGER_FUNCTIONS = 5
 _MOST_MISSED_RATIO = 1 / 8
+
+
+# Operations of jax.lax and jax.numpy, and those of jax.nn and jax.random that compile as a function of their own.
+_PRIMITIVES = """
+abs absolute acos acosh add all all_gather all_to_all amax amin any append arange arccos arcsin arctan arctan2
+argmax argmin argpartition argsort array_equal asin asinh atan atan2 atanh average bernoulli bitcast_convert_type
+bitwise_and bitwise_not bitwise_or bitwise_xor broadcast broadcast_in_dim cbrt ceil cholesky choice clamp clip
+column_stack complex concatenate conj conv_general_dilated convert_element_type convolve copy cos cosh count_nonzero
+cross cumlogsumexp cummax cummin cumprod cumsum delete det diag diagonal diff div divide divmod dot dot_general
+dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_update_index_in_dim dynamic_update_slice
+dynamic_update_slice_in_dim eig eigh einsum elu eq equal erf erf_inv erfc exp exp2 expand_dims expm1 eye fft flip
+floor floor_divide fmod full full_like gather ge gelu geqrf greater greater_equal gt heaviside hstack hypot imag inner
+integer_pow inv iota is_finite isclose isfinite isinf isnan kron le leaky_relu less less_equal lgamma linspace log
+log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logistic logsumexp lt lu matmul
+max maximum mean median min minimum mod moveaxis mul multiply nan_to_num ndtri ne neg negative nextafter nonzero norm
+normal not not_equal one_hot ones or outer pad percentile permutation population_count pow power prod psum qr quantile
+randint random_bits ravel real reciprocal reduce reduce_and reduce_max reduce_min reduce_or reduce_precision
+reduce_prod reduce_sum reduce_window relu rem remainder repeat reshape rev rng_bit_generator rng_uniform roll rot90
+round rsqrt scatter scatter-add scatter_add searchsorted select select_and_scatter_add select_n shift_left
+shift_right_logical sigmoid sign silu sin sinh slice softmax softplus solve sort split sqrt square squeeze stack std
+sub subtract sum svd swapaxes take take_along_axis tan tanh tensordot threefry2x32 tile top_k trace transpose tri
+triangular_solve tril triu true_divide trunc uniform unique unstack vdot vstack where xor zeros zeros_like
+"""
+_KNOWN_PRIMITIVES = frozenset(_PRIMITIVES.split())
+# jax.numpy's own helpers: _where, _reduce_sum, _threefry_split. `_fun` is what pmap calls a program's function.
+_HELPER = re.compile(r"_(?!fun$)[a-z0-9_]+")
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -73,7 +98,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_regular(self) -> bool:
-        """Whether the starts follow the work and not, for example, the arrival of requests.
+        """True if the starts follow the work and not, for example, the arrival of requests.
 
         Half of the time is the function's own; or 60 % of the pauses after runs differ from their median by no more
         than a third of the median period; or 60 % of the pairs of periods are within a fifth of their median. Pauses
@@ -93,7 +118,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _is_steady(times_ps: Ints, near_ps: float) -> bool:
-    """Whether most of some times are near their median."""
+    """True if most of some times are near their median."""
     return bool((np.abs(times_ps - np.median(times_ps)) <= near_ps).mean() >= _MOST_RATIO)
 
 
@@ -124,7 +149,7 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_regular(self) -> bool:
-        """Whether its starts are regular on most of its cores or threads; those with two runs or more count."""
+        """True if its starts are regular on most of its cores or threads; those with two runs or more count."""
         regular = [runs.is_regular for runs in self.places.values() if len(runs) > 1]
         return 2 * sum(regular) > len(regular)
 
@@ -135,7 +160,7 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class StepChoice(Struct, frozen=True, kw_only=True, eq=False):
-    """Which function is the step.
+    """The function that is the step.
 
     Attributes:
         function: the step; None if no function is.
@@ -185,6 +210,16 @@ def _why_none(functions: Sequence[Function]) -> str:
 
 def _has_other_primitives(function: Function, functions: Sequence[Function]) -> bool:
     return any(each.runs > 1 and is_primitive(each.name) for each in functions if each is not function)
+
+
+def is_primitive(function: str) -> bool:
+    """True if JAX's eager dispatch compiles a function of this name.
+
+    Args:
+        function: with or without the `jit_` of its module.
+    """
+    name = function.removeprefix("jit_")
+    return name in _KNOWN_PRIMITIVES or _HELPER.fullmatch(name) is not None
 
 
 def named_function(raw: str) -> str:

@@ -55,7 +55,7 @@ class Links:
         return np.concatenate([nothing, *parts])
 
 
-class Graph(Struct, frozen=True, kw_only=True, eq=False):
+class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
     """Events of the host that may lead somewhere; a node is an index.
 
     Attributes:
@@ -121,7 +121,7 @@ class Graph(Struct, frozen=True, kw_only=True, eq=False):
         return np.where(best < np.iinfo(np.int64).max, best, -1)
 
     def _inner_roots(self, edges: _Edges) -> Mask:
-        """Which roots lie below another root of the same level."""
+        """True for roots that lie below another root of the same level."""
         inner = np.zeros(len(self.roots), dtype=np.bool_)
         levels, counts = np.unique(self.levels, return_counts=True)
         if len(levels) > _MOST_LEVELS:
@@ -133,7 +133,7 @@ class Graph(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _linked(makers: Ints, used_of: Ints, wanted_of: Ints) -> tuple[Mask, Mask]:
-    """Which contexts lead from makers to users on the host, and which still do if markers count as users, too.
+    """Contexts that lead from makers to users on the host, and those that still do if markers count as users, too.
 
     Args:
         makers: of each context, how many there are.
@@ -177,7 +177,7 @@ class _Edges:
         return np.where(first < _NONE, first, -1)
 
     def reached_from_another(self, roots: Ints) -> Mask:
-        """Which of the roots another one leads to: not itself alone is first, and last, to reach what leads to it."""
+        """True for roots that another one leads to: not itself alone is first, and last, to reach what leads to it."""
         place = np.arange(len(roots))
         below = np.flatnonzero(self._above[roots] != roots)
         begins, own = self._above[roots[below]], below

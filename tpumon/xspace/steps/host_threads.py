@@ -49,7 +49,7 @@ _TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 
 class HostActivity(Struct, frozen=True, kw_only=True, eq=False):
-    """What the host's threads show.
+    """Steps, functions and waits that the host's threads show.
 
     Attributes:
         periods_s: from each step's start to the next one's; empty if no step was recognized.
@@ -98,7 +98,7 @@ class _Steps(Struct, frozen=True, eq=False):
 
 
 def annotates_steps(plane: Plane) -> bool:
-    """Whether any event may have a step number; decided without reading the events."""
+    """True if any event may have a step number; decided without reading the events."""
     return _STEP_NUMBER in plane.stat_names.values()
 
 
@@ -160,15 +160,10 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
         picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
-        calls = _outermost(events.bare().take(picked))
+        calls = events.bare().take(picked).sorted()
+        calls = calls.take(parents(calls.end_ps) < 0)
         for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
-
-
-def _outermost(calls: Events) -> Events:
-    """Those of a thread that are within no other, in timeline order."""
-    calls = calls.sorted()
-    return calls.take(parents(calls.end_ps) < 0)
 
 
 def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
@@ -180,11 +175,11 @@ def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
     Raises:
         SourceError: `malformed`.
     """
-    jitted = [number for number in plane.metadata_by_id if _PJIT.fullmatch(plane.event_name(number))]
-    for line in plane.lines() if jitted else ():
-        calls = _outermost(plane.read_kinds([line], jitted))
-        for number, here in by_id(calls.metadata_id):
-            yield plane.event_name(number), calls.begin_ps[here]
+    names = {number: plane.event_name(number) for number in plane.metadata_by_id}
+    jitted = [number for number, name in names.items() if _PJIT.fullmatch(name)]
+    threads = [plane.read_kinds([line], jitted) for line in (plane.lines() if jitted else ())]
+    for name, _, begin_ps, _ in _calls(threads, names):
+        yield name, begin_ps
 
 
 def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
@@ -266,13 +261,13 @@ def gpu_times_ps(planes: Sequence[Plane]) -> dict[str, int]:
 
 
 def may_show_input(plane: Plane) -> bool:
-    """Whether any event may be one of waiting for input; decided without reading the events."""
+    """True if any event may be one of waiting for input; decided without reading the events."""
     named = (ask in raw for raw in plane.metadata_by_id.values() for ask in _ASKS)
     return _EAGER_OP in plane.stat_names.values() or any(named)
 
 
 def read_compiling(plane: Plane) -> Events:
-    """When the host's threads traced, lowered or compiled a function; their other events are not looked at.
+    """Reads the events of tracing, lowering or compiling a function; other events are not looked at.
 
     Raises:
         SourceError: `malformed`.
@@ -295,7 +290,7 @@ def _input_waits(
     names: Mapping[int, str],
     stat_names: Mapping[int, str],
 ) -> Events | None:
-    """When the training thread waits for TensorFlow's input pipeline; None if no event shows that.
+    """Waits of the training thread for TensorFlow's input pipeline; None if no event shows any.
 
     A compiled loop asks for its input in threads of TensorFlow's, while the training thread waits for the loop.
 

@@ -16,7 +16,7 @@ from tpumon.xspace.columns.columns import Events, Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import STEP_STATS, Plane
-from tpumon.xspace.steps.graph import Graph, Links
+from tpumon.xspace.steps.graph import HostGraph, Links
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -125,7 +125,7 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
 
 
 def _has(events: Events, *names: str) -> Mask:
-    """Which events have all of these stats."""
+    """True for events that have all of these stats."""
     columns = [events.stats.get(name) for name in names]
     found = np.ones(len(events), dtype=np.bool_)
     for column in columns:
@@ -155,11 +155,10 @@ class _Threads:
         self._ids: dict[str, list[int]] = {}
         for number, name in names.items():
             self._ids.setdefault(name, []).append(number)
-        self._within: list[Ints] = []
-        self._around: list[Ints] = []
-        self._roots: list[Ints] = []
-        self._levels: list[Words] = []
-        self._begins_ps: list[Ints] = []
+        nothing = np.zeros(0, dtype=np.int64)
+        self._parts: list[tuple[Ints, Ints, Ints, Words, Ints]] = [
+            (nothing, nothing, nothing, nothing.astype(np.uint64), nothing)
+        ]
         self._made, self._used = Links(), Links()
         self._count = 0
         self.roots = 0
@@ -172,8 +171,6 @@ class _Threads:
         if not len(events):
             return
         within, around = _nested(events)
-        self._within.append(within + self._count)
-        self._around.append(around + self._count)
         is_root, level = _has(events, _ROOT), _stat(events, _ROOT)
         for name, own in _ROOT_NAMES.items():
             others = self._named(events, name) & ~is_root
@@ -181,9 +178,8 @@ class _Threads:
                 is_root, level = is_root | others, np.where(others, np.uint64(own), level)
         roots = np.flatnonzero(is_root)
         self.roots += len(roots)
-        self._roots.append(roots + self._count)
-        self._levels.append(level[roots])
-        self._begins_ps.append(events.begin_ps[roots])
+        first = self._count
+        self._parts.append((within + first, around + first, roots + first, level[roots], events.begin_ps[roots]))
         self._link(events, np.arange(len(events)) + self._count)
         self._count += len(events)
 
@@ -207,16 +203,16 @@ class _Threads:
         self._made.add(nodes, made, _NUMBERED_CONTEXT, _stats(events, "_pt", "_p"))
         self._used.add(nodes, used, _NUMBERED_CONTEXT, _stats(events, "_ct", "_c"))
 
-    def graph(self) -> Graph:
-        """What leads where."""
-        nothing = np.zeros(0, dtype=np.int64)
-        return Graph(
+    def graph(self) -> HostGraph:
+        """The graph of all threads added."""
+        within, around, roots, levels, begins_ps = map(np.concatenate, zip(*self._parts, strict=True))
+        return HostGraph(
             size=self._count,
-            within=np.concatenate([nothing, *self._within]),
-            around=np.concatenate([nothing, *self._around]),
-            roots=np.concatenate([nothing, *self._roots]),
-            levels=np.concatenate([nothing.astype(np.uint64), *self._levels]),
-            begins_ps=np.concatenate([nothing, *self._begins_ps]),
+            within=within,
+            around=around,
+            roots=roots,
+            levels=levels,
+            begins_ps=begins_ps,
             made=self._made,
             used=self._used,
         )

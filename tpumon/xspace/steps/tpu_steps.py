@@ -146,12 +146,6 @@ def periods(runs: Runs) -> Events:
     return Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
 
 
-def period_steps(ops: CoreOps, markers: Events) -> CoreSteps:
-    """Assigns a core's ops to the periods between starts of a function."""
-    # The periods touch: an op that starts with one belongs to it, and not to the one before.
-    return core_steps(ops, markers, np.arange(len(markers)), touching=False)
-
-
 def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> tuple[Events, Ints]:
     """Leaves out stubs: markers without length, and a first or last one that the window cut.
 
@@ -178,7 +172,7 @@ def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> 
 
 
 def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
-    """Whether the window cut the last, or the first, of two markers or more.
+    """True if the window cut the last, or the first, of two markers or more.
 
     A cut step has fewer ops than any whole one. It is also less than half as long, or lacks the op that all whole
     ones end or begin with. All ops up to the window's edge are counted as its own.
@@ -208,7 +202,7 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
 
 
 def _is_cut_alone(core: CoreLines, ops: Events, marker: Events) -> bool:
-    """Whether the window cut a core's only marker.
+    """True if the window cut a core's only marker.
 
     The end of the step before, which has no marker because it began before the window, shows how a step ends.
     """
@@ -280,46 +274,32 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     )
 
 
-def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
+def host_steps(cores: Sequence[CoreSteps]) -> HostSteps | None:
     """Combines the steps that all cores have; XProf: IntersectCombineStepEvents, StepEventsToPerCoreStepInfo.
 
-    Cores without any step are ignored.
+    Cores without any step are ignored. None if there is no common step.
     """
-    groups: Ints | None = None
+    groups = np.zeros(0, dtype=np.int64)
     for core in cores:
         # Like XProf's, an intersection that came out empty starts again.
         if len(core.groups):
-            groups = (
-                core.groups
-                if groups is None or not len(groups)
-                else np.intersect1d(groups, core.groups, assume_unique=True)
-            )
-    if groups is None:
-        groups = np.zeros(0, dtype=np.int64)
+            groups = np.intersect1d(groups, core.groups, assume_unique=True) if len(groups) else core.groups
+    if not len(groups):
+        return None
     # It may have started again at a later core; cores without all of its steps are left out.
-    taking = [
-        i
-        for i, core in enumerate(cores)
-        if len(core.groups) and (np.array_equal(groups, core.groups) or np.isin(groups, core.groups).all())
-    ]
+    taking = [i for i, core in enumerate(cores) if np.isin(groups, core.groups).all()]
     where = {i: np.searchsorted(cores[i].groups, groups) for i in taking}
-    own_ps = _stack([cores[i].duration_ps[where[i]] for i in taking], len(groups))
-    begins_ps = _stack([cores[i].begin_ps[where[i]] for i in taking], len(groups))
-    longest = own_ps.argmax(axis=0) if taking else np.zeros(len(groups), dtype=np.int64)
-    steps = np.arange(len(groups))
-    tables = [cores[i].by_category_ps[where[i]] for i in taking]
+    own_ps = np.stack([cores[i].duration_ps[where[i]] for i in taking])
+    begins_ps = np.stack([cores[i].begin_ps[where[i]] for i in taking])
+    longest, steps = own_ps.argmax(axis=0), np.arange(len(groups))
     return HostSteps(
-        begin_ps=begins_ps[longest, steps] if taking else groups,
-        duration_ps=own_ps[longest, steps] if taking else groups,
+        begin_ps=begins_ps[longest, steps],
+        duration_ps=own_ps[longest, steps],
         own_ps=own_ps,
-        by_category_ps=np.stack(tables) if tables else np.zeros((0, len(groups), _CATEGORIES)),
+        by_category_ps=np.stack([cores[i].by_category_ps[where[i]] for i in taking]),
         all_reduce_ps=_all_reduce_ps([(cores[i], where[i]) for i in taking], len(groups)),
         cores=tuple(taking),
     )
-
-
-def _stack(rows: Sequence[Ints], columns: int) -> Ints:
-    return np.stack(rows) if rows else np.zeros((0, columns), dtype=np.int64)
 
 
 def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:

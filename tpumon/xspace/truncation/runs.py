@@ -77,7 +77,7 @@ class CoreRuns:
 
     @cached_property
     def _innermost(self) -> tuple[Ints, Ints]:
-        """When an op ran that holds no others: a loop's own event covers whatever its body lost.
+        """Times of ops that hold no others: a loop's own event covers whatever its body lost.
 
         The ops are read again for this: few traces need it, and keeping all ops takes memory in every one.
         """
@@ -146,7 +146,7 @@ def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     return max(times_ps, key=lambda name: times_ps[name], default=None)
 
 
-class Program(Struct, frozen=True, eq=False):
+class ProgramRuns(Struct, frozen=True, eq=False):
     """All runs of one program on all cores.
 
     Attributes:
@@ -164,7 +164,7 @@ class Program(Struct, frozen=True, eq=False):
     at_edge: Mask
 
 
-def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
+def programs_of(cores: Sequence[CoreRuns]) -> list[ProgramRuns]:
     """The programs that take the most time; of more than that no trace is made."""
     total_ps = Counter[str]()
     for core in cores:
@@ -177,7 +177,7 @@ def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
             if name in kept:
                 runs.setdefault(name, []).append((position, rows))
     return [
-        Program(
+        ProgramRuns(
             core=np.concatenate([np.full(len(rows), position) for position, rows in parts]),
             run=np.concatenate([rows for _, rows in parts]),
             ops=np.concatenate([cores[position].ops_of[rows] for position, rows in parts]),
@@ -188,7 +188,7 @@ def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
     ]
 
 
-def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> list[Mask]:
+def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns]) -> list[Mask]:
     """For each core, which of its runs have no op although they ought to have.
 
     A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.
@@ -208,7 +208,7 @@ def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> 
     return lost
 
 
-def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], *, strict: bool) -> list[Mask]:
+def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns], *, strict: bool) -> list[Mask]:
     """For each core, which of its runs have fewer ops than the program's others, and silence in their place.
 
     Args:
@@ -243,8 +243,8 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], 
     return lost
 
 
-def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> bool:
-    """Whether the line of ops ends within a core's last run: too early, though the run is as long as others.
+def _is_cut(cores: Sequence[CoreRuns], program: ProgramRuns, full: Ints, i: int) -> bool:
+    """True if the line of ops ends within a core's last run: too early, though the run is as long as others.
 
     A run that the window's end cut short is shorter, and its ops go on to its end.
     """
@@ -255,7 +255,7 @@ def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> 
     return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
 
 
-def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[Program], lost: Sequence[Mask]) -> list[Mask]:
+def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns], lost: Sequence[Mask]) -> list[Mask]:
     """The neighbours of lost runs that no other run vouches for: their ops may have been cut as well.
 
     Args:

@@ -18,7 +18,7 @@ from tpumon.xspace.columns.intervals import union
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
 from tpumon.xspace.truncation.dispatches import LEAST, Dispatches, goes_on, launched
-from tpumon.xspace.truncation.marks import Mark, find_marks
+from tpumon.xspace.truncation.loss_marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
     heaviest_function,
@@ -45,7 +45,7 @@ _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|colle
 
 
 class Truncation(Struct, frozen=True, eq=False):
-    """What is missing from a trace.
+    """Loss of events from a trace.
 
     Attributes:
         reasons: how that is known, one line each.
@@ -62,7 +62,7 @@ class Truncation(Struct, frozen=True, eq=False):
 
     @property
     def words(self) -> str:
-        """Why, and which span the figures cover."""
+        """Reasons, and the span that the figures cover."""
         why = "; ".join(self.reasons[:_MOST_REASONS])
         if len(self.reasons) > _MOST_REASONS:
             why += f"; and {len(self.reasons) - _MOST_REASONS} more"
@@ -135,7 +135,7 @@ def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[Co
 
 
 def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
-    """What the trace says itself. An event of no length stands in the silence that it speaks of."""
+    """Losses that the trace states itself. An event of no length stands in the silence that it speaks of."""
     by_plane = {f"/device:{core.name}": core for core in cores}
     for mark in marks:
         core = by_plane.get(mark.plane or "")
@@ -269,7 +269,7 @@ def _silences(
 
 
 def _together(cores: Sequence[CoreRuns]) -> tuple[Ints, Ints]:
-    """When any core was active."""
+    """Times at which any core was active."""
     return union(
         np.concatenate([core.activity[0] for core in cores]), np.concatenate([core.activity[1] for core in cores])
     )

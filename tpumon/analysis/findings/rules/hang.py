@@ -9,8 +9,8 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.findings.recent import Recent, alike_s
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 
@@ -22,7 +22,7 @@ _SAME_S = 2.0
 
 @dataclass(slots=True)
 class Activity:
-    """When the worker last did something, for how many samples it does nothing, its longest pause so far, its steps."""
+    """Last activity of a worker, number of samples without any since, its longest pause so far, its steps."""
 
     active: Moment | None = None
     silent: int = 0
@@ -170,14 +170,13 @@ def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
 
 
 def _last_activity(seen: Observation) -> Moment | None:
-    """When its devices last ran something, as the runtime says; None: never since it started, or it does not say."""
+    """Last activity of its devices, as the runtime says; None: none since it started, or it does not say."""
     idle_s = [device.runtime_tensorcore_idle_s for device in seen.figures.devices]
     known = [each for each in idle_s if each is not None]
     uptime_s = seen.figures.runtime.uptime_s
     if not known or uptime_s is None or min(known) >= uptime_s - _SAME_S:
         return None
-    at, silent_s = seen.at, min(known)
-    return Moment(at.time_unix_s - silent_s, None if at.monotonic_s is None else at.monotonic_s - silent_s)
+    return seen.at.earlier(min(known))
 
 
 def _queue(seen: Observation) -> int | None:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
@@ -87,7 +87,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
             memory.values.append(used)
 
     def severity_ratio(self, member: Member[HbmBlocks, None]) -> float | str:
-        """How soon it is full, relative to 6 hours; 0 if it does not rise all the time."""
+        """6 hours relative to the time until it is full; 0 if it does not rise all the time."""
         used = member.seen.values[HBM.key]
         if used is None:
             return _NOT_KNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Member, Observation, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 

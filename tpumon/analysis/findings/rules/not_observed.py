@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, State
 
@@ -19,7 +19,7 @@ _WHY: dict[State, str] = {
 
 @dataclass(slots=True)
 class Unobserved:
-    """Since when there are no figures."""
+    """Begin of the time without figures."""
 
     since: Moment | None = None
 
@@ -40,7 +40,7 @@ class NotObserved(Rule[Unobserved, None]):
         memory.since = (memory.since or seen.at) if seen.state in _WHY else None
 
     def severity_ratio(self, member: Member[Unobserved, None]) -> float | str:
-        """How long there are no figures, relative to 10 minutes."""
+        """Time without figures, relative to 10 minutes."""
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.base import Member, Observation, Rule, TooFew
+from tpumon.analysis.findings.rule import Member, Observation, Rule, TooFew
 from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10
@@ -15,7 +15,7 @@ _MOST_PROGRAMS, _MOST_FUNCTIONS = 256, 32
 
 @dataclass(slots=True)
 class CompiledPrograms:
-    """What ran.
+    """Programs that ran, and samples that showed compiling.
 
     Attributes:
         programs: ids of the programs of each function, the latest last.
@@ -63,7 +63,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
         memory.compiled.append(is_new or compiles)
 
     def severity_ratio(self, member: Member[CompiledPrograms, None]) -> float | str:
-        """How many of the last samples showed it."""
+        """Number of the last samples that showed it."""
         compiled = member.memory.compiled
         if not compiled:
             return "neither programs nor the host's compiling are known: only traces show them"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Rule
 from tpumon.analysis.findings.recent import median_of_ascending, spread
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
@@ -53,13 +53,13 @@ class _Best:
         return max(_LIMIT_RATIO, _SIGMAS * self.spread_ratio)
 
     def more_ratio(self, time_s: float | None) -> float | None:
-        """How much longer a time is than the best block; None if that is not known."""
+        """Excess of a time over the best block, as a fraction; None if that is not known."""
         return None if time_s is None or self.best_s is None else time_s / self.best_s - 1
 
 
 @dataclass(slots=True)
 class _Program:
-    """What is known of one program: its step times, and its own work in a step, without waiting.
+    """One program: its step times, and its own work in a step, without waiting.
 
     Attributes:
         key: what the trace says of it.
@@ -148,7 +148,7 @@ class SlowDown(Rule[StepBaselines, None]):
         return replace(kept, programs=programs)
 
     def severity_ratio(self, member: Member[StepBaselines, None]) -> float | str:
-        """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""
+        """Excess of step time relative to the limit; or of the worker's own work, which varies less."""
         step_s = member.seen.step_s
         if not step_s or not member.memory.programs:
             return "step time is not known"

@@ -14,7 +14,6 @@ from statistics import median, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule, TooFew
 from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
@@ -24,6 +23,7 @@ from tpumon.analysis.findings.recent import (
     median_of_others,
     spread,
 )
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, TooFew
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
@@ -37,7 +37,7 @@ _OTHER_STEPS = (
 
 @dataclass(slots=True)
 class WorkAndWaiting:
-    """What is known of a worker.
+    """Waiting, own work and steps of a worker, and how they differ from those of others.
 
     Attributes:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
@@ -72,7 +72,7 @@ _REMEDY_OF_SLICE = (
 )
 
 
-class _Beside(Struct, frozen=True):
+class _Comparison(Struct, frozen=True):
     """A slice beside the others of its job: shares of the time waited, own work of a step.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Beside(Struct, frozen=True):
     spread_ratio: float
 
 
-class _Slice(Struct, frozen=True):
+class _SliceWork(Struct, frozen=True):
     """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 
     waited: list[float]
@@ -96,18 +96,18 @@ class _Slice(Struct, frozen=True):
     step_s: list[float]
     spread_ratio: float
     step_spread_ratio: float
-    beside: _Beside | None = None
+    beside: _Comparison | None = None
 
     def shares_steps(self, own_s: float | None) -> bool:
-        """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
+        """True if a worker's steps are as long as those of the others, as they are in one job, or not known."""
         if own_s is None or len(self.step_s) < _FEWEST:
             return True
         least_s, greatest_s = alike_s(median_of_others(self.step_s, own_s), self.step_spread_ratio)
         return least_s <= own_s <= greatest_s
 
 
-_Slices = Mapping[str, _Slice]
-_NOBODY = _Slice([], [], [], 0.0, 0.0)
+_Slices = Mapping[str, _SliceWork]
+_NOBODY = _SliceWork([], [], [], 0.0, 0.0)
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
@@ -145,7 +145,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
     def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
-        """What the workers that are live waited and worked last, by slice."""
+        """Last waiting and own work of the workers that are live, by slice."""
         by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
         for peer in peers:
             if peer.seen.state == "live" and peer.memory.waited is not None:
@@ -189,7 +189,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
 
     def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
-        """How much stands out not the worker, but all of its slice; None: not known, or there is no other one."""
+        """Severity ratio of the whole slice of the worker; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
@@ -251,7 +251,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         memory, others = member.memory, _others(member)
         more = memory.more.median or 0.0
-        beside = _Beside(
+        beside = _Comparison(
             waited=memory.waited or 0.0,
             work_s=memory.work_s,
             others_waited=median_of_ascending(others.waited),
@@ -266,7 +266,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
         return self._graded(detail, more, member)
 
-    def _evidence(self, names: tuple[str, str, str], beside: _Beside, more: float) -> Mapping[str, Evidence]:
+    def _evidence(self, names: tuple[str, str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
         limit = 1 + self._limit_ratio(beside.spread_ratio)
         wait, work_ratio, work_s = names
         return {
@@ -284,10 +284,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
 
-_ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
+_ALONE = _Comparison(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _others(member: Member[WorkAndWaiting, _Slices]) -> _Slice:
+def _others(member: Member[WorkAndWaiting, _Slices]) -> _SliceWork:
     return member.slice_stats.get(member.seen.target.slice or "", _NOBODY)
 
 
@@ -295,10 +295,10 @@ def _too_few() -> TooFew:
     return TooFew(f"it takes {SAMPLES} samples")
 
 
-def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _Slice:
+def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
     among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
-    return _Slice(
+    return _SliceWork(
         waited=sorted(waited for waited, _ in known),
         work_s=sorted(memory.work_s for _, memory in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
@@ -311,7 +311,7 @@ def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _Slice:
     )
 
 
-def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
+def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Comparison]:
     """Each slice beside the others, if their steps are as long as its own."""
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
@@ -325,7 +325,7 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
             if not least_s <= own_s <= greatest_s:
                 continue
         aside = (len(one.waited) - 1) // 4  # a quarter may stand out among its own
-        beside[name] = _Beside(
+        beside[name] = _Comparison(
             waited=one.waited[-1 - aside],
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),

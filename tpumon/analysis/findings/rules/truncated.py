@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Member, Rule
+from tpumon.analysis.findings.rule import Member, Rule
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -18,7 +18,7 @@ class Truncated(Rule[None, None]):
     hidden_by = frozenset()
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
-        """Whether it is."""
+        """2 if it is truncated, otherwise 0."""
         sample = member.seen.sample
         return "there is no trace" if sample.source == "monitor" else 2.0 * (sample.truncated is not None)
 

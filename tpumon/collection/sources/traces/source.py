@@ -29,7 +29,7 @@ from tpumon.xspace.outline import outline
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
     from tpumon.errors import Reason
-    from tpumon.xspace.summary import TraceFigures
+    from tpumon.xspace.trace_figures import TraceFigures
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _PROBE_S = 0.02  # what a probe is taken to cost if it has no answer

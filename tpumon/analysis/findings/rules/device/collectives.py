@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from tpumon.analysis.findings.base import Observation, Peer
 from tpumon.analysis.findings.recent import alike_s
+from tpumon.analysis.findings.rule import Observation, Peer
 from tpumon.analysis.findings.rules.device.shares import WITHOUT_STEPS, ShareRule, op_time_ratio
 
 _MOST_SLICES = 100  # of unequal steps: each is compared with each
@@ -22,6 +22,7 @@ class WaitRule(ShareRule):
 
     compares = True
     compares_slices = True
+    waits = True
 
     def slice_stats(self, peers: Sequence[Peer[None]]) -> Mapping[str, float]:
         """The least share of each slice, or of those that step with it if that is less."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Member, Observation, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.model import Confidence, Evidence, FindingDetail
 from tpumon.model.figure_table import HBM_BANDWIDTH, MXU, Figure
@@ -35,7 +35,7 @@ def _evidence(seen: Observation, limits: Mapping[Figure, float]) -> dict[str, Ev
 
 
 def _confidence(seen: Observation) -> Confidence:
-    """How sure it is: FLOPs that ops claim, unlike counters, may be far off."""
+    """Confidence: FLOPs that ops claim, unlike counters, may be far off."""
     return "medium" if seen.figures.mxu_method == "flops" else "high"
 
 
@@ -117,7 +117,7 @@ class LowMxu(Rule[None, None]):
     severities = ("info",)
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
-        """How far matrix units are below the limit, on a device that computes and has HBM bandwidth left."""
+        """Distance of matrix units below the limit, on a device that computes and has HBM bandwidth left."""
         rates, computing = _rates(member.seen), op_time_ratio(member.seen, "compute")
         if isinstance(rates, str):
             return rates

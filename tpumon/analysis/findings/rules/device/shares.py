@@ -1,4 +1,4 @@
-"""What devices spend their time on instead of computing: something takes too large a share of it.
+"""Findings about devices that spend too large a share of their time on something else than computing.
 
 outfeed-bound, host-transfer-bound, async-wait, data-shuffle, sparsecore-bound, debug-print. The limits are XProf's.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
 from tpumon.model import Evidence, FindingDetail
 
 _NONE: Mapping[str, float] = MappingProxyType({})
@@ -43,7 +43,7 @@ class ShareRule(Rule[None, Mapping[str, float]]):
         return op_time_ratio(seen, kind) if kind else getattr(seen.figures, name)
 
     def usual(self, _seen: Observation) -> float | None:
-        """What the share is to be compared with; None: nothing but its limit."""
+        """A share to compare it with; None: nothing but its limit."""
         return None
 
     def slice_stats(self, _peers: Sequence[Peer[None]]) -> Mapping[str, float]:
