@@ -120,7 +120,7 @@ class Recording:
         The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
         """
         known: dict[str, Target] = {}
-        told: Workers | None = None
+        last: Workers | None = None
         from_lines = has_begun = False
         for file in self._from(begin_unix_s):
             self._left_out = 0
@@ -131,8 +131,8 @@ class Recording:
                 event = self._event(file, line)
                 if isinstance(event, Workers):
                     from_lines = True
-                    if event != told:
-                        told = event
+                    if event != last:
+                        last = event
                         yield RecordedMoment(time_unix_s, event)
                 elif event is not None:
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
@@ -171,8 +171,8 @@ class Recording:
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
             if is_workers(line):
-                told = decoded(WorkersLine, line)
-                return Workers.listed(told.targets, told.waiting)
+                listed = decoded(WorkersLine, line)
+                return Workers.listed(listed.targets, listed.waiting)
             # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
             # not.
             return replace(bounded(Sample.from_json(line)), findings=None, judged=None)

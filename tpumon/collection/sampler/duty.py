@@ -72,7 +72,7 @@ class DutyAccount:
         self._own_s = 0.0
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
-        self._since_s: float | None = None  # when the others were first told of it
+        self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._known: dict[str, _CountedPeer] = {}

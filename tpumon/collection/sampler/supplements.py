@@ -44,7 +44,7 @@ class WorkerCompanions:
         Args:
             target: the worker, whose companions may have moved.
             workers: how many are followed: the more, the less often each is read.
-            again: read anew whatever gave a reading before.
+            again: also read whatever gave a reading before.
         """
         due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
         await asyncio.gather(*due)
