@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 
-from tpumon.collection.remote.exchange import Names
+from tpumon.collection.remote.exchange import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
@@ -91,7 +91,7 @@ class RemoteFleet:
         self._keep_s = keep_s
         self._clock = clock
         self._monotonic_s = monotonic_s
-        self._names = Names()
+        self._names = AddressCache()
         self._followed: dict[str, Source] = {}  # by URL
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
         self._waiting: str | None = None
