@@ -19,7 +19,7 @@ ALLOWED = {
     "view_settings": set(),
     "display": {"drawing", "parts", "screens", "loop.keys", "view_settings"},
     "loop": {"display", "screens", "view_settings"},
-    "replay": {"display", "view_settings", "drawing", "parts", "screens"},
+    "player": {"display", "view_settings", "drawing", "parts", "screens"},
 }
 
 
