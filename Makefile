@@ -17,7 +17,7 @@ demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 test:  ## everything that CI checks
 	@scripts/test
 
-test-unit:  ## the quick ones: no program of others, nothing that takes seconds
+test-unit:  ## no process, no socket
 	@scripts/test unit
 
 test-nightly:  ## what takes hours: whole days, every supported Python, servers of several years, made-up input, a soak

@@ -129,7 +129,7 @@ def _alerts() -> Json:
 
 
 def _restarts() -> Json:
-    """When a job's runtime started, on how many workers. Only with runtime metrics."""
+    """Starts of a job's runtime, by number of workers. Only with runtime metrics."""
     return {
         "datasource": DATASOURCE,
         "enable": True,

@@ -18,7 +18,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What rules, queries and links are made from. Ratios are 0-1; durations are PromQL's, such as "10m".
+    """Settings of rules, queries and links. Ratios are 0-1; durations are PromQL's, such as "10m".
 
     Attributes:
         cluster_labels: the labels that tell clusters apart, as your Prometheus attaches them; none: one cluster.

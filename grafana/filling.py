@@ -1,4 +1,4 @@
-"""What `@{NAME}` stands for in rules and queries: values made from a `Config`."""
+"""Values of `@{NAME}` in rules and queries, made from a `Config`."""
 
 from __future__ import annotations
 

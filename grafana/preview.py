@@ -106,7 +106,7 @@ class Source:
         )
 
     def is_simulated(self) -> bool:
-        """Whether all workers are simulated."""
+        """True if all workers are simulated."""
         rows = self._get("query", {"query": f'tpu_worker_info{{tpu_job=~"{self.job}"}}'})
         return {row["metric"]["simulated"] for row in rows} == {"true"}
 

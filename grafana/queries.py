@@ -60,7 +60,7 @@ STATE = (
 
 EACH = f"{PER_WORKER}, finding"
 FINDINGS = f"(max by ({EACH}) ({of('tpumon_finding_severity')}) > 0)"
-"""What is wrong, by worker and finding: the worst that any tpumon says; see `panels.SEVERITIES`."""
+"""Findings by worker: the worst that any tpumon says; see `panels.SEVERITIES`."""
 
 SINCE = f"min by ({EACH}) ({of('tpumon_finding_since_timestamp_seconds')})"
 SEVERITY = per_worker("tpumon_finding_severity")
@@ -92,5 +92,5 @@ def quantile(ratio: float, histogram: str) -> str:
 
 
 def counted(metric: str, width: float) -> str:
-    """How many of the selected workers' series have each value, rounded to multiples of `width`: few series to draw."""
+    """Number of the selected workers' series by value, rounded to multiples of `width`: few series to draw."""
     return f'count_values("le", round({of(metric)}, {width:g}))'

@@ -1,4 +1,4 @@
-"""Where does a step's time go, and does the input pipeline keep up?"""
+"""Dashboard of steps: the parts of a step, and the input pipeline."""
 
 from __future__ import annotations
 

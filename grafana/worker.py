@@ -94,7 +94,7 @@ _ADVICE: Mapping[str, str] = {
     FLOPS.key: "If low, look at shapes, layouts and precision.",
     HBM_BANDWIDTH.key: "If high while FLOP/s are low, the program is memory-bound: fuse ops, or recompute.",
 }
-"""What a value means for who looks at it, by key of the figure."""
+"""Advice to whoever looks at a panel, by key of the figure."""
 
 
 def _figures() -> list[Panel]:

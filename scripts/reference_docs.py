@@ -19,6 +19,7 @@ _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
 
 from grafana.alerting import FOUND  # noqa: E402
+from scripts.reference_types import figure_fields, options, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model.figure_table import FIGURES, Figure  # noqa: E402
 from tpumon.outputs.metrics import (  # noqa: E402
@@ -29,8 +30,7 @@ from tpumon.outputs.metrics import (  # noqa: E402
     TARGET_METRICS,
     Metric,
 )
-from tpumon.simulator.scenario.fault_table import PARAMETERS  # noqa: E402
-from tpumon.simulator.scenario.listing import listed  # noqa: E402
+from tpumon.simulator.scenario.fault_table import PARAMETERS, listed  # noqa: E402
 
 _WIDTH = 120
 
@@ -66,6 +66,12 @@ def _findings() -> str:
     )
 
 
+def _by_panel(panels: Mapping[str, Sequence[Sequence[str]]]) -> Iterable[Sequence[str]]:
+    for panel, rows in panels.items():
+        yield f"**{panel}**", ""
+        yield from rows
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "metrics of samples": lambda: _metrics(*SAMPLE_METRICS, *HISTOGRAMS),
     "metrics of findings": lambda: _metrics(*FINDING_METRICS),
@@ -73,6 +79,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "metrics of the exporter": lambda: _metrics(*EXPORTER_METRICS),
     "figures": lambda: _table(("field", "metric", "level", "from", "meaning"), map(_figure, FIGURES)),
     "findings": _findings,
+    "fields of a sample": lambda: _table(("field", "meaning"), sample_fields()),
+    "figures of a sample": lambda: _table(("field", "meaning"), figure_fields()),
+    "options": lambda: _table(("option", "meaning"), _by_panel(options())),
     "scenarios": lambda: _table(
         ("name", "what happens", "settings"),
         (

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from support import own_network
 from support.golden import GOLDEN, Golden
+from tpumon.system import console
 
 # How long an example takes is the machine's business; no test here times code.
 # Where others wait for the result, the examples are the same each time; elsewhere new ones are tried.
@@ -64,6 +64,7 @@ def _forget_settings() -> None:
 
 _undo_ignored_signals()
 _forget_settings()
+console.set_up()
 _shared_network = own_network.enter()
 
 
@@ -96,8 +97,28 @@ def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 def _lines_of_its_own() -> Iterator[None]:
     """Has no test read what a program's thread still had to print in the one before."""
     yield
-    if console := sys.modules.get("tpumon.system.console"):
-        console.flush(5)
+    console.flush(5)
+    console.set_up()  # it may have become verbose
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """The messages of tpumon from now on, but for where it listens."""
+    lines: list[str] = []
+
+    def take(line: str) -> None:
+        if not line.startswith("listening on "):
+            lines.append(line)
+
+    with console.shown_by(take, alone=False):
+        yield lines
+
+
+@pytest.fixture
+def quiet(said: list[str]) -> Iterator[None]:
+    """Fails the test if it makes tpumon say something."""
+    yield
+    assert said == []
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Makes untrusted text safe for a terminal."""
+"""Makes untrusted text safe: for a terminal, and as data, not as instructions, for a program that reads it."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 _TERMINAL_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, modes
@@ -13,6 +14,8 @@ _TERMINAL_SEQUENCE = re.compile(
 )
 
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
+_NO_WORD = re.compile(r"[^A-Za-z0-9_.:/@%+#=\[\]-]+")
+_LONGEST_WORD = 40
 
 
 def safe(text: str) -> str:
@@ -38,3 +41,34 @@ def one_line(text: str, *, limit: int = 200) -> str:
 def unexpected(error: Exception) -> str:
     """One line about an error that nobody foresaw, such as one of a reader of foreign data."""
     return one_line(f"{type(error).__name__}: {error}")
+
+
+def plain_word(text: str) -> str:
+    """A name as one word of ASCII letters, digits and a few signs, at most 40 characters; `_` stands for others."""
+    word = _NO_WORD.sub("_", one_line(text, limit=1000)) or "_"
+    return word if len(word) <= _LONGEST_WORD else f"{word[:22]}...{word[3 + 22 - _LONGEST_WORD :]}"
+
+
+def quote_names(text: str, foreign: Iterable[str]) -> str:
+    """The text with the names that servers chose in double quotes, each as `plain_word` makes it.
+
+    Args:
+        text: our own words, with such names in them.
+        foreign: all names that servers chose.
+    """
+    found = sorted({name for name in foreign if name.strip() and name in text}, key=len, reverse=True)
+    if found:
+        names = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in found))
+        text = names.sub(lambda match: f'"{plain_word(match[0])}"', text)
+    return ascii_line(text)
+
+
+def quote(text: str) -> str:
+    """Words of a server, in double quotes."""
+    return f'"{ascii_line(text, 200).replace(chr(34), chr(39))}"'
+
+
+def ascii_line(text: str, limit: int = 1000) -> str:
+    """The text as one line of ASCII, with `...` where it is cut."""
+    line = one_line(text, limit=4 * limit).replace("…", "...").encode("ascii", "replace").decode()
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Sample
 
+_log = logging.getLogger(__name__)
+
 
 class SampleLines(Output):
     """An output that writes each sample as one line, as it arrives.
@@ -23,17 +26,14 @@ class SampleLines(Output):
     Args:
         lines: where the lines go.
         line_of: a sample as a line.
-        log: takes the note.
         note: what to tell the user before the first line; empty: nothing.
     """
 
-    def __init__(
-        self, lines: Appended, line_of: Callable[[Sample], str], log: Callable[[str], None], note: str = ""
-    ) -> None:
+    def __init__(self, lines: Appended, line_of: Callable[[Sample], str], note: str = "") -> None:
         self._lines = lines
         self._line_of = line_of
         if note:
-            log(note)
+            _log.warning("%s", note)
 
     def on_update(self, update: Update) -> None:
         """Writes one line for a sample."""

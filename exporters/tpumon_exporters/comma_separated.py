@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, _Cell] = {
 """Every column, and what its cells hold."""
 
 
-def open_csv(where: str, context: Context) -> SampleLines:
+def open_csv(where: str, _context: Context) -> SampleLines:
     """Opens the output; `where`: a file to append to, or `-` for stdout.
 
     A file that another version of tpumon began keeps its columns, so that every line of it fits its header.
@@ -61,7 +61,6 @@ def open_csv(where: str, context: Context) -> SampleLines:
     return SampleLines(
         Appended(where, header=_row(columns)),
         lambda sample: _row(_text(cell(sample)) for cell in cells),
-        context.log,
         note if left_out else "",
     )
 

@@ -6,6 +6,7 @@ the two equal.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -16,6 +17,8 @@ from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.model import Distribution, Target
 from tpumon.outputs import Expose
 from tpumon.outputs.metrics import Family, Metric, Series, collect
+
+_log = logging.getLogger(__name__)
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -32,12 +35,12 @@ class Exposition:
     A metric that raises for a worker is left out there; the rest of the page is rendered.
 
     Args:
-        say: takes one line about each metric that raises, once.
+        name: of the output, for messages.
         expose: which metrics of workers that come from exporters to show.
     """
 
-    def __init__(self, say: Callable[[str], None], expose: Expose = "findings") -> None:
-        self._say = say
+    def __init__(self, name: str, expose: Expose = "findings") -> None:
+        self._name = name
         self._expose = expose
         self._reported: set[str] = set()
 
@@ -87,7 +90,7 @@ class Exposition:
     def _report(self, metric: Metric, error: Exception) -> None:
         if metric.name not in self._reported:
             self._reported.add(metric.name)
-            self._say(f"{metric.name} is left out of the page: {type(error).__name__}: {error}")
+            _log.warning("%s: %s is left out of the page: %s: %s", self._name, metric.name, type(error).__name__, error)
 
 
 def _labels(target: Target) -> str:

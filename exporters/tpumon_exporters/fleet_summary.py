@@ -143,7 +143,7 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
 
 def _counts(status: FleetStatus, unsure: frozenset[str]) -> Mapping[str, int]:
     """Number of workers by severity or state; those with too few samples are unknown, not ok."""
-    return Counter("unknown" if worker.name in unsure else worker.verdict.mark for worker in status.all())
+    return Counter("unknown" if worker.name in unsure else worker.verdict.status for worker in status.all())
 
 
 @takes(FleetSummaryOptions)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tpumon.outputs import Context
 
 
-def open_jsonl(where: str, context: Context) -> SampleLines:
+def open_jsonl(where: str, _context: Context) -> SampleLines:
     """Opens the output; `where`: a file to append to, or `-` for stdout."""
-    return SampleLines(Appended(where), _line, context.log)
+    return SampleLines(Appended(where), _line)
 
 
 def _line(sample: Sample) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from tpumon.outputs import Context, Output, not_to_stdout
 if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Change
+
+_log = logging.getLogger(__name__)
 
 _MOST_NAMED = 20
 _LIMIT_S = 10.0
@@ -79,7 +82,7 @@ class OnChange(Output):
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if change.before in {None, "waiting"} and change.mark in WELL:
+            if change.before in {None, "waiting"} and change.status in WELL:
                 continue
             if self._may_run():
                 self._run(change)
@@ -108,7 +111,7 @@ class OnChange(Output):
         self._left_out = 0
         trouble = _run(self._command, f"{encoded(notice)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
-            self._context.log(f"--on-change: {trouble}")
+            _log.warning("--on-change: %s", trouble)
         self._failing = trouble is not None
 
 

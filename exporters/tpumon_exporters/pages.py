@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from http import HTTPStatus
 from urllib.parse import quote
@@ -44,14 +44,13 @@ class Pages:
 
     Args:
         context: the run.
-        log: takes one line about a problem.
     """
 
-    def __init__(self, context: Context, log: Callable[[str], None]) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._fleet = context.fleet
         self._clock = context.clock
-        self._exposition = Exposition(log, context.run.expose)
+        self._exposition = Exposition("prometheus", context.run.expose)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 
@@ -12,6 +13,8 @@ from tpumon.outputs import Context, Output, not_to_stdout
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 10466
 
@@ -37,9 +40,8 @@ class PrometheusOutput(Output):
     remembers = True
 
     def __init__(self, host: str, port: int, context: Context) -> None:
-        self._context = context
-        config = WebConfig(context.run.web_config, self._report)
-        self._pages = Pages(context, self._report)
+        config = WebConfig(context.run.web_config)
+        self._pages = Pages(context)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         self.open_port = port if context.run.web_config is None else None
@@ -48,8 +50,8 @@ class PrometheusOutput(Output):
         self.address = str(Address(_LOOPBACK if everywhere else host, port))
         shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
-        self._server = WebServer(listener, self._pages.answer, config, self._report)
-        context.log(self.listening)
+        self._server = WebServer(listener, self._pages.answer, config)
+        _log.info("%s", self.listening)
 
     def on_update(self, update: Update) -> None:
         """Adds a sample, which the next scrape shows."""
@@ -58,9 +60,6 @@ class PrometheusOutput(Output):
     def close(self) -> None:
         """Stops listening; gives running scrapes at most 1 s to complete."""
         self._server.close()
-
-    def _report(self, line: str) -> None:
-        self._context.log(f"prometheus: {line}")
 
 
 @not_to_stdout

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import gzip
 import ipaddress
+import logging
 import math
 import os
 import re
@@ -31,8 +32,10 @@ from tpumon.errors import UsageError
 from tpumon.model import Address
 from tpumon.system.background import Background
 from tpumon.system.threads import in_thread
-from tpumon.untrusted_text import one_line, unexpected
+from tpumon.untrusted_text import unexpected
 from tpumon_exporters.webconfig import WebConfig
+
+_log = logging.getLogger(__name__)
 
 _CONNECTIONS = 32
 _CONNECTIONS_EACH = 8  # of one address
@@ -163,7 +166,7 @@ class _Connection(web.RequestHandler):
 
     deadline: asyncio.Timeout
 
-    def __init__(self, manager: web.Server, accepted: socket.socket, address: str, say: Callable[[str], None]) -> None:
+    def __init__(self, manager: web.Server, accepted: socket.socket, address: str) -> None:
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
@@ -177,7 +180,6 @@ class _Connection(web.RequestHandler):
         self.answering = asyncio.Lock()
         self.spared_s = -math.inf
         self.lost = asyncio.Event()
-        self._say = say
 
     @property
     def yields(self) -> bool:
@@ -214,7 +216,7 @@ class _Connection(web.RequestHandler):
     def log_exception(self, *_: object, exc_info: BaseException | None = None, **__: object) -> None:
         """Says that there is a bug."""
         error = exc_info if isinstance(exc_info, Exception) else TimeoutError()
-        self._say(f"a request could not be answered: {unexpected(error)}")
+        _log.warning("prometheus: a request could not be answered: %s", unexpected(error))
 
 
 class WebServer:
@@ -224,7 +226,6 @@ class WebServer:
         listener: from `listen`; closed with the server.
         answer: called in several threads at once.
         config: who has access, and how connections are encrypted.
-        say: takes one line about a problem that is a bug.
     """
 
     def __init__(
@@ -232,12 +233,10 @@ class WebServer:
         listener: socket.socket,
         answer: Callable[[Request], Response],
         config: WebConfig,
-        say: Callable[[str], None],
     ) -> None:
         self._listener = listener
         self._answer = answer
         self._config = config
-        self._say = say
         self._connections: dict[_Connection, asyncio.Task[None]] = {}  # oldest first
         listener.setblocking(False)
         self._running = contextlib.ExitStack()
@@ -249,7 +248,7 @@ class WebServer:
 
     async def _run(self, _send: object) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, bug: self._say(one_line(f"a bug: {bug}")))
+        loop.set_exception_handler(lambda _loop, bug: _log.warning("prometheus: a bug: %s", bug))
         self._server = web.Server(self._respond)
         self._watch()
         try:
@@ -281,7 +280,7 @@ class WebServer:
             loop.call_later(_ROOM_S, self._watch)
             return
         try:
-            connection = _Connection(self._server, accepted, address, self._say)
+            connection = _Connection(self._server, accepted, address)
         except (OSError, ValueError):  # the client is gone
             accepted.close()
             return
@@ -318,7 +317,7 @@ class WebServer:
         except (OSError, ValueError):  # includes timeouts and TLS; only this client is affected
             pass
         except Exception as error:  # noqa: BLE001 - a bug must cost only this connection
-            self._say(f"a connection could not be accepted: {unexpected(error)}")
+            _log.warning("prometheus: a connection could not be accepted: %s", unexpected(error))
         finally:
             if isinstance(transport, asyncio.Transport):
                 transport.abort()

@@ -20,6 +20,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -34,6 +35,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, fi
 
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -141,19 +144,15 @@ class WebConfig:
 
     Args:
         path: the file; None: there is none, so that all have access, without encryption.
-        say: takes one line when a changed file is invalid, and when the reason changes.
         clock_s: returns monotonic seconds.
 
     Raises:
         UsageError: the file is invalid.
     """
 
-    def __init__(
-        self, path: str | None, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: str | None, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._path = Path(path or "")
-        self._say = say
         try:
             self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
@@ -192,7 +191,11 @@ class WebConfig:
             why = str(error) if isinstance(error, _InvalidError) else unexpected(error)
             if why != self._reported:
                 self._reported = why
-                self._say(f"{self._path} has changed and is invalid: {why}; the previous settings remain in use")
+                _log.warning(
+                    "prometheus: %s has changed and is invalid: %s; the previous settings remain in use",
+                    self._path,
+                    why,
+                )
         else:
             self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
 
@@ -304,10 +307,8 @@ def _stamps(files: tuple[Path, ...]) -> tuple[object, ...]:
 
 
 def _read(path: Path) -> _Config:
-    try:
-        import yaml
-    except ImportError:
-        raise _InvalidError("reading it needs PyYAML: pip install 'tpumon[web]'") from None
+    import yaml  # here, as bcrypt below: most start without this file
+
     stamps = _stamps((path,))
     try:
         content = yaml.safe_load(path.read_text())
@@ -366,10 +367,6 @@ def _context(tls: _Tls, directory: Path) -> tuple[ssl.SSLContext, tuple[Path, ..
 
 
 def _users(users: Mapping[str, str]) -> dict[str, bytes]:
-    try:
-        import bcrypt  # noqa: F401 - fail now and not at the first scrape
-    except ImportError:
-        raise _InvalidError("basic_auth_users needs bcrypt: pip install 'tpumon[web]'") from None
     for user, hashed in users.items():
         if not _BCRYPT.fullmatch(hashed):
             raise _InvalidError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")

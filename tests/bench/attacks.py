@@ -1,7 +1,7 @@
 """The exporter's endpoint under attack: how many scrapes are answered within a second, and the CPU that it takes.
 
-The attacks are those of tests/faults/test_edge_http.py, each for 5 s. Targets: 95 % of scrapes where the attacker has
-another address, 80 % where it has the same; half a core.
+The attacks are those of tests/component/edge/test_edge_http.py, each for 5 s. Targets: 95 % of scrapes where the
+attacker has another address, 80 % where it has the same; half a core.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "faults")]
+sys.path[:0] = [str(TESTS), str(TESTS / "component" / "edge")]
 
 from test_edge_http import OTHER, PASSWORD, SCRAPER, ask, attackers, basic, exporter, hashed, idle_connections  # noqa: E402
 

@@ -39,10 +39,10 @@ from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target, Workers
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.simulator.expected_figures import figures
+from tpumon.simulator.grpc_servers import Code
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import BUSY, monitor_result
-from tpumon.simulator.rpc import Code
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon_exporters.exposition import Exposition
 
@@ -65,7 +65,7 @@ class _Server:
     """What one worker answers, and when it is faulty."""
 
     def __init__(self, number: int, seed: int) -> None:
-        job = Job(topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed)
+        job = SimulatedJob(topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed)
         windows = [figures(job, number, at * SECOND, (at + 1) * SECOND) for at in range(10, 10 + ANSWERS)]
         self._answers = [
             MonitorResponse(
@@ -150,7 +150,7 @@ class _Day:
         self._servers = {f"10.64.0.{number}:8466": _Server(number, seed) for number in range(WORKERS)}
         self._workers = [f"w-{number}" for number in range(WORKERS)]
         self._fleet = Analysis()
-        self._page = Exposition(print)
+        self._page = Exposition("prometheus")
         self._last_page_s = self._last_note_s = 0.0
 
     async def run(self) -> None:

@@ -27,7 +27,8 @@ from shapes import REAL, REPOSITORY, SHAPES, Shape, training
 
 PROGRAMS = {
     "tpumon": """
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace import read_trace
 with open(FILE, "rb") as file:
     print(figures([read_trace(file)]).figures.step_time_s)
 """,
@@ -44,7 +45,7 @@ with open(FILE, "rb") as file:
 }
 IMPORTS = """
 import numpy
-import tpumon.xspace.trace, tpumon.xspace.summary
+import tpumon.xspace.trace, tpumon.xspace.trace_figures
 """
 
 
@@ -122,7 +123,8 @@ def growth(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
 
 def steady() -> None:
     """Traces of many workers: the same programs, other times."""
-    from tpumon.xspace import figures, read_trace
+    from tpumon.xspace.trace import read_trace
+    from tpumon.xspace.trace_figures import figures
 
     usual = next(shape for shape in SHAPES if "usual" in shape.name)
     traces = [usual.build(usual.size - 100 * i).bytes() for i in range(4)]

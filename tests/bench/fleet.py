@@ -183,7 +183,7 @@ async def sample(addresses: list[tuple[str, str]]) -> None:
     """Follows workers whose profiler and runtime metric service are given; prints JSON lines."""
     from tpumon.collection.sampler import Pace, Sampler
     from tpumon.collection.sources import SourceOptions
-    from tpumon.discovery.base import Fixed
+    from tpumon.discovery.finder import Fixed
     from tpumon.model import Query, Target
 
     sampler = Sampler(

@@ -52,7 +52,7 @@ async def play(exporters: int) -> None:
         )
         header = {
             "schema": 1, "tpumon": "1", "run": f"{number:016x}", "via": [], "now_unix_s": now_s, "sequence": newest,
-            "level": 2, "waiting": None, "changed": 0, "standings": [], "changes": [], "not_judged": [],
+            "level": 2, "waiting": None, "changed": 0, "statuses": [], "changes": [], "not_judged": [],
             "targets": [{"worker": f"w{number}", "address": "localhost:9999", "job": "job", "slice": "0"}],
         }  # fmt: skip
         return f'{json.dumps(header)[:-1]}, "samples": [{", ".join(samples)}]}}'.encode()

@@ -24,7 +24,7 @@ from support import virtual_time
 from support.samples import sample
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import ProfilerSource
-from tpumon.discovery.base import Fixed
+from tpumon.discovery.finder import Fixed
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target
 

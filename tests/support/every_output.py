@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.courses import Course
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.answer import answer_of
+from tpumon.analysis.explain import diagnose
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.model import Workers
@@ -26,7 +27,7 @@ from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.outputs.text_blocks import TextOutput
-from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
+from tpumon.pipeline import FeedSettings, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.record import Recorder
@@ -63,7 +64,7 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     """What each worker counts as, and since when."""
     verdicts = {each.name: each.verdict for each in status.all()}
     return {
-        name: (one.mark, None if one.since_unix_s is None else round(one.since_unix_s, 1))
+        name: (one.status, None if one.since_unix_s is None else round(one.since_unix_s, 1))
         for name, one in verdicts.items()
     }
 
@@ -75,7 +76,7 @@ def judged_of(status: FleetStatus) -> Mapping[str, frozenset[str]]:
 
 def exit_of(status: FleetStatus) -> int:
     """The status that `--fail-on critical` makes."""
-    return answer_of(status).exit_status("critical")
+    return diagnose(status).exit_status("critical")
 
 
 def grouped(status: FleetStatus) -> Mapping[tuple[str, str | None, str | None], tuple[str, float, frozenset[str]]]:
@@ -120,8 +121,8 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"), log=_no)
-        self.pages = Pages(self.context, _no)
+        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:
         update = self.fleet.take(event)
@@ -152,7 +153,7 @@ class Reader(Exporter):
 
     def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
         super().__init__(clock or exporters[0].clock, run)
-        self._merging = Merging(self.take, _no, clock=self.clock, monotonic_s=self.clock.monotonic_s)
+        self._merging = Merging(self.take, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
             remote = RemoteExporter(
@@ -185,10 +186,6 @@ class Reader(Exporter):
             self._merging.publish()
         self._merging.look()
         self.tick()
-
-
-def _no(line: str) -> None:
-    raise AssertionError(line)
 
 
 class EveryOutput:
@@ -318,7 +315,7 @@ class EveryOutput:
 
     def replayed(self) -> FleetStatus:
         """The status at the end of the recording."""
-        feed = RecordedFeed(FeedSettings(origin=Recorded(str(self.recording))))
+        feed = RecordedFeed(FeedSettings(origin=RecordingSource(str(self.recording))))
         with feed:
             list(feed.updates())
             return feed._fleet.status(self.clock())

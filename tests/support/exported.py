@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import pytest
-
 from tpumon.analysis import Analysis
 from tpumon.model import Sample, Target, Workers
 from tpumon.outputs.metrics import METRICS
@@ -32,7 +30,7 @@ def scraped(
         names: only these metrics; None: all.
     """
     fleets: dict[str, Analysis] = {}
-    exposition = Exposition(pytest.fail)
+    exposition = Exposition("prometheus")
     names = names or frozenset(name for metric in METRICS for name in metric.series_names)
     for time_unix_s, samples in rounds:
         groups: Mapping[str, Sequence[Sample]] = (

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.catalogue.catalogue import CATALOGUE
+from tpumon.xspace.ops.catalogue import CATALOGUE
+from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 
 def _figures(xspace: bytes) -> object:

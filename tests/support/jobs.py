@@ -25,7 +25,7 @@ from fakes.run import environment
 from support import REPOSITORY, free_port, require, wait_until
 from support.profiler import Profiler
 
-JOBS = REPOSITORY / "tests" / "integration" / "jobs"
+JOBS = REPOSITORY / "tests" / "system" / "jobs"
 _PATIENCE_S = 40.0  # a busy machine stands still for seconds at times
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 START_S = 90
@@ -196,7 +196,7 @@ def start_job(
     options: tuple[str, ...] = (),
     env: Mapping[str, str] = _NOTHING,
 ) -> Job:
-    """Starts a script of tests/integration/jobs with an interpreter; returns once it trains and serves."""
+    """Starts a script of tests/system/jobs with an interpreter; returns once it trains and serves."""
     cwd, log_file = directory / "cwd", directory / "log"
     for folder in ("cwd", "home", "run"):
         (directory / folder).mkdir()

@@ -12,9 +12,9 @@ import pytest
 
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.xspace import TraceFigures
 from tpumon.xspace import worker_process as reading
 from tpumon.xspace.profile import top_ops
+from tpumon.xspace.trace_figures import TraceFigures
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 

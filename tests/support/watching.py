@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from msgspec.structs import replace
 
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.model import Workers
 
 _LONG_S = 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,31 +11,34 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings import Judge, Seen, Thresholds
+from tpumon.analysis.findings import Judge, Observation, Thresholds
+from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
-from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
+from tpumon.analysis.history.fleet_average import FleetAverage
+from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, snapshot_of, verdict_of
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.state_file import Kept, kept_worker
-from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
-from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
+from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
+from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_of
 from tpumon.model import (
     Cause,
     Change,
+    ChangeKind,
     Finding,
     Handover,
     KeptState,
     KeptWorker,
-    Mark,
     Sample,
     Severity,
-    Standing,
     State,
+    StatusSnapshot,
     Target,
-    What,
     Workers,
 )
 from tpumon.model.figure_table import COMPARED
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 MOST_HISTORY_BYTES = 12_000_000
 """Most history of all workers together that is handed on."""
@@ -50,7 +54,6 @@ class Analysis:
         thresholds: limits beyond which a worker is marked.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
         recorded: the clock of a recording that the samples come from, moved as they come; None: they are taken now.
-        log: takes a line about samples that cannot be judged because of a bug, once.
     """
 
     def __init__(
@@ -59,7 +62,6 @@ class Analysis:
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
         recorded: RecordedClock | None = None,
-        log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.thresholds = thresholds or Thresholds()
         self._lock = threading.RLock()
@@ -67,11 +69,7 @@ class Analysis:
         monotonic_s = recorded or monotonic_s
         self._histories = Histories(monotonic_s=monotonic_s)
         self._changes = Changes()
-        self._average: RollupSeries | None = None
-        self._average_unix_s = -inf
-        self._average_known = False
-        self._monotonic_s = monotonic_s
-        self._log = log
+        self._average = FleetAverage(monotonic_s)
         self._has_logged = False
         self._judge = Judge(self.thresholds)
         self._judgements: dict[str, Judgement] = {}
@@ -92,7 +90,7 @@ class Analysis:
             workers = tuple(
                 kept_worker(
                     history,
-                    standing_of(history, self._judgements[history.target.worker], now_unix_s),
+                    snapshot_of(history, self._judgements[history.target.worker], now_unix_s),
                     self._judge,
                     now_unix_s,
                 )
@@ -104,7 +102,7 @@ class Analysis:
     def remember(self) -> None:
         """Keeps the figures of a week, from the first sample on; call it before that."""
         self._histories.remember()
-        self._average = RollupSeries(tuple(COMPARED))
+        self._average.remember()
 
     # ---- events
 
@@ -122,7 +120,7 @@ class Analysis:
         """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
         with self._lock:
             self._look(now_unix_s)
-            self._remember_average(now_unix_s)
+            self._average.add(self._histories.all(), now_unix_s)
             return Update(time_unix_s=now_unix_s, changes=self._flushed()) if self._pending else None
 
     def _follow(self, workers: Workers) -> Update:
@@ -155,7 +153,7 @@ class Analysis:
         history = self._histories.get(target.worker)
         assert history is not None
         self._histories.put(history.resumed(kept.process, kept.uptime_s))
-        self._judgements[target.worker].course = resumed(kept.standing)
+        self._judgements[target.worker].timeline = resumed(kept.snapshot)
         self._judge.resume(target.worker, kept, self._kept.until_unix_s)
 
     def _add(self, sample: Sample) -> Update:
@@ -163,7 +161,7 @@ class Analysis:
         if (history := self._histories.add(sample)) is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
         judgement = self._judgements[sample.worker]
-        is_late = judgement.course.state == "stale" and history.state(self._looked_unix_s) == "stale"
+        is_late = judgement.timeline.state == "stale" and history.state(self._looked_unix_s) == "stale"
         passed_s = at_unix_s - self._looked_unix_s
         if passed_s >= _STALE_S or passed_s < -OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
@@ -172,7 +170,7 @@ class Analysis:
         others = self._judge_queries([(sample, history)])
         sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
-            self._explain_again(worker, Moment(sample.time_unix_s, sample.taken_monotonic_s))
+            self._explain_again(worker, Moment.of(sample))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
         return Update(time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._flushed())
@@ -183,18 +181,17 @@ class Analysis:
         Returns:
             Names of other workers whose findings changed.
         """
-        seen = []
-        for sample, history in taken:
-            if self._judges(sample.worker):
-                seen.append(
-                    Seen(
-                        target=history.target,
-                        sample=sample,
-                        state=history.last_state,
-                        values=history.figures,
-                        restarted=history.restarted is sample,
-                    )
-                )
+        seen = [
+            Observation(
+                target=history.target,
+                sample=sample,
+                state=history.last_state,
+                values=history.figures,
+                restarted=history.restarted is sample,
+            )
+            for sample, history in taken
+            if self._judges(sample.worker)
+        ]
         if not seen:
             return ()
         try:
@@ -206,7 +203,7 @@ class Analysis:
                 judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
-                self._log(f"samples cannot be judged, a bug in tpumon: {unexpected(error)}")
+                _log.warning("samples cannot be judged, a bug in tpumon: %s", unexpected(error))
             return ()
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])
@@ -247,30 +244,30 @@ class Analysis:
         if history.last_state in {"live", "no-activity"}:
             judgement.judged_as = severity
         if restarted or not is_late:
-            began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
-            self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+            at = Moment.of(sample)
+            self._note(history, at, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
         """Takes what the judge says of a worker."""
-        causes = self._judge.causes(worker)
+        state = self._judge.worker(worker)
         judgement.is_faulty = False
         if judgement.upstream:
-            before, judgement.raised = judgement.raised, self._upstream.added(causes)
-            judgement.compared = tuple(one for one in self._judge.judged(worker) if one in SPANNING)
-            judgement.not_compared = tuple(each for each in self._judge.not_judged(worker) if each[0] in SPANNING)
+            before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
+            judgement.compared = tuple(one for one in state.judged if one in SPANNING)
+            judgement.not_compared = tuple(each for each in state.not_judged if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
                 judgement.number = self._number = self._number + 1
         else:
-            judgement.causes = causes
-            judgement.judged = self._judge.judged(worker)
-            judgement.not_judged = self._judge.not_judged(worker)
-            judgement.needs_more = self._judge.needs_more(worker)
+            judgement.causes = state.causes
+            judgement.judged = state.judged
+            judgement.not_judged = state.not_judged
+            judgement.needs_more = state.needs_more
 
     def _explain_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
         history, judgement = self._histories.get(worker), self._judgements.get(worker)
-        if history is None or judgement is None or history.last is None or judgement.course.state == "stale":
+        if history is None or judgement is None or history.last is None or judgement.timeline.state == "stale":
             return
         self._take_causes(worker, judgement)
         if history.last.findings is not None:
@@ -280,7 +277,7 @@ class Analysis:
         else:
             judgement.number = self._number = self._number + 1  # readers have its last sample as it was judged then
             severity = add_failure(judgement, history.last, history.last_state)
-            self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
+            self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
         """Notes which workers are stale: with them nobody is compared."""
@@ -293,10 +290,9 @@ class Analysis:
                 continue
             stale.add(history.target.worker)
             judgement, last = self._judgements[history.target.worker], history.last
-            if judgement.course.state != "stale" and last is not None:
+            if judgement.timeline.state != "stale" and last is not None:
                 judgement.causes = (Cause(words="no figures in time"),)
-                began = Moment(last.time_unix_s, last.taken_monotonic_s)
-                self._note(history, began, now_unix_s, "stale", "unknown")
+                self._note(history, Moment.of(last), now_unix_s, "stale", "unknown")
         self._stale = frozenset(stale)
 
     def _note(
@@ -311,19 +307,19 @@ class Analysis:
     ) -> None:
         """Notes what a worker counts as, and remembers the change."""
         judgement = self._judgements[history.target.worker]
-        course = judgement.course
-        before, since = course.mark, course.mark_since
+        timeline = judgement.timeline
+        before, since = timeline.status, timeline.status_since
         began = began_of(judgement.causes, at) if state == "live" else at
-        what = course.note(at, state, severity, began=began, restarted=restarted)
+        what = timeline.note(at, state, severity, began=began, restarted=restarted)
         if judgement.upstream:  # what an exporter judges, it also remembers
             self._note_raised(history, time_unix_s)
             return
-        if what is None and not restarted and course.mark == before:
+        if what is None and not restarted and timeline.status == before:
             return
         words = "; ".join(cause.words for cause in judgement.causes)
         if what == "capture-ended" and since is not None:
             words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
-        changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
+        changes: list[tuple[ChangeKind, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
         # A query that began before the last change may end after it.
         earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
@@ -331,7 +327,18 @@ class Analysis:
             time_unix_s = min(time_unix_s, began.time_unix_s)
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
-            self._remember(history, judgement.changed_unix_s, kind, state, severity, before, why)
+            self._remember(
+                Change(
+                    number=0,
+                    time_unix_s=judgement.changed_unix_s,
+                    worker=history.target.worker,
+                    what=kind,
+                    state=state,
+                    severity=severity,
+                    before=before,
+                    words=one_line(why),
+                )
+            )
         self._number += not changes
         judgement.number = self._number
 
@@ -340,35 +347,25 @@ class Analysis:
         judgement = self._judgements[history.target.worker]
         if (changed := note_raised(judgement)) is None:
             return
-        (severity, before), words = changed, "".join(cause.words for cause in judgement.raised[:1])
-        self._remember(history, time_unix_s, "severity", "live", severity, before, words)
+        severity, before = changed
+        self._remember(
+            Change(
+                number=0,
+                time_unix_s=time_unix_s,
+                worker=history.target.worker,
+                what="severity",
+                state="live",
+                severity=severity,
+                before=before,
+                words=one_line("".join(cause.words for cause in judgement.raised[:1])),
+            )
+        )
         judgement.number = self._number
 
-    def _remember(
-        self,
-        history: WorkerHistory,
-        time_unix_s: float,
-        what: What,
-        state: State,
-        severity: Severity,
-        before: Mark | None,
-        words: str,
-    ) -> None:
-        """Remembers a change that was noted here."""
-        change = Change(
-            number=self._number + 1,
-            time_unix_s=time_unix_s,
-            worker=history.target.worker,
-            what=what,
-            state=state,
-            severity=severity,
-            before=before,
-            words=one_line(words),
-        )
-        self._add_change(change)
-
-    def _add_change(self, change: Change) -> None:
-        self._number = change.number
+    def _remember(self, change: Change) -> None:
+        """Remembers a change, with the next number."""
+        self._number += 1
+        change = replace(change, number=self._number)
         self._changes.add(change)
         self._pending.append(change)
 
@@ -393,7 +390,7 @@ class Analysis:
                 findings=no_later(self._findings(there), now_unix_s),
                 changes=self._changes.all(),
                 past=self._past,
-                average=self._average,
+                average=self._average.series,
                 exporters_missing=self._upstream.missing(),
             )
 
@@ -416,25 +413,6 @@ class Analysis:
             judged_upstream=judgement.upstream,
         )
 
-    def _remember_average(self, now_unix_s: float) -> None:
-        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
-        if self._average is None:
-            return
-        histories = self._histories.all()
-        lasts = [history.last for history in histories if history.last is not None]
-        intervals_s = [last.interval_s for last in lasts if last.interval_s is not None]
-        if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
-            return
-        figures = [history.figures for history in histories if history.current(now_unix_s) is not None]
-        averages = [average_of([value for each in figures if (value := each[key]) is not None]) for key in COMPARED]
-        known = any(average is not None for average in averages)
-        if not (known or self._average_known):
-            return
-        self._average_unix_s, self._average_known = now_unix_s, known
-        is_dated = any(last.taken_monotonic_s is not None for last in lasts)
-        taken_monotonic_s = self._monotonic_s() if is_dated else None
-        self._average.add(now_unix_s, "live" if known else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
-
     # ---- exporters
 
     def handover(
@@ -452,12 +430,12 @@ class Analysis:
                 after = None
             status = self.status(now_unix_s)
             histories = self._histories.all()
-            series = {"": self._average, **{history.target.worker: history.series for history in histories}}
+            series = {"": self._average.series, **{history.target.worker: history.series for history in histories}}
             handover = Handover(
                 complete=after is None,
                 number=self._number,
-                standings=tuple(
-                    standing_of(history, self._judgements[history.target.worker], now_unix_s)
+                statuses=tuple(
+                    snapshot_of(history, self._judgements[history.target.worker], now_unix_s)
                     for history in histories
                     if after is None or self._judgements[history.target.worker].number > after
                 ),
@@ -477,17 +455,17 @@ class Analysis:
         known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
         for change in handover.changes:
             if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
-                self._add_change(replace(change, number=self._number + 1))
+                self._remember(change)
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():
             self._take_series(worker, series)
-        for standing in handover.standings:
-            judgement = self._judgements.get(standing.worker)
+        for snapshot in handover.statuses:
+            judgement = self._judgements.get(snapshot.worker)
             if judgement is not None:
-                judgement.course = resumed(standing)
+                judgement.timeline = resumed(snapshot)
                 judgement.number = self._number = self._number + 1
-                self._take_findings(standing, judgement)
+                self._take_findings(snapshot, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.upstream = True
@@ -495,27 +473,27 @@ class Analysis:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
         return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=is_first)
 
-    def _take_findings(self, standing: Standing, judgement: Judgement) -> None:
+    def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
         """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
-        history = self._histories.get(standing.worker)
+        history = self._histories.get(snapshot.worker)
         last = None if history is None else history.last
-        if history is None or last is None or last.of_exporter or standing.findings is None:
+        if history is None or last is None or last.of_exporter or snapshot.findings is None:
             return
-        judgement.handed_on = judgement.causes = standing.findings
+        judgement.handed_on = judgement.causes = snapshot.findings
         self._histories.put(history.with_last(judgement.with_findings(last)))
         add_failure(judgement, last, history.last_state)
 
     def _take_series(self, worker: str, series: RollupSeries) -> None:
         """Takes a history that goes further back than the one known here."""
         history = self._histories.get(worker)
-        known = self._average if worker == "" else None if history is None else history.series
+        known = self._average.series if worker == "" else None if history is None else history.series
         if known is None:
             return
         ours_unix_s, theirs_unix_s = known.oldest_unix_s, series.oldest_unix_s
         if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
             return
         if history is None:
-            self._average = series
+            self._average.series = series
         else:
             self._histories.put(replace(history, series=series))
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from tpumon.model import Cause, Finding, Handover, Standing
+from tpumon.model import Cause, Finding, Handover, StatusSnapshot
 from tpumon.model.documents import encoded_part
 from tpumon.model.page import Page
 
@@ -23,7 +23,7 @@ def page_of(handover: Handover) -> dict[str, Any]:
     findings, history = handover.findings, handover.history
     return {
         "changed": handover.number,
-        "standings": handover.standings,
+        "statuses": handover.statuses,
         "changes": handover.changes,
         "findings": None if findings is None else tuple(one.naming(_MOST_NAMED) for one in findings),
         "not_judged": handover.not_judged,
@@ -43,7 +43,7 @@ def read_handover(page: Page, shift_s: float) -> Handover | None:
     return Handover(
         complete=page.history is not None,
         number=page.changed,
-        standings=tuple(_shifted(standing, shift_s) for standing in page.standings),
+        statuses=tuple(_shifted(snapshot, shift_s) for snapshot in page.statuses),
         changes=tuple(
             replace(change, time_unix_s=time_unix_s)
             for change in page.changes
@@ -70,11 +70,11 @@ def _time(time_unix_s: float | None, shift_s: float) -> float | None:
     return time_unix_s + shift_s
 
 
-def _shifted(standing: Standing, shift_s: float) -> Standing:
+def _shifted(snapshot: StatusSnapshot, shift_s: float) -> StatusSnapshot:
     return replace(
-        standing,
-        mark_since_unix_s=_time(standing.mark_since_unix_s, shift_s),
-        ok_since_unix_s=_time(standing.ok_since_unix_s, shift_s),
-        critical_since_unix_s=_time(standing.critical_since_unix_s, shift_s),
-        findings=None if standing.findings is None else tuple(dated(standing.findings, shift_s)),
+        snapshot,
+        status_since_unix_s=_time(snapshot.status_since_unix_s, shift_s),
+        ok_since_unix_s=_time(snapshot.ok_since_unix_s, shift_s),
+        critical_since_unix_s=_time(snapshot.critical_since_unix_s, shift_s),
+        findings=None if snapshot.findings is None else tuple(dated(snapshot.findings, shift_s)),
     )

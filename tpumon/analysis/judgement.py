@@ -8,10 +8,10 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.history import WELL, Course, Moment, WorkerHistory
+from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
-from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
+from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, Sample, Severity, State, Status, StatusSnapshot
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Judgement:
     is_faulty: bool = False
     unjudged: int = 0
     judged_as: Severity = "unknown"
-    course: Course = field(default_factory=Course)
+    timeline: StatusTimeline = field(default_factory=StatusTimeline)
     changed_unix_s: float = -inf
     number: int = 0
 
@@ -77,9 +77,6 @@ class Judgement:
         return sample if known == (found, judged) else replace(sample, findings=found, judged=judged)
 
 
-_RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
-
-
 def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
     """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
     found = judgement.causes
@@ -92,7 +89,7 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
     if judgement.is_faulty and not judgement.upstream:
         return "unknown"
     if judgement.upstream and judgement.handed_on is None:
-        return judgement.course.severity
+        return judgement.timeline.severity
     if found:
         return found[0].severity
     never = any(finding == "hang" for finding, _ in judgement.not_judged)
@@ -102,23 +99,22 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
 
 
 def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
-    """When the first of a worker's warnings began, if that was before the sample that completes it."""
+    """Begin of the first of a worker's warnings, if that was before the sample that completes it."""
     since = earliest(one.since_unix_s for one in causes if one.finding is not None and one.severity != "info")
     if since is None or since >= at.time_unix_s:
         return at
-    earlier_s = at.time_unix_s - since
-    return Moment(at.time_unix_s - earlier_s, None if at.monotonic_s is None else at.monotonic_s - earlier_s)
+    return at.earlier(at.time_unix_s - since)
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:
-    course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
-    severity: Severity = "unknown" if state in {"stale", "waiting"} else course.severity
+    timeline, now_s, state = judgement.timeline, history.monotonic_s(), history.state(now_unix_s)
+    severity: Severity = "unknown" if state in {"stale", "waiting"} else timeline.severity
     failure = None if history.last is None else history.last.failure
     causes = no_later(judgement.all_causes, now_unix_s) if state != "stale" or failure is not None else ()
-    since = None if course.since is None else course.since.unix_s(now_unix_s, now_s)
+    since = None if timeline.since is None else timeline.since.unix_s(now_unix_s, now_s)
     critical = None
-    if state == "live" and severity == "critical" and course.critical_since is not None:
-        critical = course.critical_since.unix_s(now_unix_s, now_s)
+    if state == "live" and severity == "critical" and timeline.critical_since is not None:
+        critical = timeline.critical_since.unix_s(now_unix_s, now_s)
     severity, raised_since, critical = _raised(judgement, severity, since, critical)
     since, critical = (raised_since, critical) if state == "live" else (since, None)
     return Verdict(
@@ -131,13 +127,13 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
     )
 
 
-def note_raised(judgement: Judgement) -> tuple[Severity, Mark] | None:
+def note_raised(judgement: Judgement) -> tuple[Severity, Status] | None:
     """Notes whether findings that comparing a worker here adds raise its severity.
 
     Returns:
         Its severity, and what it counted as before, if that changed and its exporter does not know of it.
     """
-    own, state, before = judgement.course.severity, judgement.course.state, judgement.raised_to
+    own, state, before = judgement.timeline.severity, judgement.timeline.state, judgement.raised_to
     now = _raised(judgement, own, None, None)[0]
     judgement.raised_to = now if state == "live" and now != own and now not in WELL else None
     if judgement.raised_to == before or state != "live" or now == before:
@@ -145,29 +141,29 @@ def note_raised(judgement: Judgement) -> tuple[Severity, Mark] | None:
     return now, before or own
 
 
-def standing_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Standing:
-    """What readers get to know of a worker beyond its last sample, with what comparing it here adds."""
-    course, now_s = judgement.course, history.monotonic_s()
+def snapshot_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> StatusSnapshot:
+    """Snapshot of a worker for readers, with the findings that comparing it here adds."""
+    timeline, now_s = judgement.timeline, history.monotonic_s()
 
     def time_of(moment: Moment | None) -> float | None:
         return None if moment is None else moment.unix_s(now_unix_s, now_s)
 
-    severity, mark_since, ok, ok_since = (
-        course.severity,
-        time_of(course.mark_since),
-        course.ok,
-        time_of(course.ok_since),
+    severity, status_since, ok, ok_since = (
+        timeline.severity,
+        time_of(timeline.status_since),
+        timeline.ok,
+        time_of(timeline.ok_since),
     )
-    critical = time_of(course.critical_since)
+    critical = time_of(timeline.critical_since)
     if judgement.raised:
         severity, since, critical = _raised(judgement, severity, ok_since, critical)
-        if course.state == "live" and severity not in WELL:
-            mark_since, ok, ok_since = (mark_since if severity == course.severity else since), False, since
-    return Standing(
+        if timeline.state == "live" and severity not in WELL:
+            status_since, ok, ok_since = (status_since if severity == timeline.severity else since), False, since
+    return StatusSnapshot(
         worker=history.target.worker,
-        state=course.state or "waiting",
+        state=timeline.state or "waiting",
         severity=severity,
-        mark_since_unix_s=mark_since,
+        status_since_unix_s=status_since,
         ok=ok,
         ok_since_unix_s=ok_since,
         critical_since_unix_s=critical,
@@ -179,29 +175,29 @@ def _raised(
     judgement: Judgement, severity: Severity, since: float | None, critical: float | None
 ) -> tuple[Severity, float | None, float | None]:
     """Severity, since when, and since when it is critical, with the findings that comparing a worker here adds."""
-    if not judgement.raised or severity not in _RAISED_TO:
+    if not judgement.raised or severity not in SEVERITY_LEVELS:
         return severity, since, critical
     raised = judgement.raised[0].severity
     began = earliest(one.since_unix_s for one in judgement.raised)
-    if raised in WELL or _RAISED_TO.index(raised) < _RAISED_TO.index(severity):
-        return max(severity, raised, key=_RAISED_TO.index), since, critical
+    if raised in WELL or SEVERITY_LEVELS[raised] < SEVERITY_LEVELS[severity]:
+        return max(severity, raised, key=lambda one: SEVERITY_LEVELS[one]), since, critical
     since = began if severity in WELL or since is None else min(since, began or since)
     if raised == "critical":
         critical = began if critical is None or began is None else min(critical, began)
     return raised, since, critical
 
 
-def resumed(standing: Standing) -> Course:
+def resumed(snapshot: StatusSnapshot) -> StatusTimeline:
     """The course of a worker as an exporter knows it."""
 
     def moment(time_unix_s: float | None) -> Moment | None:
         return None if time_unix_s is None else Moment(time_unix_s)
 
-    return Course(
-        state=None if standing.state == "waiting" else standing.state,
-        severity=standing.severity,
-        mark_since=moment(standing.mark_since_unix_s),
-        ok=standing.ok,
-        ok_since=moment(standing.ok_since_unix_s),
-        critical_since=moment(standing.critical_since_unix_s),
+    return StatusTimeline(
+        state=None if snapshot.state == "waiting" else snapshot.state,
+        severity=snapshot.severity,
+        status_since=moment(snapshot.status_since_unix_s),
+        ok=snapshot.ok,
+        ok_since=moment(snapshot.ok_since_unix_s),
+        critical_since=moment(snapshot.critical_since_unix_s),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -14,12 +15,13 @@ from msgspec.structs import replace
 from tpumon.analysis.findings import Judge
 from tpumon.analysis.history import Moment, WorkerHistory
 from tpumon.errors import UsageError
-from tpumon.model import KeptState, KeptWorker, Standing, Target
+from tpumon.model import KeptState, KeptWorker, StatusSnapshot, Target
 from tpumon.model.documents import decoded, encoded
 
 WRITE_S = 10
 """Seconds between two versions of the file."""
 
+_log = logging.getLogger(__name__)
 _NAME = "tpumon-state.json"
 _MOST_BYTES = 64 << 20
 _FINDINGS_S = 600.0  # for so long a finding stays without being judged
@@ -69,7 +71,7 @@ class Kept:
         return tuple(one for key, one in self._workers.items() if key not in keys)
 
 
-def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_unix_s: float) -> KeptWorker:
+def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, now_unix_s: float) -> KeptWorker:
     """The state of a worker that is to be kept."""
     target, now_s = history.target, history.monotonic_s()
     process, uptime_s = history.job_signs
@@ -83,7 +85,7 @@ def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_un
         slice=target.slice,
         process=process,
         uptime_s=uptime_s,
-        standing=replace(standing, findings=None),
+        snapshot=replace(snapshot, findings=None),
     )
     return judge.kept(target.worker, kept, unix_s)
 
@@ -111,18 +113,20 @@ class StateFile:
 
     def read(self) -> KeptState | None:
         """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
-        with suppress(OSError, ValueError):
+        try:
             if not self._path.is_file():  # opening a FIFO would wait
                 return None
             with self._path.open("rb") as file:
                 state = decoded(KeptState, file.read(_MOST_BYTES))
-            age_s = time.time() - state.time_unix_s
-            if state.host != self._host or not 0 <= age_s < _OLDEST_S:
-                return None
-            if age_s < _BASELINES_S:
-                return state
-            return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
-        return None
+        except (OSError, ValueError) as error:
+            _log.warning("--state: %s is left out, this version cannot read it: %s", self._path, error)
+            return None
+        age_s = time.time() - state.time_unix_s
+        if state.host != self._host or not 0 <= age_s < _OLDEST_S:
+            return None
+        if age_s < _BASELINES_S:
+            return state
+        return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
 
     def write(self, state: KeptState) -> None:
         """Replaces the file at once.

@@ -20,11 +20,11 @@ from tpumon.model import (
     Finding,
     FindingId,
     Handover,
-    Mark,
     NotJudged,
     Sample,
     Severity,
     State,
+    Status,
     Target,
     Workers,
 )
@@ -53,14 +53,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     excess: float = 0.0
 
     @property
-    def mark(self) -> Mark:
+    def status(self) -> Status:
         """Mark of the worker: its severity while it is live, otherwise its state."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def rank(self) -> int:
         """Sort key that puts the worst first; 0 is the worst."""
-        return _RANKS[self.mark]
+        return _RANKS[self.status]
 
     @property
     def marking(self) -> list[Cause]:
@@ -79,7 +79,7 @@ _RANKS = {
 }
 
 
-class Across(Struct, frozen=True, kw_only=True):
+class FigureStats(Struct, frozen=True, kw_only=True):
     """One figure over all workers that have it now; `count` is their number.
 
     Attributes:
@@ -169,13 +169,13 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         """The status of each worker."""
         return tuple(self.workers.values())
 
-    def counts(self) -> Counter[Mark]:
+    def counts(self) -> Counter[Status]:
         """Number of workers by severity; those that are not live, by state."""
-        return Counter(worker.verdict.mark for worker in self.workers.values())
+        return Counter(worker.verdict.status for worker in self.workers.values())
 
-    def figures(self) -> Mapping[str, Across]:
+    def figures(self) -> Mapping[str, FigureStats]:
         """Each compared figure over all workers, by key; only those that at least one worker has."""
-        return {name: across for name in COMPARED if (across := across_of(self._known(name))) is not None}
+        return {name: across for name in COMPARED if (across := figure_stats(self._known(name))) is not None}
 
     def _known(self, name: str) -> list[tuple[float, str]]:
         return [(value, each.name) for each in self.workers.values() if (value := each.figures[name]) is not None]
@@ -238,7 +238,7 @@ Event = Workers | Sample | Handover
 """Events that sources give: a list of workers, the sample of one query, or what a running exporter hands on."""
 
 
-def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
+def figure_stats(found: Sequence[tuple[float, str]]) -> FigureStats | None:
     """One figure over the workers that have it; None if none has.
 
     Args:
@@ -248,7 +248,7 @@ def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
         return None
     values = sorted(value for value, _ in found)
     count = len(values)
-    return Across(
+    return FigureStats(
         count=count,
         min=values[0],
         avg=fsum([value / count for value in values]),  # of the sum, the largest floats would overflow
@@ -257,9 +257,3 @@ def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
         min_worker=min(found, key=itemgetter(0))[1],
         max_worker=max(found, key=itemgetter(0))[1],
     )
-
-
-def average_of(values: Sequence[float]) -> float | None:
-    """The average of finite numbers; None if there is none."""
-    count = len(values)
-    return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow

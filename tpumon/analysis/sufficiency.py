@@ -40,7 +40,7 @@ def unjudged(status: FleetStatus, sustained: int) -> frozenset[str]:
 
 
 def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
-    if worker.verdict.mark not in WELL or (worker.judged_upstream and "idle" in worker.judged):
+    if worker.verdict.status not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False
     return needs_several(worker.history) and samples_of(worker.history) < sustained
 

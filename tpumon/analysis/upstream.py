@@ -6,18 +6,27 @@ adds findings or raises their severity, and never lowers or hides one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings import GRADES, RULES
-from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What
+from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings.rule_table import PLACES
+from tpumon.model import (
+    SEVERITY_LEVELS,
+    Cause,
+    Change,
+    ChangeKind,
+    Finding,
+    FindingId,
+    Handover,
+    StateId,
+    Status,
+    Target,
+)
 
-_PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
-SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
-"""Findings that need the whole job to be judged."""
 
 _FoundT = TypeVar("_FoundT", Cause, Finding)
 
@@ -95,7 +104,10 @@ def merged_causes(causes: Sequence[Cause], added: Sequence[Cause]) -> tuple[Caus
             before = known.get(cause.finding)
             known[cause.finding] = cause if before is None else _worse(before, cause)
     others = [cause for cause in causes if cause.finding is None]
-    return (*sorted(known.values(), key=lambda cause: (GRADES[cause.severity], _place(cause.finding))), *others)
+    return (
+        *sorted(known.values(), key=lambda cause: (-SEVERITY_LEVELS[cause.severity], _place(cause.finding))),
+        *others,
+    )
 
 
 def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -109,17 +121,19 @@ def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[
         before = merged.get(key)
         merged[key] = finding if before is None else _joined(before, finding)
     return tuple(
-        sorted(merged.values(), key=lambda one: (GRADES[one.severity], _place(one.finding), -len(one.workers)))
+        sorted(
+            merged.values(), key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one.finding), -len(one.workers))
+        )
     )
 
 
 def _worse(one: Cause, other: Cause) -> Cause:
-    worse = min(one, other, key=lambda cause: GRADES[cause.severity])
+    worse = max(one, other, key=lambda cause: SEVERITY_LEVELS[cause.severity])
     return replace(worse, since_unix_s=earliest((one.since_unix_s, other.since_unix_s)))
 
 
 def _joined(one: Finding, other: Finding) -> Finding:
-    worse, better = (one, other) if GRADES[one.severity] <= GRADES[other.severity] else (other, one)
+    worse, better = (one, other) if SEVERITY_LEVELS[one.severity] >= SEVERITY_LEVELS[other.severity] else (other, one)
     return replace(
         worse,
         workers=tuple(dict.fromkeys((*worse.workers, *better.workers))),
@@ -135,7 +149,7 @@ def earliest(times_unix_s: Iterable[float | None]) -> float | None:
 
 
 def _place(finding: FindingId | StateId | None) -> int:
-    return len(_PLACES) if finding is None else _PLACES[finding]
+    return len(PLACES) if finding is None else PLACES[finding]
 
 
 def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]:
@@ -146,6 +160,6 @@ def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]
     )
 
 
-def sign_of(change: Change, later_s: int = 0) -> tuple[str, What, Mark, int]:
-    """What tells a change that an exporter hands on again after an outage; its time may be another by a second then."""
-    return change.worker, change.what, change.mark, round(change.time_unix_s) + later_s
+def sign_of(change: Change, later_s: int = 0) -> tuple[str, ChangeKind, Status, int]:
+    """Key of a change: an exporter hands it on again after an outage, at a time that may differ by a second."""
+    return change.worker, change.what, change.status, round(change.time_unix_s) + later_s

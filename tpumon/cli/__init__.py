@@ -1,1 +1,1 @@
-"""What is typed: options, their help pages, and the older flags that are understood as well."""
+"""The command line: options, their help pages, and the older flags that are understood as well."""

@@ -3,6 +3,7 @@
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
+import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -29,7 +30,7 @@ from tpumon.cli.options import (
     with_groups,
     written,
 )
-from tpumon.cli.settings import (
+from tpumon.cli.resolve import (
     check_queries,
     feed_of,
     given,
@@ -43,11 +44,12 @@ from tpumon.cli.settings import (
 )
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
-from tpumon.system.console import say
 
 if TYPE_CHECKING:
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
+
+_log = logging.getLogger(__name__)
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
@@ -105,7 +107,7 @@ def monitor(
     """
     if context.invoked_subcommand is not None:
         if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
-            say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
+            _log.info("ignoring %s: options of %s go after its name", ", ".join(ignored), context.invoked_subcommand)
         return None
     check_queries(options)
     level = level_of(options)
@@ -274,7 +276,7 @@ def _judged(
     context: typer.Context, options: FollowOptions, thresholds: ThresholdOptions, verdict: VerdictOptions
 ) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
 
     # What a service's environment or a file says of these is meant for a monitor.
     queries = options.num_queries if is_typed(context, "num_queries") else None

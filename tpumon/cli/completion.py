@@ -22,7 +22,7 @@ def topologies() -> list[str]:
 
 def scenarios(incomplete: str) -> list[tuple[str, str]]:
     """Scenarios and what they are, also behind others: `straggler+`."""
-    from tpumon.simulator.scenario.listing import listed
+    from tpumon.simulator.scenario.fault_table import listed
 
     others, plus, _ = incomplete.rpartition("+")
     return [(f"{others}{plus}{one.name}", one.about) for one in listed()]
@@ -30,7 +30,7 @@ def scenarios(incomplete: str) -> list[tuple[str, str]]:
 
 def sections() -> list[str]:
     """Sections of a report."""
-    from tpumon.report.section_table import SECTIONS
+    from tpumon.report.sections import SECTIONS
 
     return [*SECTIONS, "all"]
 
@@ -43,7 +43,7 @@ def exporters() -> list[str]:
 
 
 def outputs() -> list[str]:
-    """What stdout can get."""
+    """Outputs that can write to stdout."""
     from tpumon.outputs import stdout_names
 
     return ["auto", "live", "text", *stdout_names()]
@@ -58,6 +58,6 @@ def recordings(incomplete: str) -> list[str]:
     """Recorded files, and directories in which they may be."""
     from tpumon.collection.recording import PACKED, PACKED_BY_OTHERS, PLAIN
 
-    found = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - completes what was typed, as it was typed
-    folders = [f"{path}/" for path in found if os.path.isdir(path)]  # noqa: PTH112
-    return folders + [path for path in found if path.endswith((PLAIN, PACKED, PACKED_BY_OTHERS))]
+    paths = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - completes what was typed, as it was typed
+    folders = [f"{path}/" for path in paths if os.path.isdir(path)]  # noqa: PTH112
+    return folders + [path for path in paths if path.endswith((PLAIN, PACKED, PACKED_BY_OTHERS))]

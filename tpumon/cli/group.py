@@ -1,5 +1,6 @@
 """The group of all commands: what is read before its options are, and words that are no command."""
 
+import logging
 import os
 import re
 from typing import Any
@@ -9,7 +10,8 @@ from typer.core import TyperGroup
 
 from tpumon.cli.config_file import config_path, read_config, variable_of
 from tpumon.cli.legacy import translate
-from tpumon.system.console import say
+
+_log = logging.getLogger(__name__)
 
 ENVIRONMENT = {"auto_envvar_prefix": "TPUMON"}
 """Settings of each command, as each option's variable is TPUMON_<NAME>, whatever the command."""
@@ -34,7 +36,7 @@ class CommandGroup(TyperGroup):
             del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
         translated, notes = translate(args)
         for note in notes:
-            say(note)
+            _log.warning("%s", note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
         shows = not _SHOWING.isdisjoint(translated)
         if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
@@ -53,7 +55,7 @@ class CommandGroup(TyperGroup):
 
 
 def _hint_for(word: str) -> str:
-    """What someone may have meant by a word that is no command."""
+    """A guess at what someone meant by a word that is no command; empty without one."""
     if re.match(r"https?://", word):
         return f"to show an exporter: tpumon --from {word}"
     if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
@@ -66,7 +68,7 @@ def _hint_for(word: str) -> str:
 
 
 def explanation(error: typer.TyperException) -> str:
-    """What is wrong in one line, with which option, variable or key of the file, and the page to read."""
+    """The error in one line, with the option, variable or key of the file, and the page to read."""
     context = getattr(error, "ctx", None)
     page = f"(see {'tpumon' if context is None else context.command_path} --help)"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:

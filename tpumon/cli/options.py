@@ -1,4 +1,4 @@
-"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.settings` combines them."""
+"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.resolve` combines them."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.model import MOST_OPS
 from tpumon.model.figure_table import SORT_KEYS
+from tpumon.system import console
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
 
@@ -51,7 +52,7 @@ def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
 
 
 class TargetOptions(Struct, frozen=True, kw_only=True):
-    """Which workers."""
+    """Workers, by address, by name or in a file."""
 
     service_addr: Annotated[
         list[str] | None,
@@ -118,6 +119,12 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     use_proxy: Annotated[
         bool, _target("--use-proxy", help="Connect to workers through http_proxy, which is ignored by default.")
     ] = False
+
+
+def _be_verbose(verbose: bool) -> bool:
+    if verbose:
+        console.be_verbose()
+    return verbose
 
 
 class FollowOptions(TargetOptions, frozen=True, kw_only=True):
@@ -230,10 +237,19 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     no_runtime_metrics: Annotated[
         bool, measured("--no-runtime-metrics", help="Do not query libtpu's runtime metric service (HBM, duty cycle).")
     ] = False
+    verbose: Annotated[
+        bool,
+        option(
+            "--verbose",
+            "-v",
+            callback=_be_verbose,
+            help="Also print on stderr what is asked of servers, and how long each call takes.",
+        ),
+    ] = False
 
 
 class StdoutOptions(Struct, frozen=True, kw_only=True):
-    """What stdout gets."""
+    """The output on stdout."""
 
     output: Annotated[
         str,
@@ -314,7 +330,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
 
 class AppearanceOptions(Struct, frozen=True, kw_only=True):
-    """What the live view looks like."""
+    """Looks of the live view."""
 
     sort: Annotated[
         str,
@@ -332,7 +348,7 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
 
 
 class ThresholdOptions(Struct, frozen=True, kw_only=True):
-    """When a worker is marked."""
+    """Limits from which on a worker is marked."""
 
     infeed_limits: Annotated[
         str,
@@ -366,7 +382,7 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):
-    """How a verdict ends a command."""
+    """Time for a verdict, and the exit status that it gives."""
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from typing import NoReturn, cast
 
 from tpumon.system.signals import StoppedError, stop_on_signals
+
+_log = logging.getLogger(__name__)
 
 _FLUSH_S = 0.5
 _MESSAGES_S = 2.0  # stderr may be a pipe that is never read
@@ -53,9 +56,10 @@ def _flush() -> None:
 
 def _run(arguments: list[str]) -> int:
     from tpumon.errors import TpumonError
-    from tpumon.system.console import say
+    from tpumon.system import console
 
     _prepare_streams()
+    console.set_up()
     try:
         command = command_of(arguments)
         status = command()
@@ -65,15 +69,17 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except TpumonError as error:
-        say(str(error))
+        _log.error("%s", error)
         return error.exit_status
     except OSError as error:
-        say(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
         return 1
     except Exception as error:
         if os.environ.get("TPUMON_DEBUG"):
             raise
-        say(f"a bug in tpumon: {type(error).__name__}: {error}; please report it; TPUMON_DEBUG=1 shows the traceback")
+        _log.error(
+            "a bug in tpumon: %s: %s; please report it; TPUMON_DEBUG=1 shows the traceback", type(error).__name__, error
+        )
         return 1
     return status
 

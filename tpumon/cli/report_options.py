@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.cli import completion as completing
 from tpumon.cli.options import TargetOptions, check_choice, is_typed, measured, written
-from tpumon.cli.settings import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
+from tpumon.cli.resolve import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
 from tpumon.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _USUAL_PROFILE_S = 1.0
 
 
 class ReportOptions(Struct, frozen=True, kw_only=True):
-    """What to show of a profile."""
+    """Sections of a profile, their form, and an earlier profile to compare with."""
 
     against: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
         names: as given; several may stand in one, with commas between.
         every: whether all are shown if none is given.
     """
-    from tpumon.report.section_table import SECTIONS
+    from tpumon.report.sections import SECTIONS
 
     chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
     for name in chosen:
@@ -79,13 +79,13 @@ def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
 def report_settings(
     context: typer.Context, targets: TargetOptions, options: ReportOptions, paths: Sequence[str]
 ) -> "ReportSettings":
-    """Which profile, what of it, and how it is printed.
+    """Settings of `tpumon report` from its options.
 
     Raises:
         UsageError: the options contradict each other, or name no profile.
     """
     from tpumon.cli.commands.report import ReportSettings
-    from tpumon.report.capture import Choice
+    from tpumon.report.profiles import Choice
 
     capture = None
     if not paths:

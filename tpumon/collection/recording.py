@@ -7,10 +7,10 @@ anywhere: of each, what comes before the damage is read, and a line says so.
 
 from __future__ import annotations
 
+import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -23,11 +23,13 @@ from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
+_log = logging.getLogger(__name__)
+
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
-_DAMAGED, _NO_SAMPLE = "damaged: what follows is left out", "a line that is no sample is left out"
+_DAMAGED = "damaged: what follows is left out"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
@@ -40,11 +42,11 @@ class _Times(Struct, frozen=True):
     """The times of a line."""
 
     time_unix_s: UnixTime
-    took_s: UnixTime = 0.0
+    took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
 
 
 class Moment(Struct, frozen=True):
-    """What a recording holds about one moment.
+    """Content of a recording about one moment.
 
     Attributes:
         time_unix_s: the wall-clock time at which it was known.
@@ -56,7 +58,7 @@ class Moment(Struct, frozen=True):
 
 
 def is_recording(where: str) -> bool:
-    """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
+    """True if `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
     return where.endswith((PLAIN, PACKED, PACKED_BY_OTHERS, TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
@@ -65,10 +67,10 @@ def is_recording(where: str) -> bool:
 class WorkersLine(Struct, frozen=True, kw_only=True):
     """The line that says who the workers are from a time on."""
 
-    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)]
-    time_unix_s: UnixTime
-    waiting: str | None = None
     schema: int = SCHEMA_VERSION
+    time_unix_s: UnixTime
+    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)]
+    waiting: str | None = None
 
 
 def workers_line(workers: Workers, now_unix_s: float) -> str:
@@ -78,8 +80,8 @@ def workers_line(workers: Workers, now_unix_s: float) -> str:
 
 
 def is_workers(line: bytes) -> bool:
-    """Whether a line says who the workers are, and is no sample."""
-    return line.startswith(b'{"targets":')
+    """True if a line says who the workers are, and is no sample."""
+    return b'"targets"' in line[:200]
 
 
 class Recording:
@@ -87,16 +89,15 @@ class Recording:
 
     Args:
         where: a directory, or one file of lines, also as `--output jsonl` writes them.
-        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
 
     Raises:
         UsageError: there is no such file, or nothing recorded in the directory.
     """
 
-    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, where: str) -> None:
         self.name = one_line(where)
-        self._say = say
         self._said: set[str] = set()
+        self._left_out = 0  # lines of the file that is being read
         self._files = _files_of(where)
 
     def span_unix_s(self) -> tuple[float, float]:
@@ -121,6 +122,7 @@ class Recording:
         told: Workers | None = None
         from_lines = has_begun = False
         for file in self._from(begin_unix_s):
+            self._left_out = 0
             for time_unix_s, line in self._lines(file):
                 has_begun = has_begun or time_unix_s >= begin_unix_s
                 if not has_begun and not is_workers(line):
@@ -138,6 +140,8 @@ class Recording:
                         )
                         yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
                     yield Moment(time_unix_s, event)
+            if self._left_out > 1:
+                self._tell(file, f"{self._left_out} such lines are left out")
 
     def _from(self, begin_unix_s: float) -> Sequence[Path]:
         """The files that hold what was recorded from a time on, and the one before."""
@@ -158,8 +162,8 @@ class Recording:
         for line in _split(self._bytes(file)):
             try:
                 times = decoded(_Times, line)
-            except ValueError:
-                self._tell(file, _NO_SAMPLE)
+            except ValueError as error:
+                self._leave_out(file, error)
             else:
                 yield times.time_unix_s + times.took_s, line
 
@@ -171,8 +175,8 @@ class Recording:
             # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
             # not.
             return replace(bounded(Sample.from_json(line)), findings=None, judged=None)
-        except Exception:  # noqa: BLE001 - whatever is in it
-            self._tell(file, _NO_SAMPLE)
+        except Exception as error:  # noqa: BLE001 - whatever is in it
+            self._leave_out(file, error)
             return None
 
     def _bytes(self, file: Path) -> Iterator[bytes]:
@@ -191,11 +195,15 @@ class Recording:
         except Exception as error:  # noqa: BLE001 - whatever is in it
             self._tell(file, f"cannot be read: {unexpected(error)}")
 
-    def _tell(self, file: Path, what: str) -> None:
+    def _leave_out(self, file: Path, error: Exception) -> None:
+        self._left_out += 1
+        self._tell(file, "a line that is no sample is left out", f" ({error})")
+
+    def _tell(self, file: Path, what: str, why: str = "") -> None:
         line = f"{one_line(str(file))}: {what}"
         if line not in self._said:
             self._said.add(line)
-            self._say(line)
+            _log.warning("%s%s", line, why)
 
 
 def _files_of(where: str) -> Sequence[Path]:
@@ -213,10 +221,6 @@ def _files_of(where: str) -> Sequence[Path]:
         raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
     if not files:
         raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
-    packed = next((file.name for file in files if file.name.endswith(PACKED_BY_OTHERS)), None)
-    if packed is not None and find_spec("zstandard") is None:
-        how = f"pip install 'tpumon[zstd]', or unpack it: zstd -d {one_line(packed)}"
-        raise UsageError(f"--from {one_line(where)}: {PACKED_BY_OTHERS} needs zstandard; {how}")
     return files
 
 

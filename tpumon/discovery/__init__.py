@@ -1,1 +1,1 @@
-"""Where to look for workers: addresses and names as people write them, files, this host, the TPU API."""
+"""Finds workers: addresses and names as people write them, files, this host, the TPU API."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from tpumon.discovery.addresses import name_targets
 from tpumon.model import Address, Workers
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import unexpected
+
+_log = logging.getLogger(__name__)
 
 _RESOLVE_EVERY_S = 30.0
 _SOON_S = 5.0  # when no worker answers any more
@@ -71,7 +74,7 @@ class _Name:
             self.missed = {ip: count for ip, count in self.missed.items() if count < _GONE_AFTER}
 
     def addresses(self) -> list[str]:
-        """Where its workers are; the name itself, which gRPC resolves, while it stands for one place."""
+        """The addresses of its workers; the name itself, which gRPC resolves, while it stands for one place."""
         if not self.several:
             return [self.address]
         return [str(Address(ip, self.port)) for ip in self.missed]
@@ -82,7 +85,6 @@ class DnsNames:
 
     Args:
         addresses: `host:port`, as `parse_addresses` gives them.
-        say: takes a line when a name's addresses cannot be read, once for each name.
         resolve: looks up all addresses of a name; raises OSError without an answer.
         resolve_every_s: time between look-ups.
         soon_s: the same while no worker answers.
@@ -92,14 +94,12 @@ class DnsNames:
         self,
         addresses: Sequence[str],
         *,
-        say: Callable[[str], None] = lambda _line: None,
         resolve: Resolve = resolve_host,
         resolve_every_s: float = _RESOLVE_EVERY_S,
         soon_s: float = _SOON_S,
     ) -> None:
         self._addresses = list(addresses)
         self._names = {address: name for address in addresses if (name := _name(address)) is not None}
-        self._say = say
         self._said: set[str] = set()
         self._resolve = resolve
         self._resolve_every_s = resolve_every_s
@@ -144,7 +144,7 @@ class DnsNames:
                     name.resolved = False
                     if name.host not in self._said:
                         self._said.add(name.host)
-                        self._say(f"the addresses of {name.host} cannot be read: {unexpected(error)}")
+                        _log.warning("the addresses of %s cannot be read: %s", name.host, unexpected(error))
                 else:
                     name.resolved = True
 

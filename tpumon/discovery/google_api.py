@@ -40,7 +40,7 @@ class ApiError(TpumonError):
         self.passing = passing
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class ApiNode(Struct, frozen=True, kw_only=True):
     """A TPU as the API describes it.
 
     Attributes:
@@ -80,7 +80,7 @@ class TpuApi:
         """The zone; empty while unknown."""
         return self._zone or ""
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> ApiNode:
         """Looks a TPU up, by one GET of the TPU API v2: projects.locations.nodes.get.
 
         Raises:
@@ -135,7 +135,7 @@ class TpuApi:
         self._session = make_session(credentials, max_refresh_attempts=1, refresh_timeout=_API_S)
 
     def _explain(self, name: str, response: Any) -> NoReturn:
-        """What a status means to a user."""
+        """Raises the error that an HTTP status means to a user."""
         status = response.status_code
         said = _words(response)
         where = f"zone {self._zone} of project {self._project}"
@@ -154,11 +154,11 @@ class TpuApi:
         raise ApiError(f"{words}{': ' + said if said and status != 404 else ''}", passing=passing)
 
 
-def _node(reply: dict[str, Any]) -> Node:
+def _node(reply: dict[str, Any]) -> ApiNode:
     if not reply.get("name"):
         raise ValueError
     ips = [endpoint.get("ipAddress") for endpoint in reply.get("networkEndpoints") or ()]
-    return Node(
+    return ApiNode(
         state=str(reply.get("state") or "UNKNOWN"),
         health=reply.get("health"),
         health_words=one_line(str(reply.get("healthDescription") or "")),

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.model import Address, Target, Workers
 from tpumon.untrusted_text import one_line
 
@@ -58,39 +58,39 @@ _OF_INDEXED_JOB = re.compile(rf"(?P<job>.+)-\d+-{_RANDOM}")
 _OF_LEADER_WORKER_SET = re.compile(r"(?P<job>.+?)-(?P<slice>\d{1,4})(-\d{1,4})?")  # no random digits
 
 
-class Names(Struct, frozen=True, kw_only=True):
+class JobNames(Struct, frozen=True, kw_only=True):
     """A job and a slice, as somebody names them; None: not said."""
 
     job: str | None = None
     slice: str | None = None
 
-    def within(self, namespace: str | None) -> Names:
+    def within(self, namespace: str | None) -> JobNames:
         """The names with the namespace in front of the job's, as Kubernetes has it."""
         if self.job is None or not namespace or "/" in self.job:
             return self
         return replace(self, job=f"{namespace}/{self.job}")
 
 
-def first_of(*names: Names) -> Names:
+def first_of(*names: JobNames) -> JobNames:
     """The first job and the first slice that are named."""
-    return Names(
+    return JobNames(
         job=next((one.job for one in names if one.job is not None), None),
         slice=next((one.slice for one in names if one.slice is not None), None),
     )
 
 
-def names(job: str | None = None, slice_name: str | None = None) -> Names:
+def names(job: str | None = None, slice_name: str | None = None) -> JobNames:
     """Names that can be shown; empty ones are not said."""
-    return Names(job=_tame(job), slice=_tame(slice_name))
+    return JobNames(job=_tame(job), slice=_tame(slice_name))
 
 
-def announced(environment: Mapping[str, str]) -> Names:
-    """What a job says of itself."""
+def announced(environment: Mapping[str, str]) -> JobNames:
+    """Names that a job announces."""
     return names(environment.get(JOB_VARIABLE), environment.get(SLICE_VARIABLE))
 
 
-def of_labels(environment: Mapping[str, str]) -> Names:
-    """What the labels of tpumon's own pod say, by the variables of `POD_LABELS`."""
+def of_labels(environment: Mapping[str, str]) -> JobNames:
+    """Names by the labels of tpumon's own pod, which the variables of `POD_LABELS` hold."""
     label = {name: environment.get(name) or None for name in POD_LABELS}
     jobset, replicated = label["TPUMON_POD_JOBSET"], label["TPUMON_POD_REPLICATED_JOB"]
     if jobset is not None:
@@ -103,17 +103,17 @@ def of_labels(environment: Mapping[str, str]) -> Names:
     return names(label["TPUMON_POD_JOB"] or label["TPUMON_POD_KUEUE_GROUP"])
 
 
-def of_pod_name(name: str) -> Names:
-    """What the name of a pod says that a JobSet, an indexed Job or a LeaderWorkerSet has made; none for any other."""
+def of_pod_name(name: str) -> JobNames:
+    """Names by that of a pod which a JobSet, an indexed Job or a LeaderWorkerSet has made; none for any other."""
     for form in (_OF_JOBSET, _OF_INDEXED_JOB, _OF_LEADER_WORKER_SET):
         match = form.fullmatch(name)
         if match is not None:
             return names(match["job"], match.groupdict().get("slice"))
-    return Names()
+    return JobNames()
 
 
-def of_environment(environment: Mapping[str, str]) -> Names:
-    """What the environment of a job's process says: of Kubernetes' kinds of jobs, of Google's webhook, of libtpu."""
+def of_environment(environment: Mapping[str, str]) -> JobNames:
+    """Names by the environment of a job's process: of Kubernetes' kinds of jobs, of Google's webhook, of libtpu."""
     made = first_of(_of_jobset(environment), _of_leader_worker_set(environment), _of_indexed_job(environment))
     return first_of(
         made,
@@ -124,7 +124,7 @@ def of_environment(environment: Mapping[str, str]) -> Names:
 
 
 def workers_of(environment: Mapping[str, str]) -> int | None:
-    """How many workers the slice of a job's process has; None: not known."""
+    """The number of workers of the slice of a job's process; None: not known."""
     bounds = environment.get("TPU_PROCESS_BOUNDS") or environment.get("TPU_HOST_BOUNDS") or ""
     sides = [side for text in bounds.split(",") if (side := number(text)) is not None]
     product = number(str(math.prod(sides))) if len(sides) == len(bounds.split(",")) else None
@@ -137,7 +137,7 @@ def number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 and 0 < int(text) <= _MOST else None
 
 
-def _of_jobset(environment: Mapping[str, str]) -> Names:
+def _of_jobset(environment: Mapping[str, str]) -> JobNames:
     """A JobSet gives its pods the host names JOBSET-REPLICATEDJOB-JOB-POD, and its own name as their domain."""
     host, _, domain = environment.get("TPU_WORKER_HOSTNAMES", "").partition(",")[0].partition(".")
     host = host or environment.get("HOSTNAME", "")
@@ -148,26 +148,28 @@ def _of_jobset(environment: Mapping[str, str]) -> Names:
         return names(match["job"], match["slice"])
     if environment.get("JOBSET_NAME"):
         return names(f"{jobset}-{replicated}" if replicated else jobset, environment.get("MEGASCALE_SLICE_ID"))
-    return Names()
+    return JobNames()
 
 
-def _of_leader_worker_set(environment: Mapping[str, str]) -> Names:
+def _of_leader_worker_set(environment: Mapping[str, str]) -> JobNames:
     """The leader of each group is NAME-GROUP.NAME.NAMESPACE."""
     leader, _, domain = environment.get("LWS_LEADER_ADDRESS", "").partition(".")
     name, _, namespace = domain.partition(".")
     group = leader.removeprefix(f"{name}-")
     if not name or not group.isdecimal():
-        return Names()
+        return JobNames()
     return names(name, group).within(namespace.partition(".")[0])
 
 
-def _of_indexed_job(environment: Mapping[str, str]) -> Names:
+def _of_indexed_job(environment: Mapping[str, str]) -> JobNames:
     """An indexed Job gives its pods the host names NAME-INDEX."""
     index, host = environment.get("JOB_COMPLETION_INDEX", ""), environment.get("HOSTNAME", "")
-    return names(host.removesuffix(f"-{index}")) if index.isdecimal() and host.endswith(f"-{index}") else Names()
+    return names(host.removesuffix(f"-{index}")) if index.isdecimal() and host.endswith(f"-{index}") else JobNames()
 
 
-def identified(target: Target, *, given: Names, labelled: Names, own: Mapping[str, str], found: Names) -> Target:
+def identified(
+    target: Target, *, given: JobNames, labelled: JobNames, own: Mapping[str, str], found: JobNames
+) -> Target:
     """A worker with its job and slice.
 
     Args:
@@ -194,7 +196,7 @@ def identified(target: Target, *, given: Names, labelled: Names, own: Mapping[st
         names(pod_name).within(namespace),  # any other pod is a job of one
     )
     named = names(named.job, named.slice)
-    alone = target.independent and named == Names()
+    alone = target.independent and named == JobNames()
     return replace(
         target,
         job=named.job,
@@ -224,7 +226,7 @@ class Identified:
     def __init__(
         self,
         discovery: Discovery,
-        given: Names,
+        given: JobNames,
         *,
         by_labels: bool = False,
         environment: Mapping[str, str] | None = None,
@@ -241,7 +243,7 @@ class Identified:
                 yield replace(workers, targets=tuple(map(self._identified, workers.targets)))
 
     def _identified(self, target: Target) -> Target:
-        said, nothing = names(target.job, target.slice), Names()
+        said, nothing = names(target.job, target.slice), JobNames()
         return identified(
             target,
             given=self._given,

@@ -1,8 +1,9 @@
-"""Which pod the workers of this node run in, where the kubelet says so."""
+"""Adds the pod in which the workers of this node run, where the kubelet says so."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from functools import partial
@@ -11,10 +12,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tpumon.collection.sources.pod_resources import pods_with_tpus
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.errors import SourceError
 from tpumon.model import Pod, Workers
 from tpumon.untrusted_text import unexpected
+
+_log = logging.getLogger(__name__)
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """The kubelet's; absent where there is none, or where it is not mounted into tpumon's container."""
@@ -33,7 +36,6 @@ class WithPods:
 
     Args:
         discovery: finds the workers.
-        say: takes lines that a user should see.
         socket: the kubelet's.
         ask: asks it.
         every_s: how often, besides each time when the workers have changed.
@@ -43,13 +45,11 @@ class WithPods:
         self,
         discovery: Discovery,
         *,
-        say: Callable[[str], None],
         socket: Path = SOCKET,
         ask: Callable[[str], Awaitable[Collection[Pod]]] = _ask_kubelet,
         every_s: float = _ASK_S,
     ) -> None:
         self._discovery = discovery
-        self._say = say
         self._socket = socket
         self._ask = ask
         self._every_s = every_s
@@ -59,20 +59,20 @@ class WithPods:
         """Yields what the other discovery yields, also when only the pod has changed."""
         async with aclosing(self._discovery.watch(all_gone)) as changes:
             change = asyncio.ensure_future(anext(changes))
-            found: Workers | None = None
+            latest: Workers | None = None
             sent: Workers | None = None
             try:
                 while True:
-                    await asyncio.wait({change}, timeout=None if found is None else self._every_s)
+                    await asyncio.wait({change}, timeout=None if latest is None else self._every_s)
                     if change.done():
                         try:
-                            found = change.result()
+                            latest = change.result()
                         except StopAsyncIteration:
                             return
                         change = asyncio.ensure_future(anext(changes))
-                    assert found is not None
-                    pod = await self._pod() if found.targets else None
-                    workers = replace(found, targets=tuple(replace(target, pod=pod) for target in found.targets))
+                    assert latest is not None
+                    pod = await self._pod() if latest.targets else None
+                    workers = replace(latest, targets=tuple(replace(target, pod=pod) for target in latest.targets))
                     if workers != sent:
                         sent = workers
                         yield workers
@@ -99,5 +99,5 @@ class WithPods:
             return next(iter(pods)) if len(pods) == 1 else None
         if not self._said:
             self._said = True
-            self._say(f"{self._socket}: {why}; workers go without the names of their pods")
+            _log.warning("%s: %s; workers go without the names of their pods", self._socket, why)
         return None

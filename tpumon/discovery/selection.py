@@ -1,19 +1,19 @@
-"""Which workers the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
+"""The workers that the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.discovery.base import Discovery, Fixed
+from tpumon.discovery.finder import Discovery, Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -45,30 +45,25 @@ class Selection(Struct, frozen=True, kw_only=True):
     slice: str | None = None
 
 
-async def open_discovery(
-    selection: Selection, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool = False
-) -> Discovery:
+async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool = False) -> Discovery:
     """Opens the discovery for a selection.
 
     Args:
         selection: the workers to find.
         stack: takes what the discovery needs to run; to be closed when the command ends.
-        say: prints a message about a problem that does not end the command.
         profilers_only: leave out workers that offer only runtime metrics.
 
     Raises:
         TpumonError: the simulated TPU cannot start.
     """
-    found = await _open(selection, stack, say, profilers_only=profilers_only)
+    discovery = await _open(selection, stack, profilers_only=profilers_only)
     given = names(selection.job, selection.slice)
-    return Identified(found, given, by_labels=selection.targets_file is not None)
+    return Identified(discovery, given, by_labels=selection.targets_file is not None)
 
 
-async def _open(
-    selection: Selection, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool
-) -> Discovery:
+async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool) -> Discovery:
     if selection.simulate is not None:
-        from tpumon.simulator.server import SimulatedFleet
+        from tpumon.simulator.simulated_fleet import SimulatedFleet
 
         fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
         runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)
@@ -78,20 +73,20 @@ async def _open(
                 for target, address in zip(fleet.targets, runtime, strict=True)
             ]
         )
-    discovery = _named(selection, say, runtime_only=not profilers_only)
+    discovery = _named(selection, runtime_only=not profilers_only)
     if discovery is None:
         from tpumon.discovery.host.servers import LocalDiscovery
         from tpumon.discovery.pods import WithPods
 
-        discovery = LocalDiscovery(selection.port, say=say, runtime_only=not profilers_only)
+        discovery = LocalDiscovery(selection.port, runtime_only=not profilers_only)
         if not profilers_only:  # who wants a profile does not wait for the kubelet
-            discovery = WithPods(discovery, say=say)
+            discovery = WithPods(discovery)
         if not selection.runtime_addresses:
             return discovery
     return WithRuntime(discovery, selection.runtime_addresses)
 
 
-def _named(selection: Selection, say: Callable[[str], None], *, runtime_only: bool) -> Discovery | None:
+def _named(selection: Selection, *, runtime_only: bool) -> Discovery | None:
     """The discovery of workers that the user named in some way; None if none were named."""
     if selection.tpus:
         from tpumon.discovery.tpu_api import NamedTpus
@@ -101,27 +96,26 @@ def _named(selection: Selection, say: Callable[[str], None], *, runtime_only: bo
             zone=selection.zone,
             project=selection.project,
             port=selection.port,
-            say=say,
             runtime_only=runtime_only,
         )
     if selection.targets_file is not None:
         from tpumon.discovery.target_file import TargetFile
 
-        return TargetFile(selection.targets_file, port=selection.port, waits=selection.waits, say=say)
+        return TargetFile(selection.targets_file, port=selection.port, waits=selection.waits)
     if selection.addresses:
         from tpumon.discovery.dns import DnsNames
 
-        return DnsNames(selection.addresses, say=say)
+        return DnsNames(selection.addresses)
     return None
 
 
-async def find_now(selection: Selection, stack: AsyncExitStack, say: Callable[[str], None]) -> Sequence[Target]:
+async def find_now(selection: Selection, stack: AsyncExitStack) -> Sequence[Target]:
     """Finds the workers that are present now.
 
     Raises:
         NoTargetError: there are none; the message says where it looked.
     """
-    discovery = await open_discovery(selection, stack, say, profilers_only=True)
+    discovery = await open_discovery(selection, stack, profilers_only=True)
     async with aclosing(discovery.watch(lambda: False)) as changes:
         workers = await anext(changes)
     if not workers.targets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import stat
 import time
 from collections import Counter
@@ -19,6 +20,8 @@ from tpumon.errors import UsageError
 from tpumon.model import Target, Workers
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 2.0
 _READ_S = 10.0
@@ -43,7 +46,6 @@ class TargetFile:
         path: of the file; it is read every 2 s if it has changed.
         port: for addresses without one; None: 8466.
         waits: whether to wait for a file that cannot be used at the start: nobody may be there to put it right.
-        say: takes a line when the file cannot be used any more; the known workers then stay.
         option: what named the file, for messages.
         poll_s: time between looks.
     """
@@ -54,7 +56,6 @@ class TargetFile:
         *,
         port: int | None = None,
         waits: bool = False,
-        say: Callable[[str], None] = lambda _line: None,
         option: str = "--targets",
         poll_s: float = _POLL_S,
     ) -> None:
@@ -62,7 +63,6 @@ class TargetFile:
         self._option = option
         self._port = port if port is not None else PROFILER_PORT
         self._waits = waits
-        self._say = say
         self._poll_s = poll_s
         self._seen: tuple[int, ...] | None = None
         self._sent: Workers | None = None
@@ -98,7 +98,7 @@ class TargetFile:
                 self._reading = None
 
     async def _look(self) -> Workers | None:
-        """As `_read`; keeps waiting for one that hangs, so that at most one thread hangs."""
+        """Reads the file, but never starts a second read while one hangs."""
         if self._reading is None:
             self._reading = asyncio.create_task(in_thread(self._read, timeout_s=None), name="read targets")
         async with asyncio.timeout(_READ_S):
@@ -115,7 +115,7 @@ class TargetFile:
         before, self._trouble = self._trouble, f"{self._option} {self._path}: {one_line(why)}"
         if self._was_usable:
             if self._trouble != before:
-                self._say(f"{self._trouble}; going on with the known workers")
+                _log.warning("%s; going on with the known workers", self._trouble)
             return None
         if not self._waits:
             raise UsageError(self._trouble) from None
@@ -159,7 +159,7 @@ class TargetFile:
 
 
 def _parse(text: str, *, is_yaml: bool) -> Any:
-    """What the file holds; YAML where it is named so, or is no JSON."""
+    """The content of the file; YAML where it is named so, or is no JSON."""
     if not text.strip():
         return []
     if not is_yaml:
@@ -168,10 +168,8 @@ def _parse(text: str, *, is_yaml: bool) -> Any:
         except (ValueError, RecursionError) as error:
             if text.lstrip()[0] in "[{":
                 raise _BadFileError(f"it is no JSON: {error}") from None
-    try:
-        import yaml
-    except ImportError:
-        raise _BadFileError("YAML needs pyyaml: pip install 'tpumon[web]'; or write JSON") from None
+    import yaml  # here: most start without such a file
+
     if len(text) > _MAX_YAML_BYTES:
         raise _BadFileError(f"it is larger than {_MAX_YAML_BYTES >> 20} MiB, the limit of YAML; write JSON")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tpumon.discovery.addresses import PROFILER_PORT
-from tpumon.discovery.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
-from tpumon.discovery.host.ports import LINE_FOR_A_JOB, SUGGESTED_PORT
+from tpumon.discovery.google_api import LOOKUP_S, ApiError, ApiNode, TpuApi, check_installed
+from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB, SUGGESTED_PORT
 from tpumon.discovery.host.probe import knock
 from tpumon.errors import MEANING, NoTargetError, UsageError
 from tpumon.model import Address, Target, Workers
@@ -23,6 +24,8 @@ from tpumon.untrusted_text import unexpected
 
 if TYPE_CHECKING:
     from tpumon.errors import SourceError
+
+_log = logging.getLogger(__name__)
 
 PORTS = (8466, 9999, 9012)
 """Where a TPU VM's job may have its profiler server, in the order to try."""
@@ -54,13 +57,13 @@ _WELL = {None, "", "HEALTHY", "HEALTH_UNSPECIFIED"}
 
 
 @dataclass(slots=True)
-class _Slice:
+class _NamedTpu:
     """One TPU.
 
     Attributes:
         ready: whether it is READY, as the API last said.
         line: why it is not, or what else a user should know; None: all is well.
-        told: whether the API told about it when it was last asked.
+        was_described: whether the API described it when it was last asked.
         job: the queued resource that it is a part of, if that has several slices.
         ips: of its workers, in their order; the last known ones while it is not ready.
         ports: where their profiler servers may be.
@@ -72,7 +75,7 @@ class _Slice:
     name: str
     ready: bool = False
     line: str | None = None
-    told: bool = False
+    was_described: bool = False
     job: str | None = None
     ips: tuple[str | None, ...] = ()
     ports: tuple[int, ...] = ()
@@ -96,7 +99,7 @@ class _Slice:
         ]
 
     def _port(self, ip: str | None) -> int | None:
-        """Where a worker's profiler server is or will be; not a stranger's port, which would be called on and on."""
+        """The port of a worker's profiler server, now or later; no stranger's, which would be called on and on."""
         if ip in self.port_of:
             return self.port_of[ip]
         usual = [port for port, _ in Counter(self.port_of.values()).most_common()]
@@ -104,7 +107,7 @@ class _Slice:
         return next((port for port in wanted if (ip, port) not in self.not_before_s), None)
 
     def lines(self) -> list[str]:
-        """What a user should know about it, beside its workers."""
+        """Lines that a user should see about it, beside its workers."""
         lines = [self.line] if self.line is not None else []
         if self.ready and not self.port_of:
             lines.append(
@@ -127,7 +130,6 @@ class NamedTpus:
         zone: of the TPUs; None: this machine's.
         project: of the TPUs; None: that of the credentials, or this machine's.
         port: of the profiler servers; None: 8466 on TPU nodes, to be tried on TPU VMs.
-        say: takes lines that a user should see.
         runtime_only: whether a TPU without a profiler server has workers, which may have runtime metrics.
         endpoint: of the API; None: Google's, or CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU.
         call: the harmless call.
@@ -144,7 +146,6 @@ class NamedTpus:
         zone: str | None = None,
         project: str | None = None,
         port: int | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         runtime_only: bool = True,
         endpoint: str | None = None,
         call: Callable[[str], Awaitable[SourceError | None]] = knock,
@@ -158,9 +159,8 @@ class NamedTpus:
             raise UsageError("--tpu: give a TPU's name")
         check_installed()
         self._api = TpuApi(zone=zone, project=project, endpoint=endpoint)
-        self._slices = [_Slice(name) for name in wanted]
+        self._slices = [_NamedTpu(name) for name in wanted]
         self._port = port
-        self._say = say
         self._runtime_only = runtime_only
         self._call = call
         self._poll_s = poll_s
@@ -199,14 +199,14 @@ class NamedTpus:
     def _any_answers(self, all_gone: Callable[[], bool]) -> bool:
         return self._sent is not None and bool(self._sent.targets) and not all_gone()
 
-    async def _ask(self, tpu: _Slice) -> None:
+    async def _ask(self, tpu: _NamedTpu) -> None:
         """Asks the API how a TPU is; if it does not answer, what was known stays."""
         try:
             node = await in_thread(partial(self._api.node, tpu.name), timeout_s=LOOKUP_S)
         except Exception as trouble:  # noqa: BLE001 - whatever it answers
             self._note_trouble(tpu, trouble)
             return
-        tpu.told = True
+        tpu.was_described = True
         tpu.line = _line(tpu.name, node, self._api.zone)
         tpu.ready = node.state == "READY"
         if not tpu.ready:
@@ -218,7 +218,7 @@ class NamedTpus:
         tpu.port_of = {ip: port for ip, port in tpu.port_of.items() if ip in tpu.ips}
         tpu.not_before_s = {(ip, port): at_s for (ip, port), at_s in tpu.not_before_s.items() if ip in tpu.ips}
 
-    def _note_trouble(self, tpu: _Slice, trouble: Exception) -> None:
+    def _note_trouble(self, tpu: _NamedTpu, trouble: Exception) -> None:
         """Notes that the API did not describe a TPU.
 
         Raises:
@@ -235,9 +235,9 @@ class NamedTpus:
             raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
         tpu.line = f"TPU {tpu.name}: {words}"
         tpu.ready = tpu.ready and passing
-        tpu.told = False
+        tpu.was_described = False
 
-    async def _find_ports(self, tpu: _Slice, clock_s: Callable[[], float]) -> None:
+    async def _find_ports(self, tpu: _NamedTpu, clock_s: Callable[[], float]) -> None:
         """Tries the ports of a TPU's workers if there is a choice."""
         ips = [ip for ip in tpu.ips if ip is not None]
         if len(tpu.ports) == 1:
@@ -251,7 +251,7 @@ class NamedTpus:
                 break  # a slice runs one program: the others wait until these have it
         tpu.knock_at_s = clock_s() + _KNOCK_AGAIN_S
 
-    async def _port_of(self, tpu: _Slice, ip: str, clock_s: Callable[[], float]) -> int | None:
+    async def _port_of(self, tpu: _NamedTpu, ip: str, clock_s: Callable[[], float]) -> int | None:
         async def answers(port: int) -> bool:
             if clock_s() < tpu.not_before_s.get((ip, port), 0.0):
                 return False
@@ -273,7 +273,7 @@ class NamedTpus:
         return Workers(waiting=lines, finders=self._finders())
 
     def _finders(self) -> Mapping[str, bool]:
-        return {"tpu-api": all(tpu.told for tpu in self._slices)}
+        return {"tpu-api": all(tpu.was_described for tpu in self._slices)}
 
     def _say_lines(self) -> None:
         """Says what a user should know beside the workers, each line once."""
@@ -282,10 +282,10 @@ class NamedTpus:
             if self._sent is not None and self._sent.targets:
                 for line in self._said[tpu.name]:
                     if line not in before:
-                        self._say(line)
+                        _log.warning("%s", line)
 
 
-def _line(name: str, node: Node, zone: str) -> str | None:
+def _line(name: str, node: ApiNode, zone: str) -> str | None:
     if node.state != "READY":
         words = _STATES.get(node.state, f"is in state {node.state}").format(name=name, zone=zone)
         return f"TPU {name} {words} ({node.state})"

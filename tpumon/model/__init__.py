@@ -22,12 +22,23 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
-from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
+from tpumon.model.finding import (
+    SEVERITY_LEVELS,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    FindingDetail,
+    FindingId,
+    FindingSeverity,
+    NotJudged,
+    StateId,
+)
 from tpumon.model.job_signs import Framework, JobSigns
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
-from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
+from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
 from tpumon.model.target import LONGEST_WINDOW_S, ListedTarget, Pod, Process, Query, Target, Workers
 
 __all__ = [
@@ -36,12 +47,14 @@ __all__ = [
     "RUNTIME_COUNTS",
     "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
+    "SEVERITY_LEVELS",
     "SIMULATED_MARK",
     "Address",
     "Cause",
     "Caution",
     "CautionCode",
     "Change",
+    "ChangeKind",
     "Confidence",
     "CoreFigures",
     "DeviceFigures",
@@ -50,10 +63,11 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "FindingDetail",
     "FindingId",
+    "FindingSeverity",
     "Framework",
     "FunctionFigures",
-    "Grade",
     "Handover",
     "JobSigns",
     "KeptActivity",
@@ -62,7 +76,6 @@ __all__ = [
     "KeptState",
     "KeptWorker",
     "ListedTarget",
-    "Mark",
     "MxuMethod",
     "NotJudged",
     "OpCategoryFigures",
@@ -75,13 +88,13 @@ __all__ = [
     "Sample",
     "Severity",
     "Spread",
-    "Standing",
     "State",
     "StateId",
+    "Status",
+    "StatusSnapshot",
     "StepSource",
     "StepTimes",
     "Target",
-    "What",
     "Workers",
     "bounded",
 ]

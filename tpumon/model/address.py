@@ -42,7 +42,7 @@ class Address(Struct, frozen=True):
 
     @property
     def is_this_host(self) -> bool:
-        """Whether the host is `localhost` or a loopback address."""
+        """True if the host is `localhost` or a loopback address."""
         return self.host == "localhost" if self.ip is None else self.ip.is_loopback
 
     @property

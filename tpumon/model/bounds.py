@@ -1,4 +1,4 @@
-"""What a figure can be at all. Whatever a server claims beyond that is absent, and says so.
+"""Bounds of figures. A value beyond them is absent, with a reason.
 
 Values that no TPU has (1.7e308 bytes, steps of 5e-324 s, idle for twice the time, an average above the maximum) are a
 server's fault or malice. Left in, they would overflow sums, divide by zero, or stretch the axis that all workers share.
@@ -42,7 +42,7 @@ def bounded(sample: Sample) -> Sample:
 
 
 def _changes(value: Any, names: Iterable[str]) -> dict[str, Any]:
-    """What is left of those fields that hold anything impossible; nothing, 0 and what is empty are possible."""
+    """New values of the fields that hold anything impossible; nothing, 0 and empty ones are possible."""
     return {name: left for name in names if (item := getattr(value, name)) and (left := _left(name, item)) is not item}
 
 
@@ -80,7 +80,7 @@ def _is_disordered(value: Spread | StepTimes) -> bool:
 
 
 def _is_off(name: str, value: object) -> bool:
-    """Whether no worker can have this value; what is possible follows from the unit at the end of its name."""
+    """True if no worker can have this value: the unit at the end of its name says what is possible."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return not 0 <= value <= _most(name) or (0 < value < SHORTEST_STEP_S and name in _STEPS)

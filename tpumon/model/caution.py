@@ -1,4 +1,4 @@
-"""What a reader of figures should know besides."""
+"""Warnings that qualify figures."""
 
 from __future__ import annotations
 

@@ -7,14 +7,15 @@ cut to a limit: that of the field (`at_most`), or the usual one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
-from msgspec import NODEFAULT, Meta, Raw, Struct, StructMeta, field
-from msgspec.json import Decoder, encode
+from msgspec import NODEFAULT, Meta, Raw, Struct, StructMeta, field, to_builtins
+from msgspec.json import Decoder, decode, encode
 from msgspec.structs import fields, replace
 
 from tpumon.untrusted_text import one_line
@@ -52,8 +53,9 @@ def encoded_part(value: Any) -> Raw:
     try:
         return Raw(encode(value))
     except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8
-        bound = _bounding_of(cast("Hashable", type(value)))
-        return Raw(encode(value if bound is None else bound(value)))
+        plain = to_builtins(value, enc_hook=decode)  # parts that are JSON already
+        text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
+        return Raw(encode(json.loads(text, parse_constant=lambda _: None)))
 
 
 def decoded(kind: type[_Value], document: bytes | str | Raw) -> _Value:

@@ -30,9 +30,9 @@ class Figure(Struct, frozen=True, kw_only=True):
         key: short name: what `--sort` takes, and the key of graphs and medians.
         fields: the fields of `Figures` that it is made of; the reason for its absence is that of the first.
         label: its name in a list, for example "MXU".
-        title: its column title; includes the unit if the cells do not show it.
+        title: its column title, if it is compared; includes the unit if the cells do not show it.
         about: one sentence that explains it.
-        value: the number to compare and draw.
+        value: the number to compare and draw; None for a figure that is no single number, or only of use in findings.
         range: min and max over the steps of the window; None for a figure without steps.
         method: how it was measured, if there are several methods.
         subject: what the program calls the thing measured, for example the step's function.
@@ -51,9 +51,9 @@ class Figure(Struct, frozen=True, kw_only=True):
     key: str
     fields: tuple[str, ...]
     label: str
-    title: str
     about: str
-    value: Callable[[Figures], float | None]
+    title: str = ""
+    value: Callable[[Figures], float | None] = _nothing
     range: Callable[[Figures], tuple[float, float] | None] | None = None
     method: Callable[[Figures], str | None] = _nothing
     subject: Callable[[Figures], str | None] = _nothing
@@ -69,7 +69,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Where it comes from, in a few words."""
+        """Its source, in a few words."""
         if self.origin == "runtime":
             return "runtime metrics"
         traces = "traces with host events" if self.origin == "host" else "traces"
@@ -159,7 +159,6 @@ DUTY = Figure(
     key="duty",
     fields=("duty_cycle_ratio",),
     label="Duty cycle",
-    title="DUTY",
     about="Share of time in which ops ran, as in XProf's op profile.",
     value=attrgetter("duty_cycle_ratio"),
     worse="low",
@@ -169,7 +168,6 @@ FLOPS = Figure(
     key="flops",
     fields=("flops_utilization_ratio",),
     label="FLOPS utilization",
-    title="FLOPS",
     about="FLOP/s while ops run, relative to the peak, as in XProf's op profile.",
     value=attrgetter("flops_utilization_ratio"),
     worse="low",
@@ -179,7 +177,6 @@ HBM_BANDWIDTH = Figure(
     key="hbm-bandwidth",
     fields=("hbm_bandwidth_utilization_ratio",),
     label="HBM bandwidth",
-    title="HBM BW",
     about="HBM bandwidth that ops use, relative to the peak, as in XProf's op profile.",
     value=attrgetter("hbm_bandwidth_utilization_ratio"),
     metric="tpu_hbm_bandwidth_utilization_ratio",
@@ -217,9 +214,7 @@ PARTS = Figure(
     key="parts",
     fields=("step_parts_s",),
     label="Step parts",
-    title="PARTS",
     about="Time that an average step spends in each of XProf's categories.",
-    value=_nothing,
     origin="steps",
 )
 HBM = Figure(
@@ -238,59 +233,45 @@ OP_TIME = Figure(
     key="op-time",
     fields=("op_time_ratios",),
     label="Time by kind of op",
-    title="OP TIME",
     about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1.",
-    value=_nothing,
 )
 PADDING = Figure(
     key="padding",
     fields=("matmul_padding_ratio",),
     label="Padding of matrix ops",
-    title="PADDING",
     about="Share of the matrix units' work that is padding, by the shapes of the ops.",
-    value=_nothing,
 )
 BARRIER = Figure(
     key="barrier",
     fields=("barrier_ratio",),
     label="Barriers",
-    title="BARRIER",
     about="Share of a step in which cores wait at barriers.",
-    value=_nothing,
 )
 DEBUG_PRINT = Figure(
     key="debug-print",
     fields=("debug_print_ratio",),
     label="Debug print",
-    title="PRINT",
     about="Share of a step in which the device prints.",
-    value=_nothing,
 )
 COMPILING = Figure(
     key="compiling",
     fields=("compile_ratio",),
     label="Compiling",
-    title="COMPILE",
     about="Share of the window in which the host traced or compiled functions.",
-    value=_nothing,
     origin="host",
 )
 INPUT_WAIT = Figure(
     key="input-wait",
     fields=("input_wait_ratio",),
     label="Waiting for input",
-    title="INPUT",
     about="Share of the window in which the thread that runs the steps waited for input.",
-    value=_nothing,
     origin="host",
 )
 CALLBACKS = Figure(
     key="callbacks",
     fields=("callback_ratio",),
     label="Callbacks",
-    title="CALLBACK",
     about="Share of the window in which programs on the host's CPU called Python. Only of JAX without a TPU.",
-    value=_nothing,
     origin="host",
 )
 
@@ -313,7 +294,7 @@ COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if fi
 WORST, NAME = "worst", "name"
 
 SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
-"""What `--sort` accepts and the live view sorts by. A figure: its worse end first, workers without it last."""
+"""Keys that `--sort` accepts and the live view sorts by. A figure: its worse end first, workers without it last."""
 
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",

@@ -53,7 +53,7 @@ class Percentiles(Struct, frozen=True, kw_only=True):
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
-    """How many values of which size there have been since a process started.
+    """Histogram of values since a process started.
 
     Attributes:
         bounds: upper bounds of the buckets, ascending.
@@ -82,10 +82,10 @@ class FunctionFigures(Struct, frozen=True, kw_only=True):
     """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
 
     Attributes:
-        name: as the trace names it, without the program's number: jit_f of a module, f of a call on the host.
-        runs: on the core, or the thread, that ran it most often.
-        period_s: from start to start; None if it ran once.
-        duration_s: of a run on a device; of a call where only the host shows it.
+        name: name in the trace, without the program's number: jit_f of a module, f of a call on the host.
+        runs: number of runs, on the core or thread that ran it most often.
+        period_s: time from start to start; None if it ran once.
+        duration_s: duration of a run on a device; of a call where only the host shows it.
         device_time_ratio: its share of the time that all functions took on devices; None if the trace does not say.
     """
 
@@ -100,15 +100,13 @@ class OpFigures(Struct, frozen=True, kw_only=True):
     """One operation in the window, on all cores of a worker together; as in `tpumon report --section ops`.
 
     Attributes:
-        name: in its program.
-        program: with its number, such as "jit_step(42)".
-        category: of XLA, such as "convolution fusion".
+        name: its name in the program, at most 100 characters.
+        program: its program, with the number, such as "jit_step(42)".
         self_time_s: time in it, without the operations within.
         time_ratio: the same as a share of the time of all cores, idle time included.
-        occurrences: how often it ran.
         flops_rate: FLOPs per second of its time.
-        flops_utilization_ratio: the same relative to the peak; None where that is not known.
-        hbm_rate: bytes of HBM per second of its time; None where the trace does not say.
+        flops_utilization_ratio: the same relative to the peak; None if that is not known.
+        hbm_rate: bytes of HBM per second of its time; None if the trace does not say.
         hbm_utilization_ratio: the same relative to the peak.
     """
 
@@ -128,9 +126,7 @@ class OpCategoryFigures(Struct, frozen=True, kw_only=True):
     """The operations of one category in the window; as in `tpumon report --section ops`.
 
     Attributes:
-        name: what XLA calls it.
-        ops: how many different ones.
-        self_time_s, time_ratio, occurrences: as in `OpFigures`.
+        ops: number of different operations; the other fields are as in `ops`.
     """
 
     name: str
@@ -159,16 +155,11 @@ class CoreFigures(Struct, frozen=True, kw_only=True):
 
 
 class DeviceFigures(Struct, frozen=True, kw_only=True):
-    """One device, from libtpu's runtime metric service.
+    """One device, from libtpu's runtime metric service; docs/metrics.md names the metrics of the service.
 
     Attributes:
         device: its ID in the slice.
-        hbm_used_bytes: from tpu.runtime.hbm.memory.usage.bytes.
-        hbm_total_bytes: from tpu.runtime.hbm.memory.total.bytes.
-        runtime_duty_cycle_ratio: from tpu.runtime.tensorcore.dutycycle.percent.
-        runtime_hbm_bandwidth_utilization_ratio: from tpu.runtime.hbm.utilization.percent.
-        runtime_tensorcore_idle_s: from tpu.runtime.tensorcore.idle_duration.seconds.
-        runtime_hlo_queue_size: from hlo.queue.size.gauge, summed over the device's cores.
+        runtime_hlo_queue_size: sum over the device's cores.
     """
 
     device: str
@@ -206,10 +197,10 @@ class Figures(Struct, frozen=True, kw_only=True):
         duty_cycle_ratio: share of the time in which a chip ran ops, as in XProf's op profile.
         flops_utilization_ratio: FLOP/s relative to the peak, idle time excluded.
         hbm_bandwidth_utilization_ratio: HBM traffic of the ops relative to the peak bandwidth.
-        step_time_s: durations of the steps.
+        step_time_s: durations of the steps; `stddev` and `count` only from traces.
         step_source: what counts as a step.
         step_name: the function or annotation that counts as the step; None if markers or the server define the steps.
-        functions: what the program ran, heaviest first.
+        functions: what the program ran, heaviest first, at most 20.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `figure_table.STEP_PARTS`.
         step_work_s: time of an average step that the busiest core spends in ops other than collectives.
@@ -221,11 +212,11 @@ class Figures(Struct, frozen=True, kw_only=True):
         compile_ratio: share of the window in which the host traced or compiled functions.
         input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
         callback_ratio: share of the window in which programs on the host's CPU called Python.
-        programs: ids of the compiled programs that ran, heaviest first.
-        ops: the operations that took most time, the longest first; None unless they are asked for (`Query.ops`).
-        op_categories: their categories, alike.
+        programs: ids of the compiled programs that ran, heaviest first, at most 32.
+        ops: the operations that took most time, the longest first; None unless they are asked for (`--with-ops N`).
+        op_categories: the categories of operations that took most time, the longest first; None like `ops`.
         per_core: one row per core; empty without a trace.
-        hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
+        hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker; None unless every device reports it.
         devices: one row per device, from the runtime metric service.
         runtime: the runtime of the worker.
         runtime_latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.

@@ -1,4 +1,4 @@
-"""What is wrong with a job: findings, their evidence, and what could not be judged."""
+"""Findings, their evidence, and findings that could not be judged."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ StateId = Literal["down", "restarted"]
 
 StatedId = Literal[FindingId, StateId]
 
-Grade = Literal["info", "warning", "critical"]
-"""How bad a finding is. info: worth knowing, nothing to act on at once."""
+FindingSeverity = Literal["info", "warning", "critical"]
+"""Severity of a finding. info: worth knowing, nothing to act on at once."""
+
+SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critical": 3}
+"""The one scale of severities; also what metrics show."""
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -64,28 +67,50 @@ class Evidence(Struct, frozen=True, kw_only=True):
     reference: Amount | None = None
 
 
+class FindingDetail(Struct, frozen=True, kw_only=True):
+    """A finding as it concerns one worker.
+
+    Attributes:
+        words: the reason in a few words, for a row in a table.
+        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
+        evidence: the figures that it rests on, by name.
+        severity: how bad it is.
+        confidence: how sure it is.
+        figure: key of the figure to mark on the screen; None: none of them.
+        remedy: what to do, if it is not what the rule always says.
+    """
+
+    words: Annotated[str, at_most(_LONGEST)] = ""
+    sentence: Annotated[str, at_most(_LONGEST)] = ""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    severity: FindingSeverity = "warning"
+    confidence: Confidence = "high"
+    figure: str | None = None
+    remedy: str | None = None
+
+
 class Cause(Struct, frozen=True, kw_only=True):
-    """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
+    """Reason for which one worker is marked: a finding of it, or the failure of its last query.
 
     Attributes:
         words: the reason in a few words, for display.
-        finding: the finding; None for a failed query.
-        severity: how bad it is for this worker.
-        since_unix_s: since when this worker has it; None: not known.
-        figure: key of the figure that exceeds its limit, as in `tpumon.model.figure_table`; None if there is none.
+        finding: ID of the finding; None for a failed query.
+        severity: "info", "warning" or "critical", for this worker.
+        since_unix_s: since when this worker has it; None if unknown.
+        figure: the figure that exceeds its limit, by the key that `--sort` takes; None if there is none.
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 
     words: str
     finding: FindingId | None = None
-    severity: Grade = "warning"
+    severity: FindingSeverity = "warning"
     since_unix_s: UnixTime | None = None
     figure: str | None = None
     excess: Amount = 0.0
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What is wrong with some workers of one slice.
+    """A finding of some workers of one slice.
 
     Attributes:
         finding: which of the closed set; or a state.
@@ -104,7 +129,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """
 
     finding: StatedId
-    severity: Grade
+    severity: FindingSeverity
     confidence: Confidence = "medium"
     workers: Annotated[tuple[str, ...], at_most(_MOST_WORKERS)] = ()
     more_workers: Count = 0

@@ -1,4 +1,4 @@
-"""What the files of a job's process show about it, where tpumon runs on the same host."""
+"""Signs of a job in the files of its process, where tpumon runs on the same host."""
 
 from __future__ import annotations
 

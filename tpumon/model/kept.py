@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Struct, field
 
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
-from tpumon.model.finding import Confidence, Evidence, FindingId, Grade
-from tpumon.model.state import Standing
+from tpumon.model.finding import FindingDetail, FindingId
+from tpumon.model.state import StatusSnapshot
 from tpumon.model.target import Process
 
 _MOST_WORKERS = 10_000
 _MOST_FINDINGS = 30
 _MOST_PROGRAMS = 6
-_LONGEST = 1000
 
 
 class KeptFinding(Struct, frozen=True, kw_only=True):
@@ -25,23 +23,17 @@ class KeptFinding(Struct, frozen=True, kw_only=True):
         finding: its ID.
         since_unix_s: since when the worker has it.
         since_or_earlier: True if the first samples showed it already.
-        words, sentence, severity, confidence, figure, remedy, evidence: as in `tpumon.analysis.findings.Account`.
+        detail: how it concerned the worker.
     """
 
     finding: FindingId
     since_unix_s: UnixTime
     since_or_earlier: bool = False
-    words: Annotated[str, at_most(_LONGEST)] = ""
-    sentence: Annotated[str, at_most(_LONGEST)] = ""
-    severity: Grade = "warning"
-    confidence: Confidence = "medium"
-    figure: str | None = None
-    remedy: str | None = None
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    detail: FindingDetail = field(default_factory=FindingDetail)
 
 
 class KeptActivity(Struct, frozen=True, kw_only=True):
-    """When a worker last did something.
+    """Last activity of a worker.
 
     Attributes:
         active_unix_s: when; None: never.
@@ -81,14 +73,14 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     Attributes:
         job, slice, worker: its key.
         process, uptime_s: of its job; another one is a restart.
-        standing: its state and severity, and since when.
+        snapshot: its state and severity, and since when.
         findings: those that were present.
         activity: when it last did something.
         programs: its step times.
     """
 
     worker: str
-    standing: Standing
+    snapshot: StatusSnapshot
     job: str | None = None
     slice: str | None = None
     process: Process | None = None

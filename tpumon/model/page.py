@@ -9,17 +9,17 @@ from msgspec import Raw, Struct
 
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Finding, NotJudged
-from tpumon.model.state import Change, Standing
+from tpumon.model.state import Change, StatusSnapshot
 from tpumon.model.target import ListedTarget
 
-_MOST_WORKERS = 10_000
-_MOST_RUNS = 20_000
+MOST_WORKERS = 10_000
+MOST_RUNS = 20_000
 _MOST_CHANGES = 10_000
 _MOST_SAMPLES = 12_048  # one of each worker, and twice what an exporter gives at once
 
 
 class PageHead(Struct, frozen=True, kw_only=True):
-    """What tells whether the rest can be read."""
+    """Head of a page, by which a reader decides whether it can read the rest."""
 
     schema: int
     tpumon: str
@@ -40,7 +40,7 @@ class Page(PageHead, frozen=True, kw_only=True):
         waiting: why there is no worker.
         targets: the workers.
         changed: of the last change; None: the page hands nothing on, and has none of what follows.
-        standings, changes: all, or what is new.
+        statuses, changes: all, or what is new.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
         history: by worker, see `tpumon.model.Handover`; None: only what is new is here.
@@ -48,17 +48,17 @@ class Page(PageHead, frozen=True, kw_only=True):
     """
 
     run: str | None = None
-    via: Annotated[tuple[str, ...], at_most(_MOST_RUNS)] = ()
+    via: Annotated[tuple[str, ...], at_most(MOST_RUNS)] = ()
     now_unix_s: UnixTime | None = None
     sequence: Count | None = None
     level: Count | None = None
     host: str | None = None
     waiting: str | None = None
-    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)] = ()
+    targets: Annotated[tuple[ListedTarget, ...], at_most(MOST_WORKERS)] = ()
     changed: Count | None = None
-    standings: Annotated[tuple[Standing, ...], at_most(_MOST_CHANGES)] = ()
+    statuses: Annotated[tuple[StatusSnapshot, ...], at_most(_MOST_CHANGES)] = ()
     changes: Annotated[tuple[Change, ...], at_most(_MOST_CHANGES)] = ()
     findings: Annotated[tuple[Finding, ...] | None, at_most(_MOST_CHANGES)] = None
     not_judged: Annotated[tuple[NotJudged, ...], at_most(_MOST_CHANGES)] = ()
-    history: Annotated[Mapping[str, Raw] | None, at_most(_MOST_WORKERS)] = None
+    history: Annotated[Mapping[str, Raw] | None, at_most(MOST_WORKERS)] = None
     samples: Annotated[tuple[Raw, ...], at_most(_MOST_SAMPLES)] = ()

@@ -1,4 +1,4 @@
-"""What libtpu's runtime metric service counts about the network between slices, by our names. Only multislice jobs."""
+"""Metrics of libtpu about the network between slices, by our names. Only multislice jobs."""
 
 from __future__ import annotations
 

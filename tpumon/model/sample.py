@@ -30,12 +30,12 @@ _MOST_FINDINGS = 30
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """Why a source did not answer.
+    """Failure of a source to answer.
 
     Attributes:
-        source: its name.
-        reason: see `tpumon.errors.MEANING`.
-        message: one line, without the address.
+        source: what failed, such as the name of a profiler source, "file", "pause" or "exporter".
+        reason: one of `tpumon.errors.REASONS`.
+        message: one line for people, without the address.
         address: the `host:port` that was queried; None if there is none.
     """
 
@@ -51,7 +51,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def port_closed(self) -> bool:
-        """Whether the host is there, but nothing listens: the process that did has ended."""
+        """True if the host is there, but nothing listens: the process that did has ended."""
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
@@ -59,26 +59,26 @@ class Sample(Struct, frozen=True, kw_only=True):
     """One query of one worker, answered or not.
 
     Attributes:
-        worker: unique name of the worker.
+        worker: unique name of the worker: its host's name, if known.
         address: `host:port` of its profiler server, or the path of a trace file.
         time_unix_s: start of the window, on this machine's wall clock.
         window_s: length of the window that the figures cover; None if none was chosen yet.
         took_s: time from sending the query to its answer.
         interval_s: effective interval, from the start of one query to the start of the next.
         traced_s: how long the job was traced for this query, including collection; 0 if it was not.
-        source: where the figures come from: the name of a profiler source, "file", or of the first companion if only
-            companions answered ("runtime": the runtime metric service); None if nothing did.
+        source: where the figures come from: "monitor", "trace" or "file"; the first companion if only companions
+            answered ("runtime": the runtime metric service); None if nothing did.
         companions_only: whether only companions answered; in JSON only where `source` does not say so already.
-        simulated: whether the simulator made the figures up.
+        simulated: True if the simulator made the figures up.
         device_type: for example "TPU v2", as the source reports it.
         cores: number of TPU cores of the worker.
         figures: what the query measured; in JSON its fields are merged into the sample.
-        job: the job that the worker belongs to, if known.
+        job: the job that the worker belongs to, if known; in Kubernetes NAMESPACE/NAME.
         slice: the slice that the worker belongs to, if known.
         process: the worker's process, where it runs on this host.
         truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
-        findings: what is wrong with the worker, as the one who judges it says; None: nobody has judged it yet.
-        judged: the findings that could be judged of it, present or not; None: nobody has judged it yet.
+        findings: what is wrong with the worker, the worst first; None if nobody has judged it yet.
+        judged: the findings that could be judged of it, present or not; None if nobody has judged it yet.
         errors: what failed; the profiler's failure, if any, comes last.
         warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
@@ -112,17 +112,17 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> bool:
-        """Whether any source answered this query."""
+        """True if any source answered this query."""
         return self.source is not None
 
     @property
     def responded(self) -> bool:
-        """Whether the worker answered this query, if only that nothing runs."""
+        """True if the worker answered this query, if only that nothing runs."""
         return self.source is not None or MEANING[self._failure().reason].state == "no-activity"
 
     @property
     def of_exporter(self) -> bool:
-        """Whether the exporter behind --from did not answer, so that nothing is known about the worker."""
+        """True if the exporter behind --from did not answer, so that nothing is known about the worker."""
         return not self.answered and bool(self.errors) and self.errors[-1].source == EXPORTER
 
     @property
@@ -138,7 +138,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> Failure | None:
-        """Why the worker's profiler gave no figures; None if it did. Companions may have answered in either case."""
+        """Failure of the worker's profiler; None if it gave figures. Companions may have answered in either case."""
         if self.source is not None and not self.companions_only:
             return None
         return self._failure()
@@ -147,7 +147,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
     def is_stale(self, now_unix_s: float, now_monotonic_s: float | None = None) -> bool:
-        """Whether it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
+        """True if it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
 
         An answer without activity did not fail. The one rule for all outputs.
         """

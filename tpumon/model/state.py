@@ -22,10 +22,10 @@ Severity = Literal["ok", "info", "warning", "critical", "unknown"]
 """That of the worst finding; ok: there is none. unknown: there is no current sample to judge, or only one without
 figures of the worker's profiler."""
 
-Mark = Literal[Severity, State]
-"""What a worker counts as: its severity while it is live, otherwise its state."""
+Status = Literal[Severity, State]
+"""Status of a worker: its severity while it is live, otherwise its state."""
 
-What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
+ChangeKind = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 """state: the worker entered another state. severity: its severity changed while it was live. restart: its job was
 restarted. capture-began, capture-ended: another profiling session began or ended."""
 
@@ -46,28 +46,28 @@ class Change(Struct, frozen=True, kw_only=True):
     number: Count
     time_unix_s: UnixTime
     worker: str
-    what: What
+    what: ChangeKind
     state: State
     severity: Severity
-    before: Mark | None = None
+    before: Status | None = None
     words: str = ""
 
     @property
-    def mark(self) -> Mark:
-        """What the worker counts as after the change."""
+    def status(self) -> Status:
+        """Status of the worker after the change."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def title(self) -> str:
-        """What happened, in a few words."""
+        """The change in a few words."""
         match self.what:
             case "restart":
                 return "job restarted"
             case "capture-began":
                 return "capture began"
             case "capture-ended":
-                return f"capture ended, {self.mark}"
-        return self.mark
+                return f"capture ended, {self.status}"
+        return self.status
 
 
 class Event(Change, frozen=True, kw_only=True):
@@ -76,13 +76,13 @@ class Event(Change, frozen=True, kw_only=True):
     schema: Literal[1] = 1
 
 
-class Standing(Struct, frozen=True, kw_only=True):
-    """What the one who samples a worker knows of it beyond its last sample.
+class StatusSnapshot(Struct, frozen=True, kw_only=True):
+    """Knowledge of a worker beyond its last sample, as its exporter hands it on.
 
     Attributes:
         worker: name of the worker.
         state, severity: as judged last.
-        mark_since_unix_s: since when it counts as that.
+        status_since_unix_s: since when it counts as that.
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
@@ -92,7 +92,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     worker: str
     state: State
     severity: Severity
-    mark_since_unix_s: UnixTime | None = None
+    status_since_unix_s: UnixTime | None = None
     ok: bool | None = None
     ok_since_unix_s: UnixTime | None = None
     critical_since_unix_s: UnixTime | None = None
@@ -100,12 +100,12 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 
 class Handover(Struct, frozen=True, kw_only=True):
-    """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
+    """Knowledge of a running exporter, handed on to a view of it.
 
     Attributes:
         complete: whether this is all that is known; otherwise only what is new.
         number: of the last change; what to give to get only what is new.
-        standings: of the workers; all of them, or those that changed.
+        statuses: of the workers; all of them, or those that changed.
         changes: oldest first; all that are remembered, or the new ones.
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
         history: by worker, JSON as `RollupSeries.to_plain` made it; "" is that of the whole fleet.
@@ -117,7 +117,7 @@ class Handover(Struct, frozen=True, kw_only=True):
     complete: bool
     exporter: str = ""
     number: int = 0
-    standings: tuple[Standing, ...] = ()
+    statuses: tuple[StatusSnapshot, ...] = ()
     changes: tuple[Change, ...] = ()
     shift_s: float = 0.0
     history: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which workers to query, and for what."""
+"""Workers to query, and the queries."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ class Process(Struct, frozen=True, kw_only=True):
     """The process of a worker, where it runs on this host.
 
     Attributes:
-        pid: its number, as this process sees it.
         user: name of its owner, or the number where there is none.
         command: the program and its script or module, never other arguments.
-        started_unix_s: when it started.
     """
 
     pid: Count
@@ -89,7 +87,7 @@ class ListedTarget(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, target: Target) -> ListedTarget:
-        """What others are told of a target."""
+        """The part of a target that others may know."""
         return cls(**{name: getattr(target, name) for name in cls.__struct_fields__})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import secrets
@@ -20,7 +21,8 @@ from msgspec import Struct, ValidationError, convert, field
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
-from tpumon.system.console import say
+
+_log = logging.getLogger(__name__)
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
@@ -31,7 +33,7 @@ Expose = Literal["findings", "all"]
 """Metrics of workers that come from exporters: these have the rest, and two series of one worker break joins."""
 
 Own = TypeVar("Own")
-"""An exporter's own options: a frozen dataclass whose fields all have defaults."""
+"""An exporter's own options: a frozen Struct or dataclass whose fields all have defaults."""
 
 
 class OutputOptions(Struct, frozen=True, kw_only=True):
@@ -62,14 +64,12 @@ class Context(Struct, frozen=True, kw_only=True):
     Attributes:
         run: its settings.
         fleet: the analysis; ask it for the status of all workers. From any thread.
-        log: takes one line about a problem, from any thread.
         heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
         clock: returns seconds since the epoch.
     """
 
     run: OutputOptions = field(default_factory=OutputOptions)
     fleet: Analysis = field(default_factory=Analysis)
-    log: Callable[[str], None] = say
     heartbeat_age_s: Callable[[], float] = lambda: 0.0
     clock: Callable[[], float] = time.time
 
@@ -302,13 +302,11 @@ class GuardedOutput:
 
     Args:
         output: the output.
-        log: takes one line about a problem.
         name: its name in messages; empty: it is stdout, and a reader that goes away ends the run.
     """
 
-    def __init__(self, output: Output, log: Callable[[str], None], name: str = "") -> None:
+    def __init__(self, output: Output, name: str = "") -> None:
         self._output = output
-        self._log = log
         self._name = name
         self._failing: set[str] = set()  # calls that failed: a tick that works says nothing about writing
         self.tick_s = None if output.tick_s is None else max(output.tick_s, _LEAST_TICK_S)
@@ -356,7 +354,7 @@ class GuardedOutput:
             if isinstance(error, BrokenPipeError) and not self._name:
                 raise
             if what not in self._failing:
-                self._log(f"{self._name and f'{self._name}: '}cannot write samples: {reason(error)}{again}")
+                _log.warning("%scannot write samples: %s%s", self._name and f"{self._name}: ", reason(error), again)
             self._failing.add(what)
         else:
             self._failing.discard(what)
@@ -370,13 +368,11 @@ class QueuedOutput:
     Args:
         output: the output; the thread makes all calls to it.
         name: its name in messages.
-        log: takes one line about a problem, from any thread.
     """
 
-    def __init__(self, output: Output, name: str, log: Callable[[str], None]) -> None:
-        self._output = GuardedOutput(output, log, name)
+    def __init__(self, output: Output, name: str) -> None:
+        self._output = GuardedOutput(output, name)
         self._name = name
-        self._log = log
         self._changed = threading.Condition()
         self._workers: Update | None = None
         self._waiting: deque[Update] = deque(maxlen=_WAITING_LIMIT)
@@ -396,7 +392,7 @@ class QueuedOutput:
             self._changed.notify()
         if drops:
             self._dropping = True
-            self._log(f"{self._name}: too slow; dropping samples, oldest first")
+            _log.warning("%s: too slow; dropping samples, oldest first", self._name)
 
     def close(self) -> None:
         """Gives the output at most 1.5 s to write what is queued."""

@@ -1,1 +1,1 @@
-"""What the process shares with its host: signals, threads, and `tpumon pause`."""
+"""Shared with the host: signals, threads, streams, and the files of all its tpumons."""

@@ -62,17 +62,14 @@ class Background(Generic[_Event]):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._done, timeout_s)
-                ended = self._done
-                fetched, self._waiting = self._waiting, deque()
+            fetched, ended = self.fetch()
             yield from fetched
-            if ended:
-                break
-            if fetched:
-                time.sleep(_BATCH_S)
-            else:
+            if ended and not fetched:
+                return
+            if not fetched:
                 yield None
-        if self._error is not None:
-            raise self._error
+            elif not ended:
+                time.sleep(_BATCH_S)
 
     def fetch(self) -> tuple[Sequence[_Event], bool]:
         """Returns the events since the last call, without waiting, and whether there will be no more.

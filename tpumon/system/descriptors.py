@@ -21,7 +21,7 @@ def raise_descriptor_limit() -> None:
 
 
 def may_connect(pending: int) -> bool:
-    """Whether another connection to a worker leaves enough descriptors for scrapes, files and processes.
+    """Tells if another connection to a worker leaves enough descriptors for scrapes, files and processes.
 
     Args:
         pending: connections that are being made and may not have their descriptor yet.

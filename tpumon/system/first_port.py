@@ -63,7 +63,7 @@ def first_port(ports: Collection[int]) -> int:
 
 
 def noted_first_port(ports: Collection[int]) -> int:
-    """As `first_port`, for ports that a user named, of which nothing else is known: nothing is noted.
+    """The first port among those that a user named, of which nothing else is known: nothing is noted.
 
     The answer stays the same in one process, where names that are in use do not change.
     """
@@ -83,8 +83,8 @@ def _first(entries: Collection[_Entry], ports: Collection[int]) -> _Note | None:
 
 
 def _entries() -> list[_Entry]:
-    """What the files say that holds now; those of this user that hold no longer are removed."""
-    found = []
+    """The notes that hold now; files of this user that hold no longer are removed."""
+    entries = []
     with suppress(OSError):
         for file in _FILES.listed():
             read = _FILES.read(file.path)
@@ -92,10 +92,10 @@ def _entries() -> list[_Entry]:
                 continue
             note = _note(read[0])
             if note is not None and note.network == network():
-                found.append(_Entry(file.path, read[1], note))
+                entries.append(_Entry(file.path, read[1], note))
             elif note is None and file.uid == os.getuid():
                 file.path.unlink(missing_ok=True)
-    return found
+    return entries
 
 
 def _note(text: str) -> _Note | None:

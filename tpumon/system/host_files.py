@@ -96,19 +96,8 @@ class HostFiles:
         return [file.path for file in self._all() if file.uid == os.getuid()]
 
     def read(self, path: Path) -> tuple[str, int] | None:
-        """The text of a file and its owner; None for what is not a regular file, or gone.
-
-        Any user may put anything there: not a file, endless, or nonsense.
-        """
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    return None
-                return file.read(self._most_bytes).decode("utf-8", "replace"), status.st_uid
-        except OSError:
-            return None
+        """The text of a file and its owner; None for what is not a regular file, or gone."""
+        return read_anyones(path, self._most_bytes)
 
     def _all(self) -> Iterator[HostFile]:
         with suppress(FileNotFoundError), os.scandir(directory()) as entries:
@@ -119,8 +108,24 @@ class HostFiles:
                         yield HostFile(Path(entry.path), status.st_uid, status.st_mtime_ns, status.st_ino)
 
 
+def read_anyones(path: Path, most_bytes: int) -> tuple[str, int] | None:
+    """The text of a file and its owner; None for what is not a regular file, or gone.
+
+    Any user may put anything there: not a file, endless, or nonsense.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            return file.read(most_bytes).decode("utf-8", "replace"), status.st_uid
+    except OSError:
+        return None
+
+
 def directory() -> Path:
-    """Where the files of all users are."""
+    """The directory with the files of all users."""
     return Path(os.environ.get("TPUMON_PAUSE_DIR") or _DIRECTORY)
 
 

@@ -32,7 +32,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """What one tpumon says of one server. Times are since this machine was started.
+    """One tpumon's entry of one server. Times are since this machine was started.
 
     Attributes:
         since_s: when it first said something of it.
@@ -72,7 +72,7 @@ class _Document(Struct, frozen=True):
     servers: dict[str, Entry]
 
 
-class Peer(Struct, frozen=True):
+class PeerEntry(Struct, frozen=True):
     """Another tpumon's entry of a server.
 
     Attributes:
@@ -86,15 +86,15 @@ class Peer(Struct, frozen=True):
     entry: Entry
 
 
-class Ledger:
+class DutyLedger:
     """This tpumon's file, and those of the others. Every call may block; one thread at a time uses it."""
 
     def __init__(self) -> None:
         self._files = HostFiles("tpumon-duty-", most_of_one_user=32, most_bytes=_MOST_BYTES)
         self._path: Path | None = None
-        self._read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}  # its version
+        self._read: dict[Path, tuple[tuple[int, int], Mapping[str, PeerEntry]]] = {}  # its version
 
-    def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[Peer]]:
+    def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[PeerEntry]]:
         """Writes this tpumon's entries, by address of the server, then reads those of the others for these servers.
 
         Raises:
@@ -104,11 +104,11 @@ class Ledger:
             self._path = self._files.new_path()
         named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
         self._files.write(self._path, json.encode(_Document(boot(), named)).decode())
-        peers: dict[str, list[Peer]] = {}
+        peers: dict[str, list[PeerEntry]] = {}
         for entries in self._others():
             for key in entries.keys() & named.keys():
                 peers.setdefault(key, []).append(entries[key])
-        return {address: found for address in own if (found := peers.get(_key(address)))}
+        return {address: of_server for address in own if (of_server := peers.get(_key(address)))}
 
     def leave(self, own: Mapping[str, Entry]) -> None:
         """Writes the last entries; removes the file if they have no effect."""
@@ -134,9 +134,9 @@ class Ledger:
             }
         )
 
-    def _others(self) -> Sequence[Mapping[str, Peer]]:
-        """What the files of other tpumons say. Removes those of this user that have no effect."""
-        read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}
+    def _others(self) -> Sequence[Mapping[str, PeerEntry]]:
+        """The entries of other tpumons' files. Removes files of this user that have no effect."""
+        read: dict[Path, tuple[tuple[int, int], Mapping[str, PeerEntry]]] = {}
         left_bytes = _MOST_BYTES_AT_ONCE
         now_s = since_boot_s()
         for file in self._files.listed():
@@ -145,9 +145,9 @@ class Ledger:
             version = file.changed_ns, file.inode
             known = self._read.get(file.path)
             if (known is None or known[0] != version) and left_bytes > 0:
-                found = self._files.read(file.path)
-                if found is not None:  # else it is gone, or will be read next time
-                    text, uid = found
+                content = self._files.read(file.path)
+                if content is not None:  # else it is gone, or will be read next time
+                    text, uid = content
                     left_bytes -= len(text)
                     known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
             if known is None:
@@ -161,7 +161,7 @@ class Ledger:
         return [entries for _, entries in read.values()]
 
 
-def _entries(text: str, file: str, *, trusted: bool) -> dict[str, Peer]:
+def _entries(text: str, file: str, *, trusted: bool) -> dict[str, PeerEntry]:
     """The entries of a file by key; none if it is not of this boot, or no such document."""
     try:
         document = json.decode(text, type=_Document)
@@ -169,7 +169,7 @@ def _entries(text: str, file: str, *, trusted: bool) -> dict[str, Peer]:
         return {}
     now_s = since_boot_s()
     return {
-        key: Peer(file, trusted, entry)
+        key: PeerEntry(file, trusted, entry)
         for key, entry in document.servers.items()
         if document.boot == boot() and entry.since_s <= entry.time_s <= now_s
     }

@@ -1,4 +1,4 @@
-"""Where profiles go: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, where TensorBoard and XProf look."""
+"""Log directories: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, where TensorBoard and XProf look."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import re
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tpumon.errors import TpumonError, UsageError
 
@@ -23,44 +24,39 @@ SESSIONS = "plugins/profile"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
-class LogDir(Protocol):
-    """A log directory, local or in a bucket."""
+class LogDir(ABC):
+    """A log directory.
 
-    @property
-    def root(self) -> str:
-        """LOGDIR/plugins/profile, absolute: a server's working directory differs from ours."""
+    Its methods raise TpumonError, which says why, where something cannot be done.
 
-    def new_session(self) -> str:
-        """Makes a new session, named after the local time, as TensorBoard sorts them; returns the name.
+    Args:
+        root: LOGDIR/plugins/profile, absolute: a server's working directory differs from ours.
+    """
 
-        Raises:
-            TpumonError: it cannot be done; says why.
-        """
+    def __init__(self, root: str) -> None:
+        self.root = root
 
-    def make_session(self, session: str) -> None:
-        """Makes the directory of a session unless it exists.
-
-        Raises:
-            TpumonError: it cannot be done; says why.
-        """
-
+    @abstractmethod
     def prepare(self) -> None:
-        """Makes `root` and proves that it is writable, before any worker is asked.
+        """Makes `root` and proves that it is writable, before any worker is asked."""
 
-        Raises:
-            TpumonError: it cannot be done; says why.
-        """
+    @abstractmethod
+    def new_session(self) -> str:
+        """Makes a new session, named after the local time, as TensorBoard sorts them; returns the name."""
 
+    @abstractmethod
+    def make_session(self, session: str) -> None:
+        """Makes the directory of a session unless it exists."""
+
+    @abstractmethod
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
-        """Writes a file, whole or not at all; returns its path.
+        """Writes a file, whole or not at all; returns its path."""
 
-        Raises:
-            TpumonError: it cannot be done; says why.
-        """
-
+    @abstractmethod
     def load(self, session: str, file_name: str) -> bytes | None:
         """Reads a file; None if there is none."""
 
+    @abstractmethod
     def discard(self, session: str, file_name: str | None = None) -> None:
         """Removes a file if it exists, and its session if that leaves it empty. Never fails."""
 
@@ -95,7 +91,18 @@ def _session_names() -> Iterator[str]:
         yield f"{name}_{number}"
 
 
-class LocalLogDir:
+@contextlib.contextmanager
+def _explained(doing: str, path: str | Path, error_type: type[Exception]) -> Iterator[None]:
+    """Turns errors of a file system into one line that says what cannot be done."""
+    try:
+        yield
+    except error_type as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        remedy = "; give a writable --logdir" if doing == "write" else ""
+        raise TpumonError(f"cannot {doing} {path}: {reason}{remedy}") from error
+
+
+class LocalLogDir(LogDir):
     """A directory in this host's file systems."""
 
     def __init__(self, where: str) -> None:
@@ -103,48 +110,35 @@ class LocalLogDir:
             self._root = Path(where).expanduser().absolute() / SESSIONS
         except RuntimeError as error:
             raise UsageError(f"--logdir {where}: {error}") from error
-
-    @property
-    def root(self) -> str:
-        return str(self._root)
-
-    def new_session(self) -> str:
-        for name in _session_names():
-            try:
-                (self._root / name).mkdir(parents=True)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise _cannot_write(str(self._root / name), error) from error
-            return name
-        raise AssertionError
-
-    def make_session(self, session: str) -> None:
-        try:
-            (self._root / session).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _cannot_write(str(self._root / session), error) from error
+        super().__init__(str(self._root))
 
     def prepare(self) -> None:
-        try:
+        with _explained("write", self.root, OSError):
             self._root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._root):
                 pass
-        except OSError as error:
-            raise _cannot_write(self.root, error) from error
+
+    def new_session(self) -> str:
+        session = next(name for name in _session_names() if not (self._root / name).exists())
+        with _explained("write", self._root / session, OSError):
+            (self._root / session).mkdir(parents=True)
+        return session
+
+    def make_session(self, session: str) -> None:
+        with _explained("write", self._root / session, OSError):
+            (self._root / session).mkdir(parents=True, exist_ok=True)
 
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         path = self._root / session / file_name
         partial = path.with_name(f".{file_name}.{os.getpid()}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError as error:
-            raise _cannot_write(str(path), error) from error
+            with _explained("write", path, OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with partial.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                partial.replace(path)
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()
@@ -152,12 +146,11 @@ class LocalLogDir:
 
     def load(self, session: str, file_name: str) -> bytes | None:
         path = self._root / session / file_name
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise TpumonError(f"cannot read {path}: {error.strerror}") from error
+        with _explained("read", path, OSError):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
 
     def discard(self, session: str, file_name: str | None = None) -> None:
         directory = self._root / session
@@ -168,8 +161,10 @@ class LocalLogDir:
             directory.rmdir()
 
 
-class RemoteLogDir:
+class RemoteLogDir(LogDir):
     """A directory that TensorFlow's file systems reach, such as gs://BUCKET/DIR.
+
+    Its errors share no base class.
 
     Args:
         where: its URL.
@@ -177,60 +172,41 @@ class RemoteLogDir:
     """
 
     def __init__(self, where: str, gfile: Any) -> None:
-        self._root = f"{where.rstrip('/')}/{SESSIONS}"
+        super().__init__(f"{where.rstrip('/')}/{SESSIONS}")
         self._gfile = gfile
 
-    @property
-    def root(self) -> str:
-        return self._root
+    def prepare(self) -> None:
+        with _explained("write", self.root, Exception):
+            self._gfile.makedirs(self.root)
 
     def new_session(self) -> str:
-        session = next(name for name in _session_names() if not self._gfile.exists(f"{self._root}/{name}"))
+        session = next(name for name in _session_names() if not self._gfile.exists(f"{self.root}/{name}"))
         self.make_session(session)
         return session
 
     def make_session(self, session: str) -> None:
-        try:
-            self._gfile.makedirs(f"{self._root}/{session}")
-        except Exception as error:
-            raise _cannot_write(f"{self._root}/{session}", error) from error
-
-    def prepare(self) -> None:
-        try:
-            self._gfile.makedirs(self._root)
-        except Exception as error:
-            raise _cannot_write(self._root, error) from error
+        path = f"{self.root}/{session}"
+        with _explained("write", path, Exception):
+            self._gfile.makedirs(path)
 
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         # An object appears in a bucket when it is closed, whole: no renaming needed.
-        path = f"{self._root}/{session}/{file_name}"
-        try:
-            self._gfile.makedirs(f"{self._root}/{session}")
+        path = f"{self.root}/{session}/{file_name}"
+        with _explained("write", path, Exception):
+            self._gfile.makedirs(f"{self.root}/{session}")
             with self._gfile.GFile(path, "wb") as file:
                 file.write(bytes(content))  # TensorFlow takes no views
-        except Exception as error:
-            raise _cannot_write(path, error) from error
         return path
 
     def load(self, session: str, file_name: str) -> bytes | None:
-        path = f"{self._root}/{session}/{file_name}"
-        try:
+        path = f"{self.root}/{session}/{file_name}"
+        with _explained("read", path, Exception):
             if not self._gfile.exists(path):
                 return None
             with self._gfile.GFile(path, "rb") as file:
                 return bytes(file.read())
-        except Exception as error:
-            raise TpumonError(f"cannot read {path}: {error}") from error
 
     def discard(self, session: str, file_name: str | None = None) -> None:
-        if file_name is None:
-            return  # buckets have no empty directories
-        try:
-            self._gfile.remove(f"{self._root}/{session}/{file_name}")
-        except Exception:  # noqa: BLE001 - TensorFlow's errors share no base class; nothing is lost
-            return
-
-
-def _cannot_write(path: str, error: Exception) -> TpumonError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return TpumonError(f"cannot write {path}: {reason}; give a writable --logdir")
+        if file_name is not None:  # buckets have no empty directories
+            with contextlib.suppress(Exception):
+                self._gfile.remove(f"{self.root}/{session}/{file_name}")

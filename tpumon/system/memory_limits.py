@@ -1,4 +1,4 @@
-"""How much memory this process may use, and giving it back."""
+"""Limits of this process's memory, and giving memory back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _limits(memberships: Path, root: Path) -> list[int]:
         lines = memberships.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    limits = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers in {"", "memory"}:
             group = root / controllers / path.lstrip("/")
             for place in (group, *(above for above in group.parents if above.is_relative_to(root / controllers))):
-                found += [limit for name in _LIMITS if (limit := _number(place / name))]
-    return found
+                limits += [limit for name in _LIMITS if (limit := _number(place / name))]
+    return limits
 
 
 def _number(file: Path) -> int:

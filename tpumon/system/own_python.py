@@ -26,7 +26,7 @@ def start(words: Sequence[str], environment: Mapping[str, str], **options: Any) 
 
 
 def _python_path() -> str:
-    """Where this process imports from, in its order: what PYTHONPATH, a working directory or a launcher added to it.
+    """The path from which this process imports, with what PYTHONPATH, a working directory or a launcher added to it.
 
     The working directory counts if this package is there. An empty entry of PYTHONPATH means it even with -P.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
@@ -21,27 +21,20 @@ async def in_thread(function: Callable[[], _Result], *, timeout_s: float | None)
     Raises:
         TimeoutError: it took longer. The thread continues; the process can still exit.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Result] = loop.create_future()
+    future: Future[_Result] = Future()
+    future.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it
+    threading.Thread(target=_call, args=(function, future), name="tpumon-blocking", daemon=True).start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.wrap_future(future)
+    finally:
+        del future  # an error in it holds this frame, and with it all that `function` had
 
-    def settle(result: _Result | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
 
-    def run() -> None:
-        result, failed = None, None
-        try:
-            result = function()
-        except Exception as error:  # noqa: BLE001 - the awaiting coroutine raises it
-            failed = error
-        with suppress(RuntimeError):  # the loop is closed: the result is no longer needed
-            loop.call_soon_threadsafe(settle, result, failed)
-        del failed  # its traceback holds this frame, and with it all that `function` had
-
-    threading.Thread(target=run, name="tpumon-blocking", daemon=True).start()
-    async with asyncio.timeout(timeout_s):
-        return await future
+def _call(function: Callable[[], _Result], future: Future[_Result]) -> None:
+    try:
+        future.set_result(function())
+    except Exception as error:  # noqa: BLE001 - the awaiting coroutine raises it
+        future.set_exception(error)
+    finally:
+        del function, future

@@ -76,7 +76,7 @@ def _entries(path: Path) -> list[Path]:
 
 
 def modified(path: Path) -> float:
-    """When a file was changed last; 0 if that is not known."""
+    """Time of a file's last change; 0 if that is not known."""
     try:
         return path.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""What a trace holds, without opening its events: enough to tell a profile from an empty or broken one."""
+"""Outline of a trace whose events are not opened: enough to tell a profile from an empty or broken one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto.xplane_pb2 import LineOutline
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
+from tpumon.xspace.wire import fields, parsed
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
 _PLANE, _ERROR, _WARNING = 1, 2, 3  # fields of XSpace
@@ -21,7 +20,7 @@ _MOST_REMARKS = 20
 
 
 class Outline(Struct, frozen=True, kw_only=True, eq=False):
-    """What a trace holds, without its figures.
+    """Contents of a trace, without its figures.
 
     Attributes:
         device_planes: names of the planes of TPU and GPU devices.

@@ -5,18 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
-from tpumon.xspace.catalogue.op_kinds import Category
-from tpumon.xspace.catalogue.time_kinds import TimeKind
-from tpumon.xspace.catalogue.totals import root_totals, times_by_kind_ps
-from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.parts import NO_STEPS, Part, of_peak, ratio
+from tpumon.xspace.columns.columns import PS_PER_S
+from tpumon.xspace.ops.op_kinds import Category, TimeKind
+from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
+from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
+
+NO_STEPS = "no steps in the window"
+
+
+class PartialFigures(Struct, frozen=True, eq=False):
+    """Some of the figures of one or several hosts.
+
+    Attributes:
+        figures: those that were computed; all others are None.
+        absent: why one of them could not be computed, by field name.
+        warnings: what a reader of these figures should know.
+    """
+
+    figures: Figures = field(default_factory=Figures)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[Caution, ...] = ()
+
+
+def of_peak(amount: float, time_ps: float, peak_per_s: float | None) -> float | None:
+    """An amount over what the peak rate would have done in that time."""
+    return None if peak_per_s is None else ratio(amount * PS_PER_S, time_ps * peak_per_s)
+
+
+def ratio(amount: float, whole: float) -> float | None:
+    """A ratio, at most 1; None of nothing."""
+    return min(float(amount) / float(whole), 1.0) if whole > 0 else None
 
 
 def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
@@ -30,7 +55,7 @@ def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
     )
 
 
-def steps_part(traces: Sequence[Trace]) -> Part:
+def step_figures(traces: Sequence[Trace]) -> PartialFigures:
     """Step time, parts, infeed, cores and functions, from the best marks of steps that all hosts have."""
     if all(trace.steps is not None for trace in traces):
         part = _marked_steps(traces)
@@ -42,13 +67,13 @@ def steps_part(traces: Sequence[Trace]) -> Part:
     return replace(part, figures=replace(part.figures, functions=functions))
 
 
-def _marked_steps(traces: Sequence[Trace]) -> Part:
+def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
     hosts = [trace.steps for trace in traces if trace.steps is not None]
     shared = align_hosts(hosts) if len(hosts) > 1 else hosts
     per_core = _per_core(traces, hosts)
     if not len(shared[0]):
         absent = dict.fromkeys(("step_time_s", "step_parts_s", "infeed_ratio"), "no step that all hosts saw")
-        return Part(figures=Figures(per_core=per_core), absent=absent)
+        return PartialFigures(figures=Figures(per_core=per_core), absent=absent)
     # A step is as long as on its slowest host; XProf: ComputeStepTimeSummaryInMs.
     durations_s = np.max([steps.duration_ps for steps in shared], axis=0) / PS_PER_S
     infeed, absent = None, {"infeed_ratio": "no infeed ops"}
@@ -57,7 +82,7 @@ def _marked_steps(traces: Sequence[Trace]) -> Part:
         infeed, absent = _spread(most), {}
     missing = sum(len(trace.cores) - len(steps.cores) for trace, steps in zip(traces, hosts, strict=True))
     words = f"{missing} of {sum(len(trace.cores) for trace in traces)} cores took part in no common step"
-    return Part(
+    return PartialFigures(
         figures=Figures(
             step_time_s=_step_times(durations_s),
             step_source="steps",
@@ -72,7 +97,7 @@ def _marked_steps(traces: Sequence[Trace]) -> Part:
     )
 
 
-def _module_steps(traces: Sequence[Trace]) -> Part:
+def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
     """Steps between starts of the function that is the step: those of the core that is slowest on average.
 
     Cores are not matched step by step, as nothing says which run on one belongs to which on another.
@@ -90,7 +115,7 @@ def _module_steps(traces: Sequence[Trace]) -> Part:
     if any(trace.has_infeed for trace in traces):
         ratios = [core.by_category_ps[:, Category.INFEED] / np.maximum(core.duration_ps, 1) for core in cores]
         infeed, absent = _spread(max(ratios, key=lambda ratio: ratio.mean())), {}
-    return Part(
+    return PartialFigures(
         figures=Figures(
             step_time_s=_step_times(durations_s),
             step_source="modules",
@@ -108,7 +133,7 @@ def _module_steps(traces: Sequence[Trace]) -> Part:
     )
 
 
-def _host_steps(traces: Sequence[Trace]) -> Part:
+def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
     """Steps as the hosts' threads show them; a step is as long as on the slowest host."""
     absent: dict[str, str] = {}
     per_core: tuple[CoreFigures, ...] = ()
@@ -128,10 +153,10 @@ def _host_steps(traces: Sequence[Trace]) -> Part:
     count = min(len(each) for each in periods)
     computed = Figures(per_core=per_core, step_parts_s=parts_s)
     if not count:
-        return Part(figures=computed, absent={"step_time_s": _why_no_step(traces), **absent})
+        return PartialFigures(figures=computed, absent={"step_time_s": _why_no_step(traces), **absent})
     durations_s = np.max([each[:count] for each in periods], axis=0)
     pauses_s = [pause_s for trace in traces if trace.host for pause_s in trace.host.pauses_s]
-    return Part(
+    return PartialFigures(
         figures=replace(
             computed,
             step_time_s=_step_times(durations_s),
@@ -145,7 +170,7 @@ def _host_steps(traces: Sequence[Trace]) -> Part:
 
 
 def _why_no_step(traces: Sequence[Trace]) -> str:
-    """What keeps the first host that shows no step from showing one."""
+    """Reason of the first host that shows no step."""
     for trace in traces:
         if trace.choice is not None and not (trace.host and trace.host.periods_s):
             return trace.choice.reason

@@ -1,4 +1,4 @@
-"""What a judge keeps: of each worker and finding whether it is present and since when, and of each slice."""
+"""State of a judge: of each worker and finding whether it is present and since when, and of each slice."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, TooFew
 from tpumon.analysis.history import Moment
-from tpumon.model import Cause, FindingId, KeptFinding, Target
+from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, Target
 
-GroupKey = tuple[str, str, str]
+SliceKey = tuple[str, str, str]
 """Job, slice, and the worker if it is compared with none; empty where that is not known."""
 
 _UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
@@ -21,7 +21,7 @@ _LEAVES_AFTER = 2  # samples in a row below the limit
 
 
 @dataclass(slots=True)
-class Held:
+class FindingState:
     """One rule's view of one worker.
 
     Attributes:
@@ -35,8 +35,8 @@ class Held:
         reason: why the last one could not; None if it could.
         since: since when the finding is present; None: it is not.
         was_there: whether the first samples showed it already.
-        account: how it concerns the worker, while it is present.
-        strength: of the last sample that could be judged.
+        detail: how it concerns the worker, while it is present.
+        severity_ratio: of the last sample that could be judged.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
             judged; None: it was judged since.
     """
@@ -52,60 +52,46 @@ class Held:
     reason: str | None = None
     since: Moment | None = None
     was_there: bool = False
-    account: Account | None = None
-    strength: float = 0.0
+    detail: FindingDetail | None = None
+    severity_ratio: float = 0.0
     kept_until_unix_s: float | None = None
 
     def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
         """Goes on with a finding that was present before tpumon was restarted."""
         self.known = self.above = self.needed
         self.since, self.was_there = Moment(kept.since_unix_s), kept.since_or_earlier
-        self.strength, self.kept_until_unix_s = 1.0, until_unix_s
-        self.account = Account(
-            words=kept.words,
-            sentence=kept.sentence,
-            evidence=kept.evidence,
-            severity=kept.severity,
-            confidence=kept.confidence,
-            figure=kept.figure,
-            remedy=kept.remedy,
-        )
+        self.severity_ratio, self.kept_until_unix_s = 1.0, until_unix_s
+        self.detail = kept.detail
 
     def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
-        """What `resume` needs; None: the finding is not present.
+        """The value that `resume` takes; None: the finding is not present.
 
         Args:
             unix_s: a moment by the wall clock as it is set now.
         """
-        account = self.account
-        if self.since is None or account is None:
+        detail = self.detail
+        if self.since is None or detail is None:
             return None
         return KeptFinding(
             finding=self.rule.finding,
             since_unix_s=unix_s(self.since),
             since_or_earlier=self.was_there,
-            words=account.words,
-            sentence=account.sentence,
-            severity=account.severity,
-            confidence=account.confidence,
-            figure=account.figure,
-            remedy=account.remedy,
-            evidence=account.evidence,
+            detail=detail,
         )
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        """True if it is known that the finding is present, or that it is not, also between samples without figures."""
         return self.since is not None or self.known >= self.needed or self.known > self.above
 
     @property
     def needs_more(self) -> bool:
-        """Whether one or two more samples would tell."""
+        """True if one or two more samples would tell."""
         return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
 
     @property
     def why_not(self) -> str | None:
-        """Why it cannot be judged; None if it can, or no sample came."""
+        """Reason for which it cannot be judged; None if it can, or no sample came."""
         if self.is_judged:
             return None
         if self.reason is not None:
@@ -120,20 +106,20 @@ class Held:
             why_not: why it cannot be judged; None: that is for the rule to say.
         """
         rule, at = self.rule, member.seen.at
-        strength = rule.strength(member) if why_not is None else why_not
-        if isinstance(strength, str):
-            self._note_unknown(strength, at)
+        severity_ratio = rule.severity_ratio(member) if why_not is None else why_not
+        if isinstance(severity_ratio, str):
+            self._note_unknown(severity_ratio, at)
             return
-        self.unknown, self.reason, self.strength, self.kept_until_unix_s = 0, None, strength, None
+        self.unknown, self.reason, self.severity_ratio, self.kept_until_unix_s = 0, None, severity_ratio, None
         self.known += 1
-        if strength <= 1 and self.since is None:  # as of nearly all samples
+        if severity_ratio <= 1 and self.since is None:  # as of nearly all samples
             self.above = 0
             return
-        self._note_known(strength, at)
+        self._note_known(severity_ratio, at)
         # While it is about to leave, what supported it last stands.
-        if self.since is not None and strength >= rule.leaves_below:
-            self.account = rule.account(member)
-            self.since = (self.account.began or self.since).as_of(at)
+        if self.since is not None and severity_ratio >= rule.leaves_below:
+            self.detail = rule.detail(member)
+            self.since = (rule.began(member) or self.since).as_of(at)
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
@@ -142,44 +128,59 @@ class Held:
         if self.unknown >= _UNKNOWN_AFTER and self.known and not is_kept:
             self.began = None  # what is found later did not begin with the first sample
         if self.unknown >= _UNKNOWN_AFTER and not is_kept:
-            self.since = self.account = None
+            self.since = self.detail = None
             self.known = self.above = self.below = 0
         if isinstance(reason, TooFew) and self.began is None:
             self.began = at
 
-    def _note_known(self, strength: float, at: Moment) -> None:
-        self.above = self.above + 1 if strength > 1 else 0
+    def _note_known(self, severity_ratio: float, at: Moment) -> None:
+        self.above = self.above + 1 if severity_ratio > 1 else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = at
         if self.since is None:
             if self.above >= self.needed and self.began is not None:
                 self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
             return
-        self.below = self.below + 1 if strength < self.rule.leaves_below else 0
+        self.below = self.below + 1 if severity_ratio < self.rule.leaves_below else 0
         if self.below >= min(self.needed, _LEAVES_AFTER):
-            self.since = self.account = None
+            self.since = self.detail = None
 
 
 @dataclass(slots=True)
-class Watched:
-    """What a judge keeps of a worker.
+class WorkerState:
+    """State of a judge about one worker.
 
     Attributes:
         seen: its last query.
-        held: the view that each rule has of it, in the order of the rules; none before its first query.
+        findings: the view that each rule has of it, in the order of the rules; none before its first query.
         causes: what is shown of them.
         step_name: what its job steps by, as its samples said last.
     """
 
     target: Target
-    held: list[Held] = field(default_factory=list)
-    group: GroupKey = ("", "", "")
-    seen: Seen | None = None
+    findings: list[FindingState] = field(default_factory=list)
+    group: SliceKey = ("", "", "")
+    seen: Observation | None = None
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
 
+    @property
+    def judged(self) -> tuple[FindingId, ...]:
+        """The findings that can be judged of it, present or not."""
+        return tuple(each.rule.finding for each in self.findings if each.is_judged)
+
+    @property
+    def not_judged(self) -> tuple[tuple[FindingId, str], ...]:
+        """The findings that cannot be judged of it, each with the reason."""
+        return tuple((each.rule.finding, why) for each in self.findings if (why := each.why_not) is not None)
+
+    @property
+    def needs_more(self) -> bool:
+        """True if one or two more samples would tell more of it."""
+        return any(each.needs_more for each in self.findings)
+
     def may_step_with(self, step_name: str | None) -> bool:
-        """Whether it is not known to run another program than one that steps by this."""
+        """False if it is known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
@@ -187,18 +188,18 @@ class Watched:
         seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.held[place].memory)
+        return None if seen is None else Peer(seen, self.findings[place].memory)
 
 
 @dataclass(slots=True, eq=False)
-class Compared:
+class ComparedWorkers:
     """Workers that are compared, and which of them have which finding since when.
 
     Attributes:
         notes: how often it changed who has which finding.
     """
 
-    workers: list[Watched] = field(default_factory=list)
+    workers: list[WorkerState] = field(default_factory=list)
     since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
     notes: int = 0
 
@@ -212,21 +213,21 @@ class Compared:
 
 
 @dataclass(slots=True, eq=False)
-class Job(Compared):
+class JobState(ComparedWorkers):
     """The workers of all slices of a job, with the findings for which slices are compared.
 
     Attributes:
         queries: how many there were since all workers were looked at; infinite: they never were.
-        across: what workers have in common, for a rule by its place and those that may step by a name, as of then.
+        slice_stats: what workers have in common, for a rule by its place and those that may step by a name, as of then.
     """
 
-    slices: list[Group] = field(default_factory=list)
+    slices: list[SliceState] = field(default_factory=list)
     queries: float = math.inf
-    across: dict[tuple[Compared, int, str | None], Any] = field(default_factory=dict)
+    slice_stats: dict[tuple[ComparedWorkers, int, str | None], Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Group(Compared):
+class SliceState(ComparedWorkers):
     """The workers of one slice.
 
     Attributes:
@@ -237,7 +238,7 @@ class Group(Compared):
         not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
     """
 
-    job: Job = field(default_factory=Job)
+    job: JobState = field(default_factory=JobState)
     hidden: set[FindingId] = field(default_factory=set)
     interval_s: float = 0.0
     current: int = 0

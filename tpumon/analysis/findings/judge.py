@@ -13,45 +13,41 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, AnyRule, Member, Seen
-from tpumon.analysis.findings.finding_state import Group, GroupKey, Held, Job, Watched
-from tpumon.analysis.findings.rule_table import RULES
+from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation
+from tpumon.analysis.findings.rule_table import PLACES, RULES, SPANNING
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.findings.whole import (
-    WAITING,
     has_enough,
     lacks_some,
     look,
-    lowered,
     note_followed,
     why_not_compared,
     why_not_itself,
 )
 from tpumon.analysis.history import Moment
 from tpumon.model import (
+    SEVERITY_LEVELS,
     Cause,
     Finding,
+    FindingDetail,
     FindingId,
-    Grade,
     KeptWorker,
     State,
-    StateId,
     Target,
 )
 
 URL = "docs/findings.md#"
 
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
-GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
-"""Places of the grades, the worst first."""
 
 
 class _Shown(NamedTuple):
     """A finding of a worker that is shown."""
 
-    worker: Watched
-    held: Held
-    account: Account
+    worker: WorkerState
+    state: FindingState
+    detail: FindingDetail
 
 
 class Judge:
@@ -64,29 +60,27 @@ class Judge:
     def __init__(self, limits: Thresholds) -> None:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
-        self._places: dict[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(self._rules)}
-        self._workers: dict[str, Watched] = {}
-        self._groups: dict[GroupKey, Group] = {}
-        self._spanning = frozenset(rule.finding for rule in self._rules if rule.compares_slices)
+        self._workers: dict[str, WorkerState] = {}
+        self._groups: dict[SliceKey, SliceState] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
         known, self._workers, self._groups = self._workers, {}, {}
-        jobs: dict[tuple[str, str], Job] = {}
+        jobs: dict[tuple[str, str], JobState] = {}
         for target in targets:
-            worker = known.get(target.worker) or Watched(target)
+            worker = known.get(target.worker) or WorkerState(target)
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
             job, _, alone = worker.group
-            whole = jobs.setdefault((job, alone), Job())
+            whole = jobs.setdefault((job, alone), JobState())
             group = self._groups.get(worker.group)
             if group is None:
-                group = self._groups[worker.group] = Group(job=whole)
+                group = self._groups[worker.group] = SliceState(job=whole)
                 whole.slices.append(group)
             group.workers.append(worker)
             whole.workers.append(worker)
-            for held in worker.held:
-                self._note(group, held.rule.finding, worker, held.since)
+            for each in worker.findings:
+                self._note(group, each.rule.finding, worker, each.since)
         for whole in jobs.values():
             note_followed(whole)
         for group in self._groups.values():
@@ -100,18 +94,16 @@ class Judge:
             kept: what was known.
             until_unix_s: until when findings that were present stay without being judged.
         """
-        known = self._workers.get(worker)
-        if known is None or known.held:
-            return
+        known = self._workers[worker]
         group = self._groups[known.group]
         self._begin(known, group)
         present = {one.finding: one for one in kept.findings}
-        for held in known.held:
-            held.rule.resume(held.memory, kept)
-            found = present.get(held.rule.finding)
+        for each in known.findings:
+            each.rule.resume(each.memory, kept)
+            found = present.get(each.rule.finding)
             if found is not None:
-                held.resume(found, until_unix_s)
-                self._note(group, found.finding, known, held.since)
+                each.resume(found, until_unix_s)
+                self._note(group, found.finding, known, each.since)
         group.hidden = self._hidden(group)
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
@@ -122,26 +114,26 @@ class Judge:
             kept: what is kept of it.
             unix_s: a moment by the wall clock as it is set now.
         """
-        known = self._workers.get(worker)
-        views = () if known is None else known.held
-        for held in views:
-            kept = held.rule.kept(held.memory, kept, unix_s)
-        findings = tuple(found for held in views if (found := held.kept(unix_s)) is not None)
-        return replace(kept, findings=findings)
+        states = self._workers[worker].findings
+        for each in states:
+            kept = each.rule.kept(each.memory, kept, unix_s)
+        return replace(kept, findings=tuple(known for each in states if (known := each.kept(unix_s)) is not None))
 
-    def _begin(self, worker: Watched, group: Group) -> None:
+    def _begin(self, worker: WorkerState, group: SliceState) -> None:
         """Begins to judge a worker, or a new job of it."""
-        for held in worker.held:
-            if held.since is not None:
-                self._note(group, held.rule.finding, worker, None)
-        worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+        for each in worker.findings:
+            if each.since is not None:
+                self._note(group, each.rule.finding, worker, None)
+        worker.findings = [
+            FindingState(rule, rule.samples or self._limits.sustained, rule.memory_type()) for rule in self._rules
+        ]
         worker.step_name = None
 
-    def _note(self, group: Group, finding: FindingId, worker: Watched, since: Moment | None) -> None:
-        for compared in (group, group.job) if finding in self._spanning else (group,):
+    def _note(self, group: SliceState, finding: FindingId, worker: WorkerState, since: Moment | None) -> None:
+        for compared in (group, group.job) if finding in SPANNING else (group,):
             compared.note(finding, worker.target.worker, since)
 
-    def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
+    def judge(self, queries: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
 
         Args:
@@ -152,26 +144,26 @@ class Judge:
             Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
             or no longer is.
         """
-        queried: dict[Group, list[Watched]] = {}
+        queried: dict[SliceState, list[WorkerState]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
                 continue
             group = self._groups[worker.group]
-            if seen.restarted or not worker.held:
+            if seen.restarted or not worker.findings:
                 self._begin(worker, group)
-            for held in worker.held:
-                if held.since is not None and (since := held.since.as_of(seen.at)) is not held.since:
-                    held.since = since
-                    self._note(group, held.rule.finding, worker, since)
+            for each in worker.findings:
+                if each.since is not None and (since := each.since.as_of(seen.at)) is not each.since:
+                    each.since = since
+                    self._note(group, each.rule.finding, worker, since)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
             group.interval_s = seen.sample.interval_s or group.interval_s
             group.job.queries += 1
-            for held in worker.held:
-                held.rule.take(held.memory, seen)
+            for each in worker.findings:
+                each.rule.take(each.memory, seen)
             queried.setdefault(group, []).append(worker)
         # A finding of one slice may explain what another one of its job has: then all slices are looked at.
-        concerned: dict[Group, Sequence[Watched]] = dict(queried)
+        concerned: dict[SliceState, Sequence[WorkerState]] = dict(queried)
         for group, workers in queried.items():
             notes = group.job.notes
             look(group.job, stale)
@@ -190,10 +182,9 @@ class Judge:
                     others.append(worker.target.worker)
         return others
 
-    def causes(self, worker: str) -> tuple[Cause, ...]:
-        """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
-        known = self._workers.get(worker)
-        return () if known is None else known.causes
+    def worker(self, name: str) -> WorkerState:
+        """A worker that is followed: its findings, and what can be judged of it, as of its last query."""
+        return self._workers[name]
 
     def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
         """The findings, by slice, the worst first.
@@ -209,81 +200,65 @@ class Judge:
                 current = set(workers) if current is None else current
                 there = [worker for worker in group.workers if worker.target.worker in current]
                 found += [one for finding in having if (one := self._finding(finding, there)) is not None]
-        return tuple(
-            sorted(found, key=lambda one: (GRADES[one.severity], self._places[one.finding], -len(one.workers)))
-        )
+        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], PLACES[one.finding], -len(one.workers)))
+        return tuple(found)
 
-    def not_judged(self, worker: str) -> tuple[tuple[FindingId, str], ...]:
-        """The findings that cannot be judged of a worker, each with the reason."""
-        known = self._workers.get(worker)
-        if known is None:
-            return ()
-        return tuple((held.rule.finding, why) for held in known.held if (why := held.why_not) is not None)
-
-    def judged(self, worker: str) -> tuple[FindingId, ...]:
-        """The findings that can be judged of a worker, present or not."""
-        known = self._workers.get(worker)
-        return () if known is None else tuple(held.rule.finding for held in known.held if held.is_judged)
-
-    def needs_more(self, worker: str) -> bool:
-        """Whether one or two more samples of a worker would tell more of it."""
-        known = self._workers.get(worker)
-        return known is not None and any(held.needs_more for held in known.held)
-
-    def _apply(self, worker: Watched, group: Group, stale: Collection[str]) -> None:
+    def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str]) -> None:
         """Applies the rules to a worker that was queried."""
         seen = worker.seen
         assert seen is not None
         why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
-        for place, held in enumerate(worker.held):
-            rule, before = held.rule, held.since
+        for place, each in enumerate(worker.findings):
+            rule, before = each.rule, each.since
             if not rule.judges(seen.state):
                 continue
-            member = Member(seen, held.memory, self._across(place, worker, group, stale))
-            held.judge(member, why_not if rule.compares_slices else None)
-            if lacks and held.account is not None and rule.finding in WAITING:
-                held.account = lowered(held.account)
-            if held.since is not before:
-                self._note(group, rule.finding, worker, held.since)
+            member = Member(seen, each.memory, self._slice_stats(place, worker, group, stale))
+            each.judge(member, why_not if rule.compares_slices else None)
+            if lacks and rule.waits and each.detail is not None:
+                each.detail = replace(each.detail, severity="info")
+            if each.since is not before:
+                self._note(group, rule.finding, worker, each.since)
 
-    def _across(self, place: int, worker: Watched, group: Group, stale: Collection[str]) -> Any:
-        """What the workers that may step together with this one have in common for a rule, as of the last look."""
+    def _slice_stats(self, place: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
+        """A rule's statistics of the workers that may step together with this one, as of the last look."""
         rule, step_name = self._rules[place], worker.step_name
         if not rule.compares:
-            return rule.across(())
+            return rule.slice_stats(())
         compared = group.job if rule.compares_slices else group
         key = compared, place, step_name
-        if key not in group.job.across:
+        if key not in group.job.slice_stats:
             alike = (
                 one
                 for one in compared.workers
                 if one.may_step_with(step_name) and (compared is group or has_enough(self._groups[one.group]))
             )
             peers = [peer for one in alike if (peer := one.peer(place, stale)) is not None]
-            group.job.across[key] = rule.across(peers)
-        return group.job.across[key]
+            group.job.slice_stats[key] = rule.slice_stats(peers)
+        return group.job.slice_stats[key]
 
-    def _finding(self, finding: FindingId, workers: Sequence[Watched]) -> Finding | None:
+    def _finding(self, finding: FindingId, workers: Sequence[WorkerState]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
-        place = self._places[finding]
+        place = PLACES[finding]
         having = [
-            _Shown(worker, held, account)
+            _Shown(worker, each, detail)
             for worker in workers
-            if worker.held and (account := (held := worker.held[place]).account) is not None and _is_shown(worker, held)
+            if worker.findings
+            and (detail := (each := worker.findings[place]).detail) is not None
+            and _is_shown(worker, each)
         ]
-        having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
+        having.sort(key=lambda one: (-SEVERITY_LEVELS[one.detail.severity], -one.state.severity_ratio))
         return _finding(self._rules[place], having, len(workers)) if having else None
 
-    def _hidden(self, group: Group) -> set[FindingId]:
+    def _hidden(self, group: SliceState) -> set[FindingId]:
         """The findings of a slice that others of it explain, or of another slice of its job."""
         every = group.since | group.job.since
         since = {finding: min(times.values()) for finding, times in every.items() if times}
         return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
-        """Whether a finding is more than info for any of the workers that have it."""
-        held = (self._workers[name].held[self._places[finding]] for name in since[finding])
-        return any(one.account is not None and one.account.severity != "info" for one in held)
+        """True if a finding is more than info for any of the workers that have it."""
+        states = (self._workers[name].findings[PLACES[finding]] for name in since[finding])
+        return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
 
 def explained(
@@ -312,49 +287,49 @@ def explained(
     }
 
 
-def group_of(target: Target) -> GroupKey:
+def group_of(target: Target) -> SliceKey:
     """Its job and slice, within which a worker is compared; workers without them are one such group."""
     return target.job or "", target.slice or "", target.worker if target.independent else ""
 
 
-def _is_shown(worker: Watched, held: Held) -> bool:
+def _is_shown(worker: WorkerState, state: FindingState) -> bool:
     """True if a worker has a finding, and its state does not end it: while somebody keeps figures away, it stands."""
     seen = worker.seen
-    if held.since is None or held.account is None or seen is None:
+    if state.since is None or state.detail is None or seen is None:
         return False
-    return seen.state in _KEPT_AWAY or held.rule.judges(seen.state)
+    return seen.state in _KEPT_AWAY or state.rule.judges(seen.state)
 
 
-def _causes(worker: Watched, hidden: Container[FindingId]) -> Iterator[Cause]:
+def _causes(worker: WorkerState, hidden: Container[FindingId]) -> Iterator[Cause]:
     """The findings of a worker, the worst first."""
     causes = []
-    for held in worker.held:
-        account, since = held.account, held.since
-        if account is None or since is None or held.rule.finding in hidden or not _is_shown(worker, held):
+    for each in worker.findings:
+        detail, since = each.detail, each.since
+        if detail is None or since is None or each.rule.finding in hidden or not _is_shown(worker, each):
             continue
         causes.append(
             Cause(
-                words=account.words,
-                finding=held.rule.finding,
-                severity=account.severity,
+                words=detail.words,
+                finding=each.rule.finding,
+                severity=detail.severity,
                 since_unix_s=since.time_unix_s,
-                figure=account.figure,
-                excess=max(held.strength - 1, 0.0),
+                figure=detail.figure,
+                excess=max(each.severity_ratio - 1, 0.0),
             )
         )
     # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
-    yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
+    yield from sorted(causes, key=lambda cause: -SEVERITY_LEVELS[cause.severity])
 
 
-def _since_unix_s(held: Held) -> float:
-    return math.inf if held.since is None else held.since.time_unix_s
+def _since_unix_s(state: FindingState) -> float:
+    return math.inf if state.since is None else state.since.time_unix_s
 
 
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
-    """What some of so many workers have, the worst first."""
-    worst = shown[0].account
+    """Merges one finding of several workers, the worst first."""
+    worst = shown[0].detail
     names = tuple(one.worker.target.worker for one in shown)
-    first = min((one.held for one in shown), key=_since_unix_s)
+    first = min((one.state for one in shown), key=_since_unix_s)
     if len(names) == 1:
         who = f"On {names[0]}"
     elif len(names) == members:

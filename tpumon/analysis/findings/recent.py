@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 SAMPLES = 3
@@ -17,35 +18,24 @@ _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median ab
 
 
 class Recent:
-    """The last numbers of a worker. Medians and spreads are worked out when they are asked for."""
-
-    __slots__ = ("_median", "_spread", "_values")
+    """The last numbers of a worker."""
 
     def __init__(self) -> None:
-        self._values: list[float] = []
-        self._median: float | None = None
-        self._spread: float | None = 0.0
+        self._values: deque[float] = deque(maxlen=_FOR_SPREAD)
 
     def add(self, value: float) -> None:
         """Adds the number of a sample."""
         self._values.append(value)
-        if len(self._values) > _FOR_SPREAD:
-            del self._values[0]
-        self._median = self._spread = None
 
     @property
     def median(self) -> float | None:
         """That of the last three; None while they are too few."""
-        if self._median is None and len(self._values) >= SAMPLES:
-            self._median = sorted(self._values[-SAMPLES:])[SAMPLES // 2]
-        return self._median
+        return sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2] if len(self._values) >= SAMPLES else None
 
     @property
     def spread(self) -> float:
-        """How much they vary from sample to sample."""
-        if self._spread is None:
-            self._spread = spread(self._values)
-        return self._spread
+        """Deviation from sample to sample; 0 while there is none."""
+        return spread(self._values) if self._values else 0.0
 
 
 def median_of_ascending(ordered: Sequence[float]) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import AnyRule
+from collections.abc import Mapping
+
+from tpumon.analysis.findings.rule import AnyRule
 from tpumon.analysis.findings.rules.device.collectives import BarrierWait, CollectiveBound
 from tpumon.analysis.findings.rules.device.rates import ComputeBound, LowMxu, MemoryBound
 from tpumon.analysis.findings.rules.device.shares import (
@@ -22,6 +24,7 @@ from tpumon.analysis.findings.rules.recompiling import Recompiling
 from tpumon.analysis.findings.rules.slow_down import SlowDown
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.findings.rules.truncated import Truncated
+from tpumon.model import FindingId, StateId
 
 RULES: tuple[type[AnyRule], ...] = (
     Hang,
@@ -48,3 +51,7 @@ RULES: tuple[type[AnyRule], ...] = (
     NotObserved,
 )
 """Every rule. Of findings that are equally bad, the first in the table is named first."""
+
+PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
+SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
+"""Findings that need the whole job to be judged."""

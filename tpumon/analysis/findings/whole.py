@@ -1,4 +1,4 @@
-"""Which comparisons hold: all of a slice must be followed, each slice of its job, and nearly all must have figures.
+"""Conditions of comparing: all of a slice are followed, each slice of its job, and nearly all have figures.
 
 Who is not followed, or has no figures, may be the one that the others wait for. What one worker shows by itself is
 always judged.
@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from msgspec.structs import replace
-
-from tpumon.analysis.findings.base import Account, TooFew
-from tpumon.analysis.findings.finding_state import Group, Job, Watched
-from tpumon.model import FindingId
+from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
+from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _PART = 16
 
-WAITING: frozenset[FindingId] = frozenset({"collective-bound", "barrier-wait"})
-"""Findings that a single worker without figures may explain: the others wait for it."""
 
-
-def note_followed(job: Job) -> None:
+def note_followed(job: JobState) -> None:
     """Notes of each slice of a job what is not followed of it, or of the job, as far as the numbers are known."""
     slices = _most(worker.target.job_slices for worker in job.workers)
     partial = [(group, why) for group in job.slices if (why := _not_followed(group)) is not None]
@@ -35,20 +29,20 @@ def note_followed(job: Job) -> None:
         group.not_followed = own.get(id(group), elsewhere)
 
 
-def look(job: Job, stale: Collection[str]) -> None:
+def look(job: JobState, stale: Collection[str]) -> None:
     """Notes who has figures now in each slice of a job, and that workers are to be compared anew.
 
     Only once a 16th of the workers was queried: to look at all of them at each query would be quadratic.
     """
     if job.queries * _PART >= len(job.workers):
         job.queries = 0
-        job.across.clear()
+        job.slice_stats.clear()
         for group in job.slices:
             group.current = sum(_is_current(worker, stale) for worker in group.workers)
 
 
-def why_not_compared(group: Group) -> str | None:
-    """Why the workers of a slice are not compared, as of the last look; None: they are."""
+def why_not_compared(group: SliceState) -> str | None:
+    """Reason for which the workers of a slice are not compared, as of the last look; None: they are."""
     if group.not_followed is not None:
         return group.not_followed
     if has_enough(group):
@@ -57,33 +51,28 @@ def why_not_compared(group: Group) -> str | None:
     return TooFew(why) if any(worker.seen is None for worker in group.workers) else why
 
 
-def why_not_itself(worker: Watched) -> str | None:
-    """Why one worker is not compared with the others of its slice; None: it is."""
+def why_not_itself(worker: WorkerState) -> str | None:
+    """Reason for which one worker is not compared with the others of its slice; None: it is."""
     return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
 
 
-def has_enough(group: Group) -> bool:
+def has_enough(group: SliceState) -> bool:
     """True if nearly all workers of a slice have figures."""
     return group.current >= _ENOUGH_RATIO * len(group.workers)
 
 
-def lacks_some(job: Job) -> bool:
+def lacks_some(job: JobState) -> bool:
     """True if any worker of a job has no figures."""
     return any(group.current < len(group.workers) for group in job.slices)
 
 
-def lowered(account: Account) -> Account:
-    """The account of a finding of `WAITING` while a worker has no figures."""
-    return account if account.severity == "info" else replace(account, severity="info")
-
-
-def _not_followed(group: Group) -> str | None:
+def _not_followed(group: SliceState) -> str | None:
     known = _most(worker.target.slice_workers for worker in group.workers)
     count = len(group.workers)
     return None if known is None or count >= known else f"follows {count} of {known} workers"
 
 
-def _is_current(worker: Watched, stale: Collection[str]) -> bool:
+def _is_current(worker: WorkerState, stale: Collection[str]) -> bool:
     seen = worker.seen
     return (
         not worker.target.ambiguous
@@ -97,5 +86,5 @@ def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def _name(group: Group) -> str | None:
+def _name(group: SliceState) -> str | None:
     return group.workers[0].target.slice

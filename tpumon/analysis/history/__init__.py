@@ -1,9 +1,9 @@
-"""What is remembered of workers: states, samples, figures over time, changes."""
+"""History of workers: states, samples, figures over time, changes."""
 
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
 from tpumon.analysis.history.states import state_of
-from tpumon.analysis.history.timeline import WELL, Course, Moment
+from tpumon.analysis.history.timeline import WELL, Moment, StatusTimeline
 from tpumon.analysis.history.worker_history import NO_FIGURES, STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.model import State
 
@@ -12,12 +12,12 @@ __all__ = [
     "STEP_BUCKETS_S",
     "WELL",
     "Changes",
-    "Course",
     "Histories",
     "Moment",
     "Point",
     "RollupSeries",
     "State",
+    "StatusTimeline",
     "WorkerHistory",
     "state_of",
 ]

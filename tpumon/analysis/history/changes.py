@@ -9,10 +9,10 @@ from heapq import merge
 from tpumon.model import Change
 
 MOST_CHANGES = 5000
-"""How many changes of all workers are remembered."""
+"""Most changes of all workers that are remembered."""
 
 MOST_OF_A_WORKER = 200
-"""How many of one worker are: one that changes all the time must not displace the others."""
+"""Most changes of one worker: one that changes all the time must not displace the others."""
 
 
 class Changes:
@@ -49,7 +49,7 @@ class Changes:
         return self._all
 
     def after(self, number: int) -> list[Change]:
-        """Those with a larger number."""
+        """Changes with a larger number."""
         if self.last <= number:
             return []
         changes = self.all()

@@ -28,7 +28,7 @@ def state_of(sample: Sample | None) -> State:
 
 
 def nothing_ran(figures: Figures) -> bool:
-    """Whether the figures say that nothing ran: no step, and the device idle all the time.
+    """True if the figures say that nothing ran: no step, and the device idle all the time.
 
     The device's idle time is that of the window; without it, the duty cycle that the runtime reports of each device.
     """
@@ -42,7 +42,7 @@ def nothing_ran(figures: Figures) -> bool:
 
 
 def restarted(sample: Sample, *, process: Process | None, uptime_s: float | None, was_closed: bool) -> bool:
-    """Whether the worker's job was restarted before this sample.
+    """True if the worker's job was restarted before this sample.
 
     It was if its process is another one, if the uptime of its runtime went back, or if it answers again after nothing
     listened at its port.
@@ -69,6 +69,6 @@ def _is_same(process: Process, other: Process) -> bool:
 
 
 def listens(sample: Sample) -> bool:
-    """Whether a profiler listens at its port: a job that was restarted compiles first, so its first trace is empty."""
+    """True if a profiler listens at its port: a job that was restarted compiles first, so its first trace is empty."""
     failure = sample.failure
     return failure is None or (not sample.of_exporter and MEANING[failure.reason].state in _LISTENING)

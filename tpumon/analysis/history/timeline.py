@@ -1,15 +1,15 @@
-"""Since when a worker is as it is, through gaps that say nothing about it."""
+"""The time at which a worker entered its present status; gaps that say nothing about it do not count."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from tpumon.model import Mark, Severity, State, What
+from tpumon.model import ChangeKind, Sample, Severity, State, Status
 
 _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
-WELL: frozenset[Mark] = frozenset({"ok", "info"})
+WELL: frozenset[Status] = frozenset({"ok", "info"})
 """Severities of a worker that is well: from one to the other is no change."""
 
 _GAPS = {*_CAPTURES, "paused", "stale"}
@@ -21,6 +21,15 @@ class Moment(NamedTuple):
 
     time_unix_s: float
     monotonic_s: float | None = None
+
+    @classmethod
+    def of(cls, sample: Sample) -> Self:
+        """Begin of a sample."""
+        return cls(sample.time_unix_s, sample.taken_monotonic_s)
+
+    def earlier(self, by_s: float) -> Moment:
+        """The moment so many seconds before this one."""
+        return Moment(self.time_unix_s - by_s, None if self.monotonic_s is None else self.monotonic_s - by_s)
 
     def unix_s(self, now_unix_s: float, now_monotonic_s: float) -> float:
         """The moment by the wall clock as it is set now."""
@@ -35,12 +44,12 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True)
-class Course:
-    """What a worker counts as, and since when.
+class StatusTimeline:
+    """Status of a worker, and since when.
 
     Attributes:
         state, severity: as noted last; None: nothing was noted yet.
-        mark_since: since when it counts as that.
+        status_since: since when it counts as that.
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since: since when it is well, or since when it is not.
         critical_since: since when it is critical; None: it is not.
@@ -49,30 +58,30 @@ class Course:
 
     state: State | None = None
     severity: Severity = "unknown"
-    mark_since: Moment | None = None
+    status_since: Moment | None = None
     ok: bool | None = None
     ok_since: Moment | None = None
     critical_since: Moment | None = None
-    before_gap: tuple[Mark | None, Moment | None] | None = None
+    before_gap: tuple[Status | None, Moment | None] | None = None
 
     @property
-    def mark(self) -> Mark | None:
-        """What the worker counts as; None: nothing was noted yet."""
+    def status(self) -> Status | None:
+        """Its severity while it is live, otherwise its state; None: nothing was noted yet."""
         return self.severity if self.state == "live" else self.state
 
     @property
     def since(self) -> Moment | None:
-        """Since when it is well or in trouble if it is judged by its figures; otherwise since when it is in its state.
+        """Begin of being well or in trouble if it is judged by its figures; otherwise begin of its state.
 
         Another session, a pause or a late sample says nothing about a worker, and restarts nothing. Trouble also
         outlasts a time without an answer or activity, being well does not; a restart of the job ends both.
         """
         judged = self.state == "live" and self.severity != "unknown"
-        return self.ok_since if judged else self.mark_since
+        return self.ok_since if judged else self.status_since
 
     def note(
         self, at: Moment, state: State, severity: Severity, *, began: Moment | None = None, restarted: bool = False
-    ) -> What | None:
+    ) -> ChangeKind | None:
         """Notes what the worker counts as at a moment; returns what changed, None for nothing.
 
         A worker that is well from the first is no change.
@@ -84,19 +93,19 @@ class Course:
             began: when its trouble began, by its findings; None: then.
             restarted: whether its job was restarted before it.
         """
-        before, before_state = self.mark, self.state
+        before, before_state = self.status, self.state
         began = began or at
         self.state, self.severity = state, severity
         if restarted:
             self.ok, self.critical_since = None, None
             self.before_gap = None
-        if self.mark != before:
+        if self.status != before:
             if state in _GAPS:
-                self.before_gap = self.before_gap or (before, self.mark_since)
-                self.mark_since = at
+                self.before_gap = self.before_gap or (before, self.status_since)
+                self.status_since = at
             else:
                 known, since = self.before_gap or (None, None)
-                self.mark_since = since if since is not None and known == self.mark else began
+                self.status_since = since if since is not None and known == self.status else began
                 self.before_gap = None
         if state == "live" and severity != "unknown":
             is_new = self.ok is not (severity in WELL)
@@ -106,7 +115,7 @@ class Course:
             self.critical_since = (self.critical_since or first) if severity == "critical" else None
         elif state in _NOT_WELL and self.ok:
             self.ok = None
-        if self.mark == before or (self.mark in WELL and (before is None or before in WELL)):
+        if self.status == before or (self.status in WELL and (before is None or before in WELL)):
             return None
         if (state in _CAPTURES) != (before_state in _CAPTURES):
             return "capture-began" if state in _CAPTURES else "capture-ended"

@@ -36,7 +36,7 @@ def _with_steps(known: Distribution | None, durations_s: Iterable[float]) -> Dis
 
 
 def _is_of(restart: Sample | None, sample: Sample) -> bool:
-    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    """True if a sample that shows a restart shows one that is known already: its runtime started no later."""
     uptime_s = sample.figures.runtime.uptime_s
     if restart is None or uptime_s is None:
         return False
@@ -147,7 +147,7 @@ class WorkerHistory(Struct):
             self.first = sample.with_ops(0)  # those of the last trace are enough
 
     def had_figures(self) -> bool:
-        """Whether its profiler ever answered: one of its samples here, or in the history that an exporter handed on."""
+        """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""
         if self.answer is not None or self.series is None:
             return self.answer is not None
         begin_unix_s, end_unix_s = self.series.oldest_unix_s, self.series.newest_unix_s
@@ -170,7 +170,7 @@ class WorkerHistory(Struct):
         return 0.0 if self.last is None else self.last.fresh_for_s - self.last.age_s(now_unix_s, self.monotonic_s())
 
     def began_unix_s(self, sample: Sample, now_unix_s: float) -> float:
-        """When one of its samples began, by the wall clock as it is set now: ages are differences to that."""
+        """Begin of one of its samples, by the wall clock as it is set now: ages are differences to that."""
         return now_unix_s - sample.age_s(now_unix_s, self.monotonic_s())
 
     def followed_for_s(self, now_unix_s: float) -> float:
@@ -178,7 +178,7 @@ class WorkerHistory(Struct):
         return 0.0 if self.first is None else max(self.first.age_s(now_unix_s, self.monotonic_s()), 0.0)
 
     def is_up(self, now_unix_s: float) -> bool | None:
-        """Whether the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
+        """True if the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
         if self.last is None or self.last.of_exporter or self.state(now_unix_s) == "paused":
             return None
         if self.last.responded:

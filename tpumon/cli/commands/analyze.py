@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
-from tpumon.system.console import say, show
-from tpumon.xspace import figures, read_trace
+from tpumon.system.console import show
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
+from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace_figures import figures
 
 if TYPE_CHECKING:
-    from tpumon.xspace import Trace, TraceFigures
+    from tpumon.analysis import FleetStatus
+    from tpumon.analysis.findings import Thresholds
+    from tpumon.xspace.trace import Trace
+    from tpumon.xspace.trace_figures import TraceFigures
+
+_log = logging.getLogger(__name__)
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class AnalyzedHost(Struct, frozen=True, kw_only=True):
     """One file.
 
     Attributes:
@@ -55,7 +63,7 @@ def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> in
         _print_text(hosts, combined)
     for name, warnings in _warnings(hosts, combined):
         for warning in warnings:
-            say(f"{name}: {warning.message}")
+            _log.warning("%s: %s", name, warning.message)
     return 0 if len(traces) == len(hosts) else 1
 
 
@@ -64,18 +72,18 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
     try:
         return figures(traces) if len(traces) > 1 else None
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
-        say(f"all hosts: {bug(error)}")
+        _log.warning("all hosts: %s", bug(error))
         return None
 
 
-def read_host(file: Path) -> Host:
+def read_host(file: Path) -> AnalyzedHost:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file_title(file)
     try:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
         reason, message = why_unread(error)
-        say(f"{file}: {message}")
+        _log.warning("%s: %s", file, message)
         failed = Sample(
             worker=name,
             address=str(file),
@@ -84,17 +92,17 @@ def read_host(file: Path) -> Host:
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
-        return Host(name=name, trace=None, sample=failed)
+        return AnalyzedHost(name=name, trace=None, sample=failed)
 
 
-def _host(file: Path, name: str) -> Host:
+def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
     host = figures([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
-    return Host(name=name, trace=trace, sample=sample)
+    return AnalyzedHost(name=name, trace=trace, sample=sample)
 
 
 def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
@@ -123,12 +131,29 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
     return bounded(sample)
 
 
-def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
+def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetStatus:
+    """The status of the hosts of one profile when it began, from one sample of each."""
+    from tpumon.analysis import Analysis  # figures alone need none
+
+    begin_unix_s = max(sample.time_unix_s for sample in samples)
+    names: dict[str, None] = {}
+    for number, sample in enumerate(samples):
+        names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
+    named = [
+        replace(sample, worker=name, time_unix_s=begin_unix_s) for name, sample in zip(names, samples, strict=True)
+    ]
+    fleet = Analysis(replace(thresholds, sustained=1))
+    fleet.take(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
+    fleet.take_together(named)
+    return fleet.status(begin_unix_s)
+
+
+def _combined_sample(hosts: Sequence[AnalyzedHost], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
     return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+def _warnings(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
     seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
@@ -137,7 +162,7 @@ def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_text(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -147,7 +172,7 @@ def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
         show(f"{title}{render_block(sample, level=2)}\n")
 
 
-def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_json(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Sample | None = None
     if combined is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
 from tpumon.collection.sources import Client
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.system.background import Background
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.system.memory_limits import memory_limit_bytes
 from tpumon.system.pausing import current_pause
@@ -30,7 +30,9 @@ from tpumon.untrusted_text import LONGEST_PATH, one_line
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+_log = logging.getLogger(__name__)
 
 _SAFE_HOST_LEVEL = 2
 _PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
@@ -43,7 +45,7 @@ _LEAD_S = 0.5  # several workers start together, this far ahead, so that every r
 
 
 class CaptureSettings(Struct, frozen=True, kw_only=True):
-    """What to profile, and where to save it.
+    """Workers to profile, and the place to save to.
 
     Attributes:
         logdir: directory or bucket URL.
@@ -66,18 +68,6 @@ class CaptureSettings(Struct, frozen=True, kw_only=True):
     all_devices: bool = True
 
 
-class _Say(Struct, frozen=True):
-    """A line for stderr."""
-
-    text: str
-
-
-class _Tracing(Struct, frozen=True):
-    """Workers start tracing now, for about this long."""
-
-    duration_s: float
-
-
 class _Saved(Struct, frozen=True, kw_only=True):
     """A worker's profile, verified."""
 
@@ -88,8 +78,8 @@ class _Saved(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Worker:
-    """The progress of one worker."""
+class ProfiledWorker:
+    """A worker and its profile, once that is taken."""
 
     target: Target
     profiler: Profiler
@@ -101,7 +91,7 @@ class _Worker:
 
     @property
     def pending(self) -> bool:
-        """Whether another attempt may succeed."""
+        """True if another attempt may succeed."""
         if self.saved is not None or self.hopeless:
             return False
         if self.failure is None:
@@ -111,27 +101,6 @@ class _Worker:
 
 def _reason(failure: TpumonError | None) -> Reason | None:
     return failure.reason if isinstance(failure, SourceError) else None
-
-
-class _Done(Struct, frozen=True):
-    """The run is over."""
-
-    workers: Sequence[_Worker]
-
-
-_Event = _Say | _Tracing | _Done
-
-
-class Taken(Struct, frozen=True, kw_only=True):
-    """Profiles that were taken.
-
-    Attributes:
-        files: path by worker.
-        failed: workers without a profile; why not was said.
-    """
-
-    files: Mapping[str, str]
-    failed: tuple[str, ...]
 
 
 def run(settings: CaptureSettings) -> int:
@@ -145,64 +114,56 @@ def run(settings: CaptureSettings) -> int:
         TpumonError: the log directory cannot be written.
         NoTargetError: no worker was named, and this host has none.
     """
-    workers = _workers(settings)
-    _explain_failures(workers)
-    return _report(settings, workers)
+    return _report(settings, take(settings))
 
 
-def take(settings: CaptureSettings) -> Taken:
+def take(settings: CaptureSettings) -> Sequence[ProfiledWorker]:
     """Takes the profiles. Raises as `run` does; says on stderr which workers have none."""
-    workers = _workers(settings)
-    _explain_failures(workers)
-    return Taken(
-        files={worker.target.worker: worker.saved.path for worker in workers if worker.saved is not None},
-        failed=tuple(worker.target.worker for worker in workers if worker.saved is None),
-    )
-
-
-def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
     if pause := current_pause():
-        say(f"sampling on this host is {pause}; taking this profile anyway, as you asked for it")
-    workers: Sequence[_Worker] = ()
-    with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
-        for event in background.events(timeout_s=bar.refresh_s):
-            match event:
-                case None:
-                    bar.refresh()
-                case _Say():
-                    say(event.text)
-                case _Tracing():
-                    bar.start(event.duration_s)
-                case _Done():
-                    workers = event.workers
+        _log.info("sampling on this host is %s; taking this profile anyway, as you asked for it", pause)
+    workers: list[ProfiledWorker] = []
+
+    async def capture(send: Callable[[float], None]) -> None:
+        workers.extend(await _capture(settings, logdir, send))
+
+    with Bar(sys.stderr) as bar, Background[float](capture) as background:
+        for duration_s in background.events(timeout_s=bar.refresh_s):
+            if duration_s is None:
+                bar.refresh()
+            else:
+                bar.start(duration_s)
+    _explain_failures(workers)
     return workers
 
 
-async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
+async def _capture(
+    settings: CaptureSettings, logdir: LogDir, send: Callable[[float], None]
+) -> Sequence[ProfiledWorker]:
+    """Takes the profiles; sends for about how long workers trace from now on."""
     async with AsyncExitStack() as stack:
-        targets = await find_now(settings.selection, stack, lambda line: send(_Say(line)))
+        targets = await find_now(settings.selection, stack)
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []
         for target in targets:
             client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
             await stack.enter_async_context(client)
-            workers.append(_Worker(target, Profiler(client, host_events, signs_at=signs_at)))
-        session = stack.enter_context(closing(_Session(settings, logdir, send)))
+            workers.append(ProfiledWorker(target, Profiler(client, host_events, signs_at=signs_at)))
+        session = stack.enter_context(closing(_CaptureSession(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)
             if not any(worker.pending for worker in workers):
                 break
             if attempt < settings.attempts:
                 await asyncio.sleep(pause_after_failures(attempt))
-        send(_Done(workers))
+        return workers
 
 
-class _Session:
+class _CaptureSession:
     """One session directory, and the attempts to fill it."""
 
-    def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
+    def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[float], None]) -> None:
         self._settings = settings
         self._logdir = logdir
         self._send = send
@@ -212,7 +173,7 @@ class _Session:
         """Removes the directory if it is empty."""
         self._logdir.discard(self._name)
 
-    async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
+    async def attempt(self, workers: Sequence[ProfiledWorker], number: int) -> None:
         """Profiles these workers once, together."""
         overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
         for worker in workers:
@@ -222,18 +183,18 @@ class _Session:
         remaining = self._settings.attempts - number
         if ready:
             window_ms = round(self._settings.window_s * 1000)
-            self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
+            _log.info("Starting to trace for %s ms. Remaining attempt(s): %s", window_ms, remaining)
             at_once = max(int(_MEMORY_SHARE * memory_limit_bytes()) // _PROFILE_BYTES, 1)
             if len(ready) > at_once:
-                self._say(f"There is memory for {at_once} profiles at a time: the others are taken after them.")
+                _log.info("There is memory for %s profiles at a time: the others are taken after them.", at_once)
             for first in range(0, len(ready), at_once):
                 await self._trace_together(ready[first : first + at_once], number, overdue)
         self._explain(workers, number, remaining)
 
-    async def _trace_together(self, workers: Sequence[_Worker], attempt: int, overdue: set[str]) -> None:
+    async def _trace_together(self, workers: Sequence[ProfiledWorker], attempt: int, overdue: set[str]) -> None:
         """Profiles as many workers at the same moment as there is memory for."""
         start_in_s = _LEAD_S if len(workers) > 1 else 0.0
-        together = Capture(
+        together = TraceRequest(
             window_s=self._settings.window_s,
             hlo=True,
             all_devices=self._settings.all_devices,
@@ -242,12 +203,12 @@ class _Session:
         )
         # A worker whose clock is behind waits longer for the common start. After a deadline, it starts at once.
         at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
-        self._send(_Tracing(start_in_s + self._settings.window_s))
+        self._send(start_in_s + self._settings.window_s)
         await asyncio.gather(
             *(self._trace(w, attempt, at_once if w.target.address in overdue else together) for w in workers)
         )
 
-    async def _approach(self, worker: _Worker) -> None:
+    async def _approach(self, worker: ProfiledWorker) -> None:
         try:
             worker.returns_traces = await worker.profiler.approach()
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
@@ -257,11 +218,11 @@ class _Session:
             return
         worker.warned = True
         if worker.profiler.leaves_out_host_events:
-            self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
-        if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
-            self._say(f"{worker.target.address}: {_GPU_WARNING}")
+            _log.warning("%s: %s", worker.target.address, worker.profiler.what_is_left_out)
+        if self._settings.all_devices and worker.profiler.known.signs.may_use_gpu:
+            _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
-    async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
+    async def _trace(self, worker: ProfiledWorker, attempt: int, capture: TraceRequest) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
@@ -277,7 +238,7 @@ class _Session:
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
-    async def _check(self, worker: _Worker, xspace: memoryview) -> Outline:
+    async def _check(self, worker: ProfiledWorker, xspace: memoryview) -> Outline:
         """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
         try:
             facts = await asyncio.to_thread(outline, xspace)
@@ -291,45 +252,45 @@ class _Session:
         if worker.profiler.leaves_out_host_events:
             message += "; host events were left out (see above), and there was nothing else to trace"
             # With nothing but host events to trace, another attempt cannot help.
-            worker.hopeless = worker.profiler.has_devices is False
+            worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
-    def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
+    def _explain(self, workers: Sequence[ProfiledWorker], number: int, remaining: int) -> None:
         empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
         if empty and remaining:
-            self._say("No trace event is collected. Automatically retrying.")
+            _log.info("No trace event is collected. Automatically retrying.")
         elif empty:
-            self._say(
-                f"No trace event is collected after {number} attempt(s). Perhaps, you want to try again (with more "
-                "attempts?). Tip: increase number of attempts with --num_tracing_attempts."
+            _log.info(
+                "No trace event is collected after %s attempt(s). Perhaps, you want to try again "
+                "(with more attempts?). Tip: increase number of attempts with --num_tracing_attempts.",
+                number,
             )
         for worker in workers:
             if worker.pending and remaining and worker not in empty and worker.failure is not None:
-                self._say(f"{worker.failure}; trying again")
-
-    def _say(self, text: str) -> None:
-        self._send(_Say(text))
+                _log.info("%s; trying again", worker.failure)
 
 
-def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
-    """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
+def _failure_of(worker: ProfiledWorker, error: Exception) -> TpumonError:
+    """The reason why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing."""
     if isinstance(error, TpumonError):
         return error
     words = f"{type(error).__name__}: {one_line(str(error))}"
     return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
-def _explain_failures(workers: Sequence[_Worker]) -> None:
+def _explain_failures(workers: Sequence[ProfiledWorker]) -> None:
     """Says what profilers warned of, and which workers have no profile."""
     for worker in workers:
         for warning in worker.saved.outline.warnings if worker.saved is not None else ():
-            say(f"{worker.target.address}: the profiler warns: {warning}")
+            _log.warning("%s: the profiler warns: %s", worker.target.address, warning)
     for worker in workers:
         if worker.saved is None:
-            say(f"no profile of {worker.target.worker}: {worker.failure} [{_reason(worker.failure) or 'failed'}]")
+            _log.warning(
+                "no profile of %s: %s [%s]", worker.target.worker, worker.failure, _reason(worker.failure) or "failed"
+            )
 
 
-def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
+def _report(settings: CaptureSettings, workers: Sequence[ProfiledWorker]) -> int:
     """Prints where the profile is and how to open it."""
     done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     if not done:

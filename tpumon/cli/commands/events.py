@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
-from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
 from tpumon.model.state import Event
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tpumon.analysis import FleetStatus, Update
     from tpumon.model import Change
+
+_log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
@@ -57,7 +60,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             if ends and not origin.is_over:
                 break
         if ends and not has_printed:
-            say(_no_change(changing))
+            _log.info("%s", _no_change(changing))
     return 0
 
 
@@ -84,7 +87,7 @@ def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) ->
         return False
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        say(f"changes of exporter {min(missing)}{more} are missing: it has not handed them on in time")
+        _log.warning("changes of exporter %s%s are missing: it has not handed them on in time", min(missing), more)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tpumon.collection.recording import Recording
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 from tpumon_exporters.comma_separated import COLUMNS
 
@@ -40,7 +40,7 @@ def run(*, recording: str, to: str) -> int:
         from pyarrow import parquet
     except ImportError:
         raise UsageError(f"Parquet needs pyarrow; {_INSTALL}") from None
-    recorded = Recording(recording, say)
+    recorded = Recording(recording)
     recorded.span_unix_s()
     types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}
     schema = pa.schema({"time": pa.timestamp("us", tz="UTC"), **types, "simulated": pa.bool_()})

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpumon import __version__
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.answer import answer_of
+from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.quoting import cut, plain
-from tpumon.cli.collecting import Needs
 from tpumon.cli.commands.why import read_status
-from tpumon.cli.watching import Watch
+from tpumon.cli.session import Needs, Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
+from tpumon.model.documents import encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
+from tpumon.untrusted_text import ascii_line, plain_word
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -93,7 +92,7 @@ class _Questions:
 
         The first call may take half a minute, because several samples must agree; later ones answer at once.
         """
-        return self._ask(lambda status: answer_of(status).to_json())
+        return self._ask(lambda status: diagnose(status).to_json())
 
     def figures(self, worker: str) -> str:
         """Shows the current figures of one worker, as list_workers names it; null where there is none, and why."""
@@ -121,13 +120,13 @@ class _Questions:
                 return question(read_status(self._feed, self._needs))
             return question(self._watch.ask())
         except TpumonError as error:
-            raise ToolError(cut(str(error), 400)) from None
+            raise ToolError(ascii_line(str(error), 400)) from None
 
 
 def _workers(status: FleetStatus) -> str:
     rows = [
         {
-            "worker": plain(worker.name),
+            "worker": plain_word(worker.name),
             "state": worker.verdict.state,
             "severity": worker.verdict.severity,
             "since_unix_s": worker.verdict.since_unix_s,
@@ -139,23 +138,23 @@ def _workers(status: FleetStatus) -> str:
 
 
 def _figures(status: FleetStatus, name: str) -> str:
-    worker = next((each for each in status.all() if name in {each.name, plain(each.name)}), None)
+    worker = next((each for each in status.all() if name in {each.name, plain_word(each.name)}), None)
     if worker is None:
-        raise TpumonError(f'no worker "{plain(name)}"; list_workers names them')
+        raise TpumonError(f'no worker "{plain_word(name)}"; list_workers names them')
     sample = worker.sample
     values = {} if sample is None else {key: figure.value(sample.figures) for key, figure in COMPARED.items()}
     absent = {} if sample is None else dict(list(sample.figures.absent.items())[:_MOST_REASONS])
     return _json(
         {
-            "worker": plain(worker.name),
+            "worker": plain_word(worker.name),
             "state": worker.verdict.state,
             "time_unix_s": None if sample is None else sample.time_unix_s,
             "figures": values,
             "step_parts_s": None if sample is None else sample.figures.step_parts_s,
-            "absent": {plain(name): cut(reason, 100) for name, reason in absent.items()},
+            "absent": {plain_word(name): ascii_line(reason, 100) for name, reason in absent.items()},
         }
     )
 
 
-def _json(found: Mapping[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA_VERSION, **found}, separators=(",", ":"), allow_nan=False)
+def _json(content: Mapping[str, Any]) -> str:
+    return encoded({"schema": SCHEMA_VERSION, **content})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.cli.commands import replay
-from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.cli.session import with_one_sampler
+from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import say
+from tpumon.system.console import shown_by
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -80,7 +81,7 @@ def _write(settings: MonitorSettings) -> int:
     most_ops = settings.feed.output_options.ops
     with ExitStack() as stack:
         feed = open_feed(settings.feed, consumer="the reader of stdout")
-        writer = GuardedOutput(_stdout_output(settings, feed.context), say)
+        writer = GuardedOutput(_stdout_output(settings, feed.context))
         stack.enter_context(closing(writer))
         stack.enter_context(feed)
         for update in feed.updates(timeout_s=writer.tick_s):
@@ -103,15 +104,12 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
     from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
-    from tpumon.outputs.live.player import KEYS
+    from tpumon.outputs.live.player import KEYS, Player
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     source = with_one_sampler(settings.feed)
     origin = source.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
-    if origin.is_over:
-        replay.show(settings.feed, replace(display, more_keys=(KEYS,)), color=settings.color, ascii_only=ascii_only)
-        return 0
 
     def deliver(update: Update) -> None:
         shown.from_url = origin.shown_name
@@ -122,23 +120,27 @@ def _show_live(settings: MonitorSettings) -> int:
         for end in (read_end, write_end):
             os.set_blocking(end, False)
             stack.callback(os.close, end)
-
-        def notify(line: str) -> None:
-            shown.notice(line)
-
-        # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
-        feed = Feed(
-            replace(source, origin=origin),
-            wake=partial(_wake, write_end),
-            notify=notify,
-            remembers=True,
-        )
-        shown = Display(display, feed.context.fleet)
-        if source is not settings.feed:  # the line on stderr is behind the view by now
-            shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
-        stack.enter_context(feed)
-        live.run(shown, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+        shown: Display
+        if origin.is_over:
+            shown = player = Player(replace(display, more_keys=(KEYS,)))
+            stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
+            player.show(Recording(origin.shown_name or ""))
+            fetch = _fetch_nothing
+        else:
+            feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
+            shown = Display(display, feed.context.fleet)
+            stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
+            if source is not settings.feed:  # the line on stderr is behind the view by now
+                shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
+            stack.enter_context(feed)
+            fetch = feed.fetch
+        live.run(shown, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
+
+
+def _fetch_nothing() -> tuple[Sequence[Update], bool]:
+    """A recording is read by what shows it."""
+    return (), False
 
 
 def _wake(write_end: int) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
-from tpumon.analysis import Verdict, WorkerStatus
-from tpumon.analysis.answer import Answer, FailOn, VerdictId, answer_of
+from tpumon.analysis import WorkerStatus
+from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
-from tpumon.cli.collecting import Needs, collect
-from tpumon.model import Cause, Mark, Sample, Severity, State
+from tpumon.cli.session import Needs, collect
+from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.sample import SampleDocument
@@ -42,10 +42,13 @@ def run(
         NoTargetError: there is no worker.
     """
     status = collect(feed, needs)
-    answer = answer_of(status)
+    answer = diagnose(status)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
-    rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
+    rows = [
+        _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
+        for worker in status.worst_first()
+    ]
     if output == "json":
         show(encoded(_document(rows, answer, bool(unsure))))
     else:
@@ -57,59 +60,41 @@ def run(
     return answer.exit_status(fail_on)
 
 
-class _Row(Struct, frozen=True, kw_only=True):
+class _TableRow(NamedTuple):
     """One worker, as it is printed.
 
     Attributes:
-        kind: its severity while it is live, otherwise its state.
-        sample: the current one; None: there is no current figure.
+        worker: its status.
+        kind: its severity while it is live, otherwise its state; unknown if it has too few samples.
     """
 
-    worker: str
-    verdict: Verdict
-    kind: Mark
-    sample: Sample | None
-    empty: Sample
+    worker: WorkerStatus
+    kind: Status
 
-    @classmethod
-    def of(cls, worker: WorkerStatus, unsure: frozenset[str], now_unix_s: float) -> _Row:
-        """The row of a worker that is followed."""
-        target = worker.target
-        return cls(
-            worker=worker.name,
-            verdict=worker.verdict,
-            kind="unknown" if worker.name in unsure else worker.verdict.mark,
-            sample=worker.sample,
-            empty=Sample(
-                worker=worker.name,
-                address=target.address,
-                job=target.job,
-                slice=target.slice,
-                process=target.process,
-                time_unix_s=now_unix_s,
-                window_s=None,
-                took_s=0,
-            ),
-        )
-
-    @property
-    def severity(self) -> Severity:
-        """That of its verdict; unknown if it has too few samples."""
-        return self.kind if self.kind == "unknown" else self.verdict.severity
-
-    def document(self) -> Struct:
+    def document(self, now_unix_s: float) -> Struct:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
-        figures = asdict((self.sample or self.empty).document())
-        if self.sample is None:
+        verdict, target, sample = self.worker.verdict, self.worker.target, self.worker.sample
+        without = Sample(
+            worker=self.worker.name,
+            address=target.address,
+            job=target.job,
+            slice=target.slice,
+            process=target.process,
+            time_unix_s=now_unix_s,
+            window_s=None,
+            took_s=0,
+        )
+        figures = asdict((sample or without).document())
+        if sample is None:
             figures["time_unix_s"] = None
         return OnceWorker(
             **{name: value for name, value in figures.items() if name not in _OTHERWISE},
-            worker=self.worker,
-            state=self.verdict.state,
-            severity=self.severity,
-            since_unix_s=self.verdict.since_unix_s,
-            causes=tuple(cause.words for cause in self.verdict.causes),
-            findings=tuple(cause for cause in self.verdict.causes if cause.finding is not None),
+            worker=self.worker.name,
+            state=verdict.state,
+            severity=self.kind if self.kind == "unknown" else verdict.severity,
+            since_unix_s=verdict.since_unix_s,
+            causes=tuple(cause.words for cause in verdict.causes),
+            findings=tuple(cause for cause in verdict.causes if cause.finding is not None),
         )
 
 
@@ -134,47 +119,47 @@ OnceWorker = defstruct(
 
 
 class OnceDocument(Struct, frozen=True, kw_only=True):
-    """What `tpumon once --output json` prints."""
+    """The output of `tpumon once --output json`."""
 
     schema: Literal[1] = 1
     time_unix_s: UnixTime
     verdict: VerdictId
     sentence: str
     workers: tuple[OnceWorker, ...]  # type: ignore[valid-type]
-    fleet: Mapping[Mark, int]
+    fleet: Mapping[Status, int]
     too_few_samples: bool
 
 
-def _document(rows: Sequence[_Row], answer: Answer, too_few: bool) -> OnceDocument:
+def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> OnceDocument:
     return OnceDocument(
         time_unix_s=answer.time_unix_s,
         verdict=answer.verdict,
         sentence=answer.sentence,
-        workers=tuple(row.document() for row in rows),
+        workers=tuple(row.document(answer.time_unix_s) for row in rows),
         fleet=Counter(row.kind for row in rows),
         too_few_samples=too_few,
     )
 
 
-def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:
+def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
     """One line per worker below a line of titles; a column that no worker has is left out."""
     shown = [
         figure
         for figure in COMPARED.values()
         if figure.always_shown
-        or any(row.sample is not None and figure.value(row.sample.figures) is not None for row in rows)
+        or any(row.worker.sample is not None and figure.value(row.worker.sample.figures) is not None for row in rows)
     ]
     lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
         look = LOOKS[row.kind]
-        since = row.verdict.since_unix_s
+        sample, verdict = row.worker.sample, row.worker.verdict
         cells = [
-            FORMATS[figure.unit].cell(None if row.sample is None else figure.value(row.sample.figures))
-            for figure in shown
+            FORMATS[figure.unit].cell(None if sample is None else figure.value(sample.figures)) for figure in shown
         ]
-        why = one_line("; ".join(cause.words for cause in row.verdict.causes), limit=200)
-        told = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
-        lines.append([look.mark, one_line(row.worker, limit=60), look.word, told, *cells, why])
+        why = one_line("; ".join(cause.words for cause in verdict.causes), limit=200)
+        since = verdict.since_unix_s
+        shown_since = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
+        lines.append([look.mark, one_line(row.worker.name, limit=60), look.word, shown_since, *cells, why])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     left = {0, 1, 2, 3, len(widths) - 1}
     return [

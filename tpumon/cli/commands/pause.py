@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
+from tpumon.cli.resolve import seconds_of
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
 from tpumon.system.console import show
 from tpumon.system.pausing import LONGEST_S, current_pause, pause_for
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
-_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
@@ -19,10 +15,9 @@ def parse_duration(text: str) -> float:
     Raises:
         UsageError: it is none of these, or longer than a day.
     """
-    match = _DURATION.fullmatch(text.strip())
-    if not match:
+    duration_s = seconds_of(text)
+    if duration_s is None:
         raise UsageError(f"cannot pause for {text!r}; use a time such as 90s, 10m or 1.5h, or 0 to end a pause")
-    duration_s = float(match[1]) * _SECONDS[match[2]]
     if duration_s > LONGEST_S:
         raise UsageError(f"cannot pause for {text}: the maximum is {LONGEST_S / 3600:.0f}h")
     return duration_s

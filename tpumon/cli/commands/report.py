@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -14,17 +15,19 @@ from msgspec.structs import replace
 
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
-from tpumon.report.blocks import Page
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.compare import compare, page, verdict
-from tpumon.report.section_table import needs, report
-from tpumon.system.console import say, show
+from tpumon.report.blocks import SectionPage
+from tpumon.report.comparison import compare, page, verdict
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.sections import needs, report
+from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
-    from tpumon.xspace.profile.profile import Part, Profile
+    from tpumon.xspace.profile.profile import Extra, Profile
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["text", "markdown", "json", "html"]
 
@@ -33,7 +36,7 @@ _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
 class ReportSettings(Struct, frozen=True, kw_only=True):
-    """What to show of which profile.
+    """Settings of `tpumon report`: a profile, and what to show of it.
 
     Attributes:
         paths: as for `analyze`.
@@ -74,7 +77,7 @@ def run(settings: ReportSettings) -> int:
     return 0 if whole else 1
 
 
-def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
+def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     """Prints what changed since the earlier profile."""
     files = [(None, file) for file in trace_files(settings.against)]
     earlier, whole = _read_all(files, frozenset({"ops"}))
@@ -85,38 +88,40 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
     _print(settings, comparison, (page(comparison, settings.choice.top),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
-    say(verdict(comparison, settings.fail_above))
+    _log.warning("%s", verdict(comparison, settings.fail_above))
     # A check that cannot tell has not passed.
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
 
-def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
+def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[HostProfile, ...], bool]:
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
     from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
 
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
-        taken = take(replace(settings.capture, logdir=directory))
-        hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
-    return hosts, whole and not taken.failed
+        workers = take(replace(settings.capture, logdir=directory))
+        files = [(each.target.worker, Path(each.saved.path)) for each in workers if each.saved is not None]
+        hosts, whole = _read_all(files, wanted)
+    return hosts, whole and len(files) == len(workers)
 
 
-def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
-    hosts: list[Host] = []
+def _read_all(
+    files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
+) -> tuple[tuple[HostProfile, ...], bool]:
+    hosts: list[HostProfile] = []
     for worker, file in files:
         # Whatever is wrong with a file concerns this file alone.
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{worker or file}: {why_unread(error)[1]}")
+            _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
-        hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
+        hosts.append(HostProfile(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
 
 
-def _profile(file: Path, wanted: frozenset[Part]) -> Profile:
-    import tpumon.xspace  # noqa: F401 - keeps NumPy's threads away
+def _profile(file: Path, wanted: frozenset[Extra]) -> Profile:
     from tpumon.xspace.profile.profile import read_profile
 
     with opened(file) as trace:
@@ -133,51 +138,50 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
     return f"{path} ({len(taken) + 1})"
 
 
-def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
-    from tpumon.xspace import figures
+def _capture_of(hosts: tuple[HostProfile, ...], *, judged: bool = False) -> Capture:
+    from tpumon.xspace.trace_figures import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
 
 
-def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
-    """What is wrong, by the rules of `tpumon why`."""
-    from tpumon.analysis.answer import answer_of
+def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
+    """The findings, by the rules of `tpumon why`."""
+    from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
-    from tpumon.cli.commands.analyze import file_sample
-    from tpumon.cli.judged import judge_capture
-    from tpumon.xspace import figures
+    from tpumon.cli.commands.analyze import file_sample, judge_capture
+    from tpumon.xspace.trace_figures import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
     samples = [
         file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
         for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
     ]
-    findings = answer_of(judge_capture(samples, Thresholds())).findings
+    findings = diagnose(judge_capture(samples, Thresholds())).findings
     # A capture whose traces do not say when they began has no since-when.
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
-def _print(settings: ReportSettings, document: Struct, pages: Sequence[Page], title: str) -> None:
+def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPage], title: str) -> None:
     match settings.output:
         case "json":
             show(encoded(document))
         case "text":
-            from tpumon.report.render import text
+            from tpumon.report.render import plain_text
 
-            shown = text.render(pages, _width())
-            show(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
+            shown = plain_text.render(pages, _width())
+            show(shown if _has_blocks(sys.stdout.encoding) else plain_text.as_ascii(shown))
         case "markdown":
-            from tpumon.report.render import markdown
+            from tpumon.report.render.documents import markdown
 
-            show(markdown.render(pages))
+            show(markdown(pages))
         case "html":
-            from tpumon.report.render import html
+            from tpumon.report.render.documents import html
 
-            show(html.render(pages, title))
+            show(html(pages, title))
 
 
-def _title(what: str, hosts: Sequence[Host]) -> str:
+def _title(what: str, hosts: Sequence[HostProfile]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
     return f"{what} of {hosts[0].name}{others}"
 

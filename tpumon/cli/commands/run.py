@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -10,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tpumon.system.console import flush, say
+from tpumon.system.console import flush
+
+_log = logging.getLogger(__name__)
 
 _HOOK = str(Path(__file__).parents[2] / "attach" / "pythonpath")
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
@@ -37,7 +40,7 @@ def run(
     name = program[0]
     path = name if "/" in name else shutil.which(name)
     if path is None or not os.path.lexists(path):
-        say(f"cannot run {name}: no such program")
+        _log.warning("cannot run %s: no such program", name)
         return _NOT_FOUND
     if monitor or monitor_file is not None:
         from tpumon.cli.commands.run_monitor import monitor_beside
@@ -47,7 +50,7 @@ def run(
     try:
         _become(path, program, environment)
     except OSError as error:
-        say(f"cannot run {name}: {error.strerror}")
+        _log.warning("cannot run %s: %s", name, error.strerror)
         return _NOT_EXECUTABLE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import read_listeners
 from tpumon.discovery.host.processes import ancestors_of, is_running, start_ticks_of
 from tpumon.system import own_python
-from tpumon.system.console import flush, say
+from tpumon.system.console import flush
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 _END_S = 10.0
@@ -23,7 +26,7 @@ _MESSAGES_S = 2.0
 _KEPT = {"TPUMON_DEBUG", "PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 
 
-class Job(NamedTuple):
+class MonitoredProcess(NamedTuple):
     """The process to monitor."""
 
     pid: int
@@ -56,7 +59,7 @@ def _start(output: int) -> None:
     started = start_ticks_of(os.getpid())
     if started is None:
         raise OSError("its process is not in /proc")
-    job = Job(os.getpid(), started)
+    job = MonitoredProcess(os.getpid(), started)
     child = os.fork()
     if not child:
         _detach(job, output)
@@ -78,7 +81,7 @@ def _opened(file: str | None) -> int:
         os.close(opened)
 
 
-def _detach(job: Job, output: int) -> None:
+def _detach(job: MonitoredProcess, output: int) -> None:
     """Monitors from a process whose parent has ended; does not return."""
     try:
         os.setsid()  # Ctrl-C is the program's
@@ -91,7 +94,7 @@ def _detach(job: Job, output: int) -> None:
         os._exit(0)
 
 
-def _monitor(job: Job, output: int) -> None:
+def _monitor(job: MonitoredProcess, output: int) -> None:
     """Waits until the job is announced, then monitors it until it ends."""
     _give_back(output)
     addresses: list[str] = []
@@ -138,12 +141,12 @@ def _environment() -> dict[str, str]:
     return {**kept, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}
 
 
-def _addresses(job: Job) -> list[str]:
-    """Those of the processes that the job is or has started."""
+def _addresses(job: MonitoredProcess) -> list[str]:
+    """The addresses of the job's process and of those that it has started."""
     listeners = {listener.port: listener for listener in read_listeners()}
     attached = attached_processes(listeners.values())
     return [listeners[port].address for port, pid in attached.items() if job.pid in (pid, *ancestors_of(pid))]
 
 
 def _say_why(error: OSError) -> None:
-    say(f"cannot monitor the program: {error.strerror or error}")
+    _log.warning("cannot monitor the program: %s", error.strerror or error)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from tpumon.pipeline import Feed, FeedSettings
-from tpumon.system.console import say
 from tpumon.system.signals import StoppedError
+
+_log = logging.getLogger(__name__)
 
 
 def run(settings: FeedSettings) -> int:
@@ -20,7 +23,7 @@ def run(settings: FeedSettings) -> int:
     try:
         with Feed(settings) as feed:
             if settings.state is None:
-                say("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
+                _log.info("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
             for _ in feed.updates():
                 pass
     except StoppedError:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
-from tpumon.cli.collecting import Needs, collect
-from tpumon.cli.commands.analyze import read_host
-from tpumon.cli.judged import judge_capture
+from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
+from tpumon.cli.commands.analyze import judge_capture, read_host
+from tpumon.cli.session import Needs, collect
 from tpumon.model import Evidence, Finding
 from tpumon.outputs.live.drawing.cells import age, clock
 from tpumon.pipeline import FeedSettings
@@ -43,7 +42,7 @@ def run(
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = answer_of(read_status(feed, needs))
+    answer = diagnose(read_status(feed, needs))
     if output == "json":
         show(answer.to_json(brief=brief))
     else:
@@ -73,7 +72,7 @@ def is_capture(where: str) -> bool:
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
-def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
+def _lines(answer: Diagnosis, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
     yield f"{answer.title}: {answer.sentence}"
     for finding in answer.findings:
@@ -88,8 +87,8 @@ def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
     earlier = " or earlier" if finding.since_or_earlier else ""
-    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
-    yield f"{finding.severity} {finding.finding}{told}, confidence {finding.confidence}"
+    when = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
+    yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
     more = f" and {finding.more_workers} more" if finding.more_workers else ""
     yield f"  workers: {', '.join(finding.workers)}{more}"

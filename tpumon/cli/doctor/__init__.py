@@ -1,1 +1,1 @@
-"""What `tpumon doctor` finds out, what it makes of it, and how it says so."""
+"""`tpumon doctor`: a diagnosis, the problems in it, and its text."""

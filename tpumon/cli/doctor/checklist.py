@@ -7,9 +7,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Server
+from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, ServerDiagnosis
 from tpumon.collection.sources.examination import CompanionReport
-from tpumon.discovery.host.chips import Chip
+from tpumon.discovery.host.pci_chips import Chip
 from tpumon.model import SIMULATED_MARK
 
 _WIDTH = 80
@@ -79,11 +79,11 @@ def _chip(chip: Chip) -> str:
     return f"{nodes}  {'held by ' + holders if holders else 'no known user'}"
 
 
-def _servers(servers: Sequence[Server]) -> Iterator[str]:
+def _servers(servers: Sequence[ServerDiagnosis]) -> Iterator[str]:
     """Groups servers that answer alike: a slice of 64 hosts is one entry."""
     if not servers:
         yield "  none"
-    alike: dict[tuple[object, ...], list[Server]] = {}
+    alike: dict[tuple[object, ...], list[ServerDiagnosis]] = {}
     for server in servers:
         alike.setdefault((server.answers, server.generation, server.simulated, server.attached), []).append(server)
     for group in alike.values():
@@ -101,7 +101,7 @@ def _servers(servers: Sequence[Server]) -> Iterator[str]:
             yield f"    {SIMULATED_MARK}"
 
 
-def _server_title(server: Server) -> str:
+def _server_title(server: ServerDiagnosis) -> str:
     process = _process(server.program, server.pid)
     name = "" if server.worker == server.address else f"{server.worker} "
     return f"{name}{server.address}{'  ' + process if process else ''}"
@@ -124,7 +124,7 @@ def _companions(row: CompanionReports, *, local: bool) -> Iterator[str]:
 
 
 def _offered(reports: Sequence[CompanionReport]) -> Iterator[str]:
-    """What the service offers and tpumon does not show."""
+    """Metrics that the service offers and tpumon does not show."""
     offered = {metric.name: metric for report in reports for metric in report.offered or ()}
     hidden = [metric for metric in offered.values() if not metric.shown]
     if not offered:
@@ -152,7 +152,7 @@ def _ports(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _use(diagnosis: Diagnosis) -> Iterator[str]:
-    """How many servers and companions would be used, by what they give."""
+    """The number of servers and companions that would be used, by what they give."""
     servers = Counter(server.gives for server in diagnosis.servers if server.source is not None)
     for gives, count in servers.items():
         yield from _wrapped(f"{count} server{'s' if count > 1 else ''}, {gives}", "  ", "    ")

@@ -1,4 +1,4 @@
-"""What `tpumon doctor` finds out: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
+"""The diagnosis of `tpumon doctor`: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sources import Client, Companion, SourceOptions
-from tpumon.collection.sources.examination import Answer, CompanionReport, Examination, State
+from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
-from tpumon.discovery.host.chips import Chip, find_chips
 from tpumon.discovery.host.listening import signs_at, signs_of
-from tpumon.discovery.host.ports import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
+from tpumon.discovery.host.pci_chips import Chip, find_chips
+from tpumon.discovery.host.port_survey import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, SurveyedPort, survey
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
-from tpumon.system.ledger import Ledger
+from tpumon.system.console import shown_by
+from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import current_pause
 from tpumon.untrusted_text import one_line
 
@@ -35,13 +36,13 @@ _AT_ONCE = 64  # servers
 _NO_TIME = "no time was left to ask; name fewer workers"
 _OPTIONS = SourceOptions(runtime_metrics=True, signs_at=signs_at)
 
-Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
-"""Finds the workers that are there now; takes what to call with lines about trouble."""
+Find = Callable[[], Awaitable[Sequence[Target]]]
+"""Finds the workers that are there now."""
 
 _Result = TypeVar("_Result")
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     """A worker's profiler server, or what is at its address.
 
     Attributes:
@@ -62,7 +63,7 @@ class Server(Struct, frozen=True, kw_only=True):
     address: str
     program: str | None = None
     pid: int | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RpcAnswer, ...] = ()
     reason: Reason | None = None
     generation: str | None = None
     device_planes: bool | None = None
@@ -81,7 +82,7 @@ class CompanionReports(Struct, frozen=True, kw_only=True):
     reports: tuple[CompanionReport, ...] = ()
 
 
-class Port(Struct, frozen=True, kw_only=True):
+class OtherPort(Struct, frozen=True, kw_only=True):
     """Something else that listens on this host; `words` say what it answered, or why it was not called."""
 
     address: str
@@ -91,7 +92,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, and what to do."""
+    """Something that is wrong, and what to do."""
 
     what: str
     remedy: str
@@ -104,7 +105,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         versions: of tpumon and what it runs on, by name.
         local: whether this host was examined; if not, workers were named.
         port: the only port of this host that was examined; None: all.
-        chips, chip_remarks: as in `tpumon.discovery.host.chips`, of this host.
+        chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
         companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
         framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
@@ -117,20 +118,18 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     chips: tuple[Chip, ...]
     chip_remarks: tuple[str, ...]
     paused_until_unix_s: float | None
-    servers: tuple[Server, ...]
+    servers: tuple[ServerDiagnosis, ...]
     companions: tuple[CompanionReports, ...]
-    ports: tuple[Port, ...]
+    ports: tuple[OtherPort, ...]
     problems: tuple[Problem, ...]
     framework: Framework | None = None
     usable: bool
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """What `--output json` prints: every field; each kind of companion is a list of its own name."""
-        plain: dict[str, Any] = to_builtins(replace(self, companions=()))
-        del plain["companions"]
-        lists = {row.kind.about.key: to_builtins(row.reports) for row in self.companions}
-        return plain | lists
+        """The output of `--output json`: every field; each kind of companion is a list of its own name."""
+        own = {name: value for name, value in asdict(self).items() if name != "companions"}
+        return own | {row.kind.about.key: row.reports for row in self.companions}
 
 
 async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> Diagnosis:
@@ -178,9 +177,9 @@ class _Look:
         self._ends_s = time.monotonic() + _ALL_S
         pause = current_pause()
         self.paused_until_unix_s = None if pause is None else pause.until_unix_s
-        self.servers: list[Server] = []
+        self.servers: list[ServerDiagnosis] = []
         self.companions: list[CompanionReports] = []
-        self.ports: list[Port] = []
+        self.ports: list[OtherPort] = []
         self.problems: list[Problem] = []
         self.frameworks: list[Framework | None] = []
         self.traced_s: dict[str, float] = {}  # by server
@@ -201,13 +200,14 @@ class _Look:
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
-        found = {one.address: one for one in profilers}
-        self.servers = [_with_owner(server, found.get(server.address)) for server in self.servers]
+        by_address = {one.address: one for one in profilers}
+        self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]
 
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
         try:
-            targets = await find(lambda line: self.problems.append(Problem(what=line, remedy="")))
+            with shown_by(lambda line: self.problems.append(Problem(what=line, remedy=""))):
+                targets = await find()
         except TpumonError as error:
             self.problems.append(Problem(what=str(error), remedy=""))
             return
@@ -223,42 +223,42 @@ class _Look:
         self.servers, self.companions = await servers, await companions
         if self.traced_s:
             with suppress(OSError):  # the tpumons of this host then count without it
-                await asyncio.to_thread(Ledger().add, self.traced_s)
+                await asyncio.to_thread(DutyLedger().add, self.traced_s)
 
-    async def _server(self, target: Target) -> Server:
+    async def _server(self, target: Target) -> ServerDiagnosis:
         # This machine's own name is left out of what people paste elsewhere.
         own = target.worker.partition(":")[0] == socket.gethostname()
-        server = Server(worker=target.address if own else target.worker, address=target.address)
+        server = ServerDiagnosis(worker=target.address if own else target.worker, address=target.address)
         async with self._at_once, self._open_client(target.address) as client:
             profilers = [make(client, target, _OPTIONS) for make in sources.PROFILERS]
             if time.monotonic() > self._ends_s:
-                return _add(server, Answer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
+                return _add(server, RpcAnswer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
             for place, profiler in enumerate(profilers, 1):
                 if profiler.costs_job and self.paused_until_unix_s is not None:
-                    answer = Answer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
+                    answer = RpcAnswer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
                     return _add(replace(server, source=profiler.name, gives=profiler.gives), answer)
                 try:
                     examination = await _in_time(profiler.examine())
                 except SourceError as error:
                     if error.reason == "unimplemented":
-                        server = _add(server, Answer(rpc=profiler.rpc, state="absent", words=profiler.missing))
+                        server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"
                     )
-                    server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
+                    server = _add(server, RpcAnswer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
                     return replace(server, reason=error.reason, source=source, gives=profiler.gives)
                 except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
-                    answer = Answer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
+                    answer = RpcAnswer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
                     return replace(_add(server, answer), reason="internal")
                 finally:
                     if profiler.costs_job:
                         name = server_name(target.address)
                         self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.unpaid_s
                 spared = tuple(
-                    Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
+                    RpcAnswer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]
                 )
                 return _examined(server, profiler.name, examination, spared)
@@ -273,7 +273,7 @@ class _Look:
         return CompanionReports(kind=kind, reports=tuple(report for report in reports if report is not None))
 
     async def _companion(self, kind: type[Companion], place: Target) -> CompanionReport | None:
-        """What one of them gives; None: there is none at this place."""
+        """The report of a companion; None: there is none at this place."""
         companion: Companion | None = None
         async with self._at_once:
             try:
@@ -293,7 +293,7 @@ class _Look:
                         await companion.close()
 
 
-def _with_owner(server: Server, seen: Seen | None) -> Server:
+def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDiagnosis:
     """A server with what its process shows."""
     if seen is None:
         return server
@@ -334,11 +334,13 @@ def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
     return [signs_of(pid, ()).framework for pid in pids]
 
 
-def _add(server: Server, *answers: Answer) -> Server:
+def _add(server: ServerDiagnosis, *answers: RpcAnswer) -> ServerDiagnosis:
     return replace(server, answers=server.answers + answers)
 
 
-def _examined(server: Server, source: str, examination: Examination, spared: tuple[Answer, ...]) -> Server:
+def _examined(
+    server: ServerDiagnosis, source: str, examination: Examination, spared: tuple[RpcAnswer, ...]
+) -> ServerDiagnosis:
     return replace(
         server,
         answers=(*server.answers, *examination.answers, *spared),
@@ -353,20 +355,20 @@ def _examined(server: Server, source: str, examination: Examination, spared: tup
 
 
 def _is_runtime_port(address: str) -> bool:
-    """Whether the address of a runtime metric service was given as a profiler's: it is called as what it is."""
+    """Tells if the address of a runtime metric service was given as a profiler's: it is called as what it is."""
     return Address.parse(address).port in RUNTIME_PORTS
 
 
 def _runtime_addresses(target: Target) -> tuple[str, ...]:
-    """Where a worker's runtime metrics may be; at the usual port of its host unless someone said."""
+    """Addresses at which a worker's runtime metrics may be; the usual port of its host unless someone said."""
     if _is_runtime_port(target.address):
         return (target.address,)
     return target.runtime_addresses or (str(Address.parse(target.address).at(RUNTIME_PORTS[0])),)
 
 
-def _port(seen: Seen) -> Port:
+def _port(seen: SurveyedPort) -> OtherPort:
     answer = "" if seen.answer is None else seen.answer.message
-    return Port(
+    return OtherPort(
         address=seen.address,
         program=None if seen.owner is None else seen.owner.program,
         pid=None if seen.owner is None else seen.owner.pid,

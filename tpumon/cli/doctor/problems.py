@@ -1,17 +1,17 @@
-"""What `tpumon doctor` makes of what it finds: what is wrong, and what to do about it."""
+"""The problems that `tpumon doctor` sees in its diagnosis, and what to do about them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
-from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, Server
-from tpumon.discovery.host.ports import USUAL_PORTS, line_for
+from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
+from tpumon.discovery.host.port_survey import USUAL_PORTS, line_for
 from tpumon.errors import MEANING
 
 
 def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
-    """What is wrong, the most important first."""
+    """The problems of a diagnosis, the most important first."""
     return tuple(_problems(diagnosis))
 
 
@@ -34,7 +34,7 @@ def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
         )
 
 
-def _of_server(server: Server) -> Iterator[Problem]:
+def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
     if server.reason is not None:
         what = f"{server.address}: {server.answers[-1].words}"
         yield Problem(what=what, remedy=MEANING[server.reason].remedy)
@@ -53,7 +53,7 @@ def _of_server(server: Server) -> Iterator[Problem]:
 
 
 def _no_server(diagnosis: Diagnosis) -> Problem:
-    """Why there is no profiler server on this host, as far as that can be seen."""
+    """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
     add_line = f"add `{line_for(diagnosis.framework)}` to the job"
     if diagnosis.port is not None:
         return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
@@ -74,7 +74,7 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
 
 
 def _of_companions(row: CompanionReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:
-    """What is wrong with companions; not what was said of the same host already."""
+    """Problems of companions, without those that were said of the same host already."""
     about = row.kind.about
     for report in row.reports:
         if report.state == "failed" and report.words not in known:

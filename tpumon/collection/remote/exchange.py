@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import logging
 import os
 import re
 import ssl
@@ -19,6 +20,8 @@ from ipaddress import ip_address
 from msgspec import Struct
 
 from tpumon.discovery.dns import resolve_host
+
+_log = logging.getLogger(__name__)
 
 STEP_S = 5.0  # timeout of connecting to each address of a name
 WHOLE_S = 10.0  # timeout of a whole exchange, from resolving the name to the last byte
@@ -109,6 +112,7 @@ async def exchange(
         OSError, http.client.HTTPException: no answer, or not one of HTTP.
         AnswerTooLargeError: the body is larger than `most_bytes`.
     """
+    begun_s = time.monotonic()
     async with asyncio.timeout(WHOLE_S):
         reader, writer = await _connect(place, names)
         try:
@@ -128,6 +132,7 @@ async def exchange(
                     await is_large()
         finally:
             writer.transport.abort()  # closing would wait for the other side
+    _log.debug("%s:%d: %d bytes in %.3f s", place.host, place.port, len(data), time.monotonic() - begun_s)
     return _parsed(bytes(data), most_bytes)
 
 

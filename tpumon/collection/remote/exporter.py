@@ -26,9 +26,6 @@ from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
 from tpumon.system.threads import in_thread
 
-MOST_WORKERS = 10_000
-MOST_VIA = 20_000
-
 _AT_ONCE = 50  # samples that are decoded before other exporters have a turn
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0  # between two exchanges
 _BYTES_PER_S = 4_000_000  # an exporter whose answers are larger is asked less often: reading them takes time
@@ -158,7 +155,7 @@ class RemoteExporter:
         if handover is not None:
             self._changed = handover.number
             judged = handover.findings, handover.not_judged
-            if handover.complete or handover.standings or handover.changes or judged != self._judged:
+            if handover.complete or handover.statuses or handover.changes or judged != self._judged:
                 self._judged = judged
                 send(replace(handover, exporter=self.name))
         self._quiet += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,15 +16,15 @@ from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send,
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.server import Secret
-from tpumon.discovery.identity import Names as Given
+from tpumon.discovery.identity import JobNames
+
+_log = logging.getLogger(__name__)
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
-_PER_S = 250  # exchanges with all exporters together, but for the first with each
+_PER_S = 250  # exchanges with all exporters together
 _BURST_S = 0.2
-_AT_ONCE = 64  # exchanges that have just begun
-_IN_ALL = 500  # also those that wait for an answer
-_QUICK_S = 0.5
+_UNDER_WAY = 500  # more than exporters that do not answer are likely to be: each of them holds one for 10 s
 _LARGE_AT_ONCE = 4
 _LOOK_S = 1.0
 _FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
@@ -34,39 +35,21 @@ _HISTORY_BYTES = 12_000_000  # of all exporters together
 _JITTER = 0.02
 
 
-class Turns:
-    """Bounds how many exchanges there are at once and a second; who waits long for an answer makes room for others."""
+class Pacer:
+    """Bounds how many exchanges begin a second, and how many wait for an answer."""
 
     def __init__(self) -> None:
-        self._quick = asyncio.Semaphore(_AT_ONCE)
-        self._all = asyncio.Semaphore(_IN_ALL)
+        self._under_way = asyncio.Semaphore(_UNDER_WAY)
         self._free_s = -inf
-
-    async def pace(self) -> None:
-        """Waits until another exchange may begin, 250 of them a second."""
-        now_s = asyncio.get_running_loop().time()
-        self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
-        await asyncio.sleep(self._free_s - now_s)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Waits for a turn; it ends with the block, or counts for less after 0.5 s."""
-        async with self._all:
-            await self._quick.acquire()
-            holds = True
-
-            def release() -> None:
-                nonlocal holds
-                if holds:
-                    holds = False
-                    self._quick.release()
-
-            timer = asyncio.get_running_loop().call_later(_QUICK_S, release)
-            try:
-                yield
-            finally:
-                timer.cancel()
-                release()
+        """Waits until another exchange may begin; it ends with the block."""
+        async with self._under_way:
+            now_s = asyncio.get_running_loop().time()
+            self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
+            await asyncio.sleep(self._free_s - now_s)
+            yield
 
 
 class RemoteFleet:
@@ -76,7 +59,6 @@ class RemoteFleet:
         where: `SOURCE[,SOURCE...]`, as `--from` takes it.
         auth_file: a file with a bearer token or USER:PASSWORD for all; None: there is none.
         own_run: the run of this process, whose samples are refused; None: this process has no readers.
-        say: takes a line about an exporter while others have workers.
         exporters: finds them; None: by `where`.
         given: job and slice of workers that neither their exporter nor a list of exporters knows.
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
@@ -94,9 +76,8 @@ class RemoteFleet:
         *,
         auth_file: str | None = None,
         own_run: str | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         exporters: ExporterList | None = None,
-        given: Given = NOT_GIVEN,
+        given: JobNames = NOT_GIVEN,
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,
@@ -104,9 +85,8 @@ class RemoteFleet:
     ) -> None:
         self.name = shown(where)
         self._secret = None if auth_file is None else Secret(auth_file)
-        self._exporters = exporters or ExporterList(where, auth=self._secret, say=say, given=given)
+        self._exporters = exporters or ExporterList(where, auth=self._secret, given=given)
         self._own_run = own_run
-        self._say = say
         self._poll_s = poll_s
         self._keep_s = keep_s
         self._clock = clock
@@ -128,8 +108,8 @@ class RemoteFleet:
         Raises:
             UsageError: a file that lists exporters cannot be used at the start.
         """
-        self._merging = Merging(send, self._say, clock=self._clock, monotonic_s=self._monotonic_s)
-        self._turns, self._large = Turns(), asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._merging = Merging(send, clock=self._clock, monotonic_s=self._monotonic_s)
+        self._pacer, self._large = Pacer(), asyncio.Semaphore(_LARGE_AT_ONCE)
         self._publishing: asyncio.TimerHandle | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -197,12 +177,11 @@ class RemoteFleet:
     async def _ask(self, exporter: RemoteExporter, source: Source) -> None:
         take = partial(self._merging.take, source)
         while True:
-            async with self._turns.turn():
+            async with self._pacer.turn():
                 await exporter.poll(take)
             source.heard = True
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))
-            await self._turns.pace()
 
     def _pause_s(self, exporter: RemoteExporter) -> float:
         if self._poll_s is not None:
@@ -233,7 +212,7 @@ class RemoteFleet:
         if not silent or any(source.targets for source in sources):
             if silent and not self._has_begun:
                 more = f", nor have {len(silent) - 1} more exporters" if len(silent) > 1 else ""
-                self._say(f"exporter {silent[0]} has not answered yet{more}; their workers are missing")
+                _log.warning("exporter %s has not answered yet%s; their workers are missing", silent[0], more)
             self._has_begun = True
             self._merging.publish(self._waiting)
             self._tell_troubles()
@@ -261,6 +240,6 @@ class RemoteFleet:
         new = [name for name, why in troubled.items() if self._in_trouble.get(name, "") != why]
         if self._merging.workers and new:
             more = f" (and {len(new) - 1} more exporters do not answer)" if len(new) > 1 else ""
-            self._say(f"{troubled[new[0]]}{more}")
+            _log.warning("%s%s", troubled[new[0]], more)
             self._in_trouble |= {name: troubled[name] for name in new}
         self._in_trouble = {name: why for name, why in self._in_trouble.items() if name in troubled}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,10 +10,13 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.collection.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
+from tpumon.collection.remote.exporter import Event, Send
 from tpumon.collection.remote.places import Place
 from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
+from tpumon.model.page import MOST_RUNS, MOST_WORKERS
 from tpumon.untrusted_text import one_line
+
+_log = logging.getLogger(__name__)
 
 _GRADES: tuple[Severity, ...] = ("critical", "warning", "info", "unknown", "ok")
 _TWICE_S = 30.0  # for so long two exporters may give a worker that moves from one to the other
@@ -88,7 +92,6 @@ class Merging:
 
     Args:
         send: takes the events of the stream.
-        say: takes a line about workers that two exporters have.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
 
@@ -100,13 +103,11 @@ class Merging:
     def __init__(
         self,
         send: Send,
-        say: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
-        self._say = say
         self._clock = clock
         self._monotonic_s = monotonic_s
         self.sources: Sequence[Source] = ()
@@ -160,7 +161,7 @@ class Merging:
             targets=targets,
             waiting=None if targets else waiting or self._waiting(),
             finders=self.finders,
-            via=tuple(sorted(runs)[:MOST_VIA]),
+            via=tuple(sorted(runs)[:MOST_RUNS]),
         )
         self.is_due = False
         if workers != self._published:
@@ -190,9 +191,12 @@ class Merging:
                 self._said.add(key)
                 self.is_due = True
                 first, second = live[0][0].name, live[1][0].name
-                self._say(
-                    f"{_joined(key)} is a worker of {first} and of {second}; the worse is shown, compared with none; "
-                    "tell them apart by --job where they are sampled"
+                _log.warning(
+                    "%s is a worker of %s and of %s; the worse is shown, compared with none; tell "
+                    "them apart by --job where they are sampled",
+                    _joined(key),
+                    first,
+                    second,
                 )
 
     def _is_doubted(self, key: Key) -> bool:
@@ -237,7 +241,7 @@ class Merging:
                 break
             room -= count
         if counts and counts[-1] > most and not self._is_cut:
-            self._say(f"more than {MOST_WORKERS} workers: of each exporter the first {most} are followed")
+            _log.warning("more than %s workers: of each exporter the first %s are followed", MOST_WORKERS, most)
         self._is_cut = bool(counts) and counts[-1] > most
         for source in self.sources:
             for worker in list(source.targets)[:most]:
@@ -316,7 +320,7 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
             history[name] = series
     return replace(
         handover,
-        standings=tuple(replace(each, worker=name) for each in handover.standings if (name := names[each.worker])),
+        statuses=tuple(replace(each, worker=name) for each in handover.statuses if (name := names[each.worker])),
         changes=tuple(replace(each, worker=name) for each in handover.changes if (name := names[each.worker])),
         history=history,
         findings=None
@@ -326,7 +330,7 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
 
 
 def _about(handover: Handover) -> set[str]:
-    return {each.worker for each in handover.standings} | {each.worker for each in handover.changes}
+    return {each.worker for each in handover.statuses} | {each.worker for each in handover.changes}
 
 
 def _found(finding: Finding, name_of: Callable[[str], str | None]) -> Finding | None:

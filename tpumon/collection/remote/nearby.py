@@ -13,7 +13,7 @@ from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
-from tpumon.discovery.host.ports import owners_of, parent_of, why_not_approached
+from tpumon.discovery.host.port_survey import owners_of, parent_of, why_not_approached
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
@@ -93,7 +93,7 @@ class Nearby(SamplesPage):
             raise PermissionError(None, "the connection is another user's")
 
     async def ports(self) -> Collection[int]:
-        """Where its workers have their profiler servers; empty if it has none, or does not answer at once."""
+        """Ports at which its workers have their profiler servers; empty if it has none, or does not answer at once."""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 page = await self.ask(f"/samples?after={10**15}", self._checked)
@@ -176,7 +176,7 @@ class _Jobs:
         return owner is not None and not owner.is_tpumon and (owner.runs_xla or owner.runs_nccl)
 
     def beside(self, ports: Collection[int]) -> list[Listener]:
-        """Where processes of jobs that have none of these ports listen: another user's tpumon may not see them."""
+        """Listeners of job processes that have none of these ports: another user's tpumon may not see them."""
         pids = {self._owners[port].pid for port in ports if port in self._owners}
         return [one for one in self._certain if one.port not in ports and not self._is_of(one.port, pids)]
 

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.server import GOOD_FORM, Secret, Server
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.base import Discovery
 from tpumon.discovery.dns import DnsNames, Resolve, resolve_host
-from tpumon.discovery.identity import Names as Given
+from tpumon.discovery.finder import Discovery
+from tpumon.discovery.identity import JobNames
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.untrusted_text import one_line
 
 EXPORTER_PORT = 10466
-NOT_GIVEN = Given()
+NOT_GIVEN = JobNames()
 LISTS = (".json", ".yml", ".yaml")
 """Ends of the names of files that list exporters, as in Prometheus' file_sd."""
 
@@ -127,7 +127,6 @@ class ExporterList:
     Args:
         text: `SOURCE[,SOURCE...]`.
         auth: of all of them; None: their URLs have passwords, or there is none.
-        say: takes a line about trouble; the known exporters then stay.
         given: job and slice of workers that neither their exporter nor the list knows.
         waits: whether to wait for a file that cannot be used at the start.
         resolve: looks up all addresses of a name; raises OSError without an answer.
@@ -143,8 +142,7 @@ class ExporterList:
         text: str,
         *,
         auth: Secret | None = None,
-        say: Callable[[str], None] = lambda _line: None,
-        given: Given = NOT_GIVEN,
+        given: JobNames = NOT_GIVEN,
         waits: bool = False,
         resolve: Resolve = resolve_host,
         look_s: float = 2.0,
@@ -156,11 +154,11 @@ class ExporterList:
             if source.startswith(_DNS):
                 address = source.removeprefix(_DNS)
                 self._dynamic[source] = DnsNames(
-                    [address], say=say, resolve=resolve, resolve_every_s=resolve_every_s, soon_s=resolve_every_s / 6
+                    [address], resolve=resolve, resolve_every_s=resolve_every_s, soon_s=resolve_every_s / 6
                 )
             elif "://" not in source:
                 self._dynamic[source] = TargetFile(
-                    source, port=EXPORTER_PORT, waits=waits, say=say, option="--from", poll_s=look_s
+                    source, port=EXPORTER_PORT, waits=waits, option="--from", poll_s=look_s
                 )
         self._given = given
         self._found: dict[str, Workers] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -14,13 +15,15 @@ from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
 from tpumon.system.host_files import directory, since_boot_s
-from tpumon.system.ledger import Entry, Ledger, Peer
+from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
+
+_log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
 CREDIT_S = 1.0
-"""What may be traced at once, before the share of time counts. It is the job's, not each tpumon's."""
+"""Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
 
 _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
 _MOST_KNOWN = 200
@@ -35,7 +38,7 @@ _TURN_S = 1.0  # within which several that begin at once are spread
 
 @dataclass(slots=True)
 class _Known:
-    """What was counted of a peer.
+    """Seconds counted for a peer.
 
     Attributes:
         from_s: when it was first seen, since boot.
@@ -49,7 +52,7 @@ class _Known:
 
 
 class Account:
-    """What all tpumons of this host have traced of one server, as far as this one knows.
+    """Seconds for which all tpumons of this host have traced one server, as far as this one knows.
 
     Args:
         duty_ratio: the share of time for which this tpumon may trace it.
@@ -61,7 +64,7 @@ class Account:
         self.interval_s = 0.0
         """From one query to the next, as the worker plans it; 0: it asks no longer."""
         self.likely_s: float | None = None
-        """What the next query is likely to cost, as the last answer showed; None: there was none."""
+        """Likely cost of the next query in seconds, by the last answer; None: there was none."""
         self._ratio = duty_ratio
         self._debt_s = 0.0  # of the credit, at the moment that was counted last
         self._counted_s = now_s
@@ -71,13 +74,13 @@ class Account:
         self._before_s: float | None = None  # and the one before it
         self._since_s: float | None = None  # when the others were first told of it
         self._looked_s = float("inf")  # when they were last asked what they have traced
-        self._peers: Sequence[Peer] = ()
+        self._peers: Sequence[PeerEntry] = ()
         self._known: dict[str, _Known] = {}
         self._sharing = 1
         self.explained = False
-        """Whether the user knows why its first figures are late."""
+        """True if the user knows why its first figures are late."""
         self.followers = 0
-        """How many workers of this tpumon have this server: several names may mean one."""
+        """Number of this tpumon's workers that have this server: several names may mean one."""
 
     @property
     def pace_s(self) -> float:
@@ -86,12 +89,12 @@ class Account:
 
     @property
     def is_informed(self) -> bool:
-        """Whether it was seen lately what the others have traced."""
+        """True if it was seen lately what the others have traced."""
         return abs(since_boot_s() - self._looked_s) < _LOOK_AGAIN_S
 
     @property
     def is_shared(self) -> bool:
-        """Whether other tpumons follow the same server."""
+        """True if other tpumons follow the same server."""
         return self._sharing > 1
 
     def enter(self, estimate_s: float, now_s: float) -> None:
@@ -106,22 +109,22 @@ class Account:
             self._last_s = self._before_s
 
     def ready_s(self, cost_s: float) -> float:
-        """When a call of this cost may be made: once the credit covers it, or all of the credit is there."""
+        """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there."""
         ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
         if self._last_s is None or not self.is_shared:
             return ready_s
         return max(ready_s, self._last_s + cost_s * self.pace_s)
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
-        """Whether a call that was entered goes beyond the credit, because others have entered calls, too."""
+        """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
         return self._debt_at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_full(self, now_s: float) -> bool:
-        """Whether all credit is there."""
+        """True if all credit is there."""
         return self._debt_at(now_s) <= 0
 
     def entry(self, now_s: float) -> Entry:
-        """What this tpumon tells the others."""
+        """The entry for the other tpumons."""
         if self._since_s is None:
             self._since_s = since_boot_s()
         return Entry(
@@ -133,7 +136,7 @@ class Account:
             interval_s=self.interval_s,
         )
 
-    def note_peers(self, peers: Sequence[Peer], now_s: float) -> None:
+    def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts what the others say."""
         boot_s = since_boot_s()
         found = [self._note_peer(peer, boot_s) for peer in peers]
@@ -154,8 +157,8 @@ class Account:
         self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
         self._sharing = 1 + len(sharing)
 
-    def _note_peer(self, peer: Peer, boot_s: float) -> tuple[float, float]:
-        """What a peer has traced that was not counted; and the debt that it speaks of, if it was not known."""
+    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
+        """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
         entry = peer.entry
         known = self._known.pop(peer.file, None)
         debt_s = 0.0
@@ -193,15 +196,11 @@ class Duty:
     Args:
         duty_ratio: the share of time for which a server may be traced.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
-        say: takes a line for the user.
     """
 
-    def __init__(
-        self, duty_ratio: float, ledger: Ledger | None = None, *, say: Callable[[str], None] = lambda _line: None
-    ) -> None:
+    def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
-        self._say = say
         self._accounts: dict[str, Account] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
@@ -259,9 +258,11 @@ class Duty:
             return
         account.explained = True
         server = next((name for name, one in self._accounts.items() if one is account), "")
-        self._say(
-            f"{server}: the first sample comes in {wait_s:.0f} s: this host's tpumons have traced the job for their "
-            "share of its time (--max-duty); tpumon --from shows what a running one samples"
+        _log.info(
+            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job for their "
+            "share of its time (--max-duty); tpumon --from shows what a running one samples",
+            server,
+            wait_s,
         )
 
     async def close(self) -> None:
@@ -341,9 +342,11 @@ class Duty:
     def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):
             why = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
-            self._say(
-                f"{directory()}: {why}; the share of time for which jobs are traced is kept by this tpumon alone, not "
-                "together with others on this host"
+            _log.info(
+                "%s: %s; the share of time for which jobs are traced is kept by this tpumon alone, "
+                "not together with others on this host",
+                directory(),
+                why,
             )
         self._alone_until_s = _now_s() + _AGAIN_S
         for account in self._accounts.values():

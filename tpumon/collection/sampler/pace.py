@@ -1,4 +1,4 @@
-"""How often to ask, for how much of a job's time, and how long to wait after failures."""
+"""Pace of queries: intervals, share of a job's time, pauses after failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_TICK_S = 0.1
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """How often to ask, and how long to go on.
+    """Intervals of queries, and their number.
 
     Attributes:
         interval_s: from one query's start to the next; 0: back to back; None: the source's usual interval.
@@ -98,7 +98,7 @@ class KeepingUp:
 
     @property
     def round_s(self) -> float | None:
-        """What `first_answered` returned last; None: all that were asked have answered, or they are few."""
+        """The time that `first_answered` returned last; None: all that were asked have answered, or they are few."""
         return self._round_s if self._unanswered and self._asked >= _LEAST_WORKERS and self._round_s else None
 
     @property
@@ -108,7 +108,7 @@ class KeepingUp:
         return median(self._passed_s.values()) if 2 * len(self._late) >= workers >= _LEAST_WORKERS else None
 
     def advice(self) -> str | None:
-        """What to tell the user, once; None: nothing new, or the start is not over."""
+        """Advice for the user, once; None: nothing new, or the start is not over."""
         if self._said or 2 * len(self._again) < len(self._passed_s) or (interval_s := self.interval_s) is None:
             return None
         self._said = True

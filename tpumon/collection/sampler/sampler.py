@@ -1,8 +1,9 @@
-"""When to sample: each worker on its own clock; owner of every channel."""
+"""Samples each worker on its own clock; owns every channel."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,12 +18,14 @@ from tpumon.collection.sampler.supplements import WorkerCompanions, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import Worker
 from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
-from tpumon.discovery.base import Discovery
+from tpumon.discovery.finder import Discovery
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
-from tpumon.system.ledger import Ledger
+from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _FIRST_GAP_S = 0.01  # between the first queries of the others
@@ -46,7 +49,6 @@ class Sampler:
         companions: whose figures are merged in; None: `tpumon.collection.sources.COMPANIONS`.
         pause: the pause in effect, if any.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
-        say: takes a line about trouble with discovery.
     """
 
     def __init__(
@@ -62,8 +64,7 @@ class Sampler:
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
         pause: Callable[[], Awaitable[Pause | None]] | None = None,
-        ledger: Ledger | None = None,
-        say: Callable[[str], None] = lambda _line: None,
+        ledger: DutyLedger | None = None,
     ) -> None:
         self._discovery = discovery
         self._query = query
@@ -75,11 +76,10 @@ class Sampler:
         self._profilers = sources.PROFILERS if profilers is None else profilers
         self._companions = sources.COMPANIONS if companions is None else companions
         self._pause = pause if pause is not None else PauseWatch()
-        self._say = say
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, Worker] = {}
-        self._duty = Duty(pace.max_duty_ratio, ledger, say=say)
+        self._duty = Duty(pace.max_duty_ratio, ledger)
         self._keeping_up = KeepingUp()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Sampler:
                     raise
                 words = one_line(str(error)) if foreseen else unexpected(error)
                 if self._targets:
-                    self._say(f"discovery failed; the known workers stay: {words}")
+                    _log.warning("discovery failed; the known workers stay: %s", words)
                 else:
                     self._take_over(Workers(waiting=f"discovery failed; it is tried again: {words}"), group)
                 await asyncio.sleep(_FIND_AGAIN_S)
@@ -183,7 +183,7 @@ class Sampler:
         """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""
         advice = self._keeping_up.advice()
         if advice is not None:
-            self._say(advice)
+            _log.warning("%s", advice)
         late_s = max(self._keeping_up.interval_s or 0.0, round_s or 0.0)
         if sample.interval_s is None or sample.interval_s >= late_s or not sample.responded:
             return sample
@@ -193,10 +193,7 @@ class Sampler:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        if companions.are_due(target):
-            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
-        else:  # three tasks less, which would cost as much as the call
-            sample, readings = await worker.ask(), companions.looks()
+        sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
         if worker.gone:  # the job may have ended since
             readings = await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":
@@ -214,12 +211,12 @@ class Sampler:
         )
 
     def _all_gone(self) -> bool:
-        """Whether every worker was asked and none could be reached."""
+        """True if every worker was asked and none could be reached."""
         return bool(self._targets) and all(
             (worker := self._workers.get(key)) is not None and worker.gone for key in self._targets
         )
 
 
 def _key(target: Target) -> _Key:
-    """What identifies a worker; its slice and its runtime may change."""
+    """Identity of a worker; its slice and its runtime may change."""
     return target.worker, target.address

@@ -1,4 +1,4 @@
-"""What is read of a worker beside its profiler, and how it joins the profiler's sample."""
+"""Companions of one worker: when each is read beside the profiler, and how its figures join the sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GAP_WITHOUT_S = 20.0  # where nothing answered so far
 
 
 class Look(NamedTuple):
-    """What one companion gave, or why it failed."""
+    """The last reading of one companion, or its failure."""
 
     kind: type[Companion]
     result: Reading | Failure
@@ -36,11 +36,7 @@ class WorkerCompanions:
     """
 
     def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
-        self._readers = [_Reader(kind, open_client, options) for kind in kinds]
-
-    def are_due(self, target: Target) -> bool:
-        """Whether `read` would read any of them now; else `looks` says the same for less."""
-        return any(reader.is_due(target, again=False) for reader in self._readers)
+        self._readers = [_CompanionReader(kind, open_client, options) for kind in kinds]
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Look]:
         """The latest reading of each companion that is there, or why it could not be read.
@@ -52,10 +48,6 @@ class WorkerCompanions:
         """
         due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
         await asyncio.gather(*due)
-        return self.looks()
-
-    def looks(self) -> list[Look]:
-        """What they gave when they were read last."""
         return [Look(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     async def aclose(self) -> None:
@@ -63,7 +55,7 @@ class WorkerCompanions:
         await asyncio.gather(*(reader.aclose() for reader in self._readers))
 
 
-class _Reader:
+class _CompanionReader:
     """One companion of one worker, read no more often than is worth it. A bug in it is a failure of its own."""
 
     def __init__(self, kind: type[Companion], open_client: OpenClient, options: SourceOptions) -> None:
@@ -113,7 +105,7 @@ class _Reader:
 async def _guarded(
     kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
 ) -> Reading | Failure | None:
-    """What a companion's method returns; if it fails, why: the profiler's figures stay."""
+    """Result of a companion's method; its failure if it fails: the profiler's figures stay."""
     try:
         return await call()
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""How many different warnings a worker may give rise to: a server can make up as many as it likes."""
+"""Limits the number of different warnings about a worker: a server can make up as many as it likes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class _QueryFailedError(Exception):
 
 
 class Worker:
-    """What is remembered about one worker between queries.
+    """One worker, and what is remembered about it between queries.
 
     Args:
         target: the worker.
@@ -74,24 +74,24 @@ class Worker:
         self._answered = False
         self._simulated = False
         self.hopeless = False
-        """Whether this worker never answered, and its last failure is final."""
+        """True if this worker never answered, and its last failure is final."""
         self.gone = False
-        """Whether its last query did not reach it."""
+        """True if its last query did not reach it."""
 
     @property
     def asked_s(self) -> float:
-        """When the last query began, by the loop's clock: once the job might be traced."""
+        """Start of the last query, by the loop's clock: when the job might be traced."""
         return self._asked_s + self._waited_s
 
     @property
     def _wanted_interval_s(self) -> float:
-        """What the user or the source wants, but no less than the window: a server may answer before it is over."""
+        """The interval that is wanted, at least the window: a server may answer before it is over."""
         wanted_s = self._pace.interval_s if self._pace.interval_s is not None else self._profiler.usual_interval_s
         return max(wanted_s, self._window_s or 0.0)
 
     @property
     def _interval_s(self) -> float | None:
-        """What results in the long run, the job being traced for no more than its share; None: unknown yet.
+        """The interval in the long run, as the job is traced for its share of time only; None: unknown yet.
 
         No less than the last query took: it may have waited for its turn, and will again.
         """
@@ -114,7 +114,7 @@ class Worker:
         return likely_s if likely_s is not None else self._profiler.likely_s(self._query)
 
     def due_s(self) -> float:
-        """When to ask next, by the loop's clock."""
+        """The time of the next query, by the loop's clock."""
         start_s = self.asked_s
         window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
         due_s = start_s + interval_s
@@ -162,14 +162,14 @@ class Worker:
 
     @property
     def _interval_after_failure_s(self) -> float | None:
-        """What is current after a failure, such as that nothing ran, is so until it is asked again: perhaps later."""
+        """The interval after a failure: what is known then, such as that nothing ran, holds until the next query."""
         interval_s = self._interval_s
         if interval_s is None:
             return None
         return max(interval_s, self._not_before_s - self.asked_s, self._account.ready_s(self._cost_s) - self.asked_s)
 
     def _why_absent(self, failure: Failure) -> Mapping[str, str]:
-        """Why figures are absent although the worker answered: nothing ran."""
+        """Reasons for figures that are absent although the worker answered: nothing ran."""
         if MEANING[failure.reason].state != "no-activity":
             return {}
         return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], "nothing ran")

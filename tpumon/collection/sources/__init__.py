@@ -1,4 +1,4 @@
-"""Where figures come from: one file per source, and `rpc`, the one file that talks to the wire."""
+"""Sources of figures: one file for each, and `rpc`, the one file that talks to the wire."""
 
 from tpumon.collection.sources.base import ProfilerFactory, ProfilerSource, SourceOptions
 from tpumon.collection.sources.companion import Companion, OpenClient, Reading
@@ -16,7 +16,7 @@ COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics,)
 
 
 def titles() -> dict[str, str]:
-    """What the live view calls each source, by its name in `Sample.source`."""
+    """Titles of sources in the live view, by their names in `Sample.source`."""
     profilers = [make for make in PROFILERS if isinstance(make, type) and issubclass(make, ProfilerSource)]
     named = [(profiler.name, profiler.title) for profiler in profilers]
     named += [(companion.alone or companion.name, companion.title) for companion in COMPANIONS]

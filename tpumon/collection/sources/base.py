@@ -1,4 +1,4 @@
-"""What a profiler source is: one way to get a worker's figures."""
+"""Base of profiler sources: ways to get a worker's figures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
-from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
-from tpumon.collection.sources.traces.slots import Sharing
+from tpumon.collection.sources.traces.slots import TraceSlots
 from tpumon.model import JobSigns, Query
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _GLANCE = Query(level=1, window_s=0.001)
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
-    """What a user decides about sources.
+    """Settings of sources.
 
     Attributes:
         host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
@@ -32,7 +32,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         gpu: trace GPUs, too.
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         max_trace_mb: the largest trace to accept, in MB.
-        sharing: how workers share turns at being traced, memory and readers.
+        slots: bound how many traces are taken at a time; shared by all workers.
     """
 
     host_level: int | None = None
@@ -41,7 +41,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     gpu: bool = False
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     max_trace_mb: int = MAX_TRACE_MB
-    sharing: Sharing = field(default_factory=Sharing)
+    slots: TraceSlots = field(default_factory=TraceSlots)
 
 
 class ProfilerSource(ABC):
@@ -77,11 +77,11 @@ class ProfilerSource(ABC):
 
     @property
     def unpaid_s(self) -> float:
-        """How long the query under way, or the one that was just cancelled, has traced the job."""
+        """Seconds for which the query under way, or the one that was just cancelled, has traced the job."""
         return 0.0
 
     def likely_s(self, query: Query) -> float:  # noqa: ARG002 - of others
-        """How long a query is likely to trace the job."""
+        """Seconds for which a query is likely to trace the job."""
         return 0.0
 
     async def probe(self) -> None:
@@ -100,7 +100,7 @@ class ProfilerSource(ABC):
         """
         sample = await self.fetch(_GLANCE)
         of = f" of {sample.device_type}" if sample.device_type else ""
-        answer = Answer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
+        answer = RpcAnswer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
         return Examination(answers=(answer,), simulated=sample.simulated, gives=self.gives)
 
 

@@ -1,4 +1,4 @@
-"""What a companion is: a source whose figures join those of the profiler."""
+"""Base of companions: sources whose figures join those of the profiler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OpenClient = Callable[[str], "Client"]
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What one look at a companion gave.
+    """Result of one look at a companion.
 
     Attributes:
         figures: they fill in what the profiler left absent.
@@ -81,7 +81,7 @@ class Companion(ABC):
 
     @property
     def address(self) -> str | None:
-        """Where it answered last, if that is not the worker's own address."""
+        """The address at which it answered last, if that is not the worker's own."""
         return None
 
     @abstractmethod

@@ -16,7 +16,7 @@ _LOOKS = 50  # a second; more where this process is behind, or connections would
 _NEW_LOOKS = 12  # most are connected within one of them, and those that hang must not hold them up
 
 Past = Literal["new", "known", "late"]
-"""What is known of a server: nothing, that it was connected, that it was not within its last turn."""
+"""Past of a server: nothing is known, it was connected, it was not connected within its last turn."""
 
 
 class ConnectTurn:
@@ -38,7 +38,7 @@ class ConnectTurn:
 
     @property
     def was_late(self) -> bool:
-        """Whether it ended before there was a connection or a failure."""
+        """True if it ended before there was a connection or a failure."""
         return self._looks >= self._most_looks
 
     def give_back(self) -> None:
@@ -57,7 +57,7 @@ class ConnectTurn:
 
 
 class Connecting:
-    """What the clients of one sampler share: turns, first come, first served."""
+    """Turns that the clients of one sampler share, first come, first served."""
 
     def __init__(self) -> None:
         self._lanes: dict[Past, asyncio.Semaphore] = {

@@ -1,4 +1,4 @@
-"""What sources tell `tpumon doctor` about themselves."""
+"""Reports of sources about themselves, for `tpumon doctor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class RpcAnswer(Struct, frozen=True, kw_only=True):
     """The outcome of one RPC, or why it was not called; `words` are one line."""
 
     rpc: str
@@ -18,7 +18,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Examination(Struct, frozen=True, kw_only=True):
-    """What a profiler source learned about a server that offers it.
+    """Findings of a profiler source about a server that offers it.
 
     Attributes:
         answers: by RPC, in the order of the calls.
@@ -31,7 +31,7 @@ class Examination(Struct, frozen=True, kw_only=True):
         simulated: whether tpumon's simulator answered.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RpcAnswer, ...] = ()
     usable: bool = True
     gives: str = ""
     generation: str | None = None
@@ -58,7 +58,7 @@ class Offered(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """How `doctor` speaks of a companion.
+    """Words with which `doctor` speaks of a companion.
 
     Attributes:
         title: heading of its section.
@@ -84,7 +84,7 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class CompanionReport(Struct, frozen=True, kw_only=True):
-    """What `doctor` shows of one companion at one place.
+    """Report about one companion at one place, for `doctor`.
 
     Attributes:
         address: where it is, or may be.
@@ -104,5 +104,5 @@ class CompanionReport(Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """What the text output says."""
+        """Words of the text output."""
         return self.words

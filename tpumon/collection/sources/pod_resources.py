@@ -1,4 +1,4 @@
-"""Which pods hold the TPUs of this node, from the kubelet's pod-resources service on a Unix socket."""
+"""Pods that hold the TPUs of this node, from the kubelet's pod-resources service on a Unix socket."""
 
 from __future__ import annotations
 

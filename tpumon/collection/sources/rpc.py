@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
@@ -27,6 +29,8 @@ from tpumon.untrusted_text import one_line
 if TYPE_CHECKING:
     from types import TracebackType
 
+_log = logging.getLogger(__name__)
+
 MAX_TRACE_MB = 64
 """Largest answer accepted unless the user says otherwise, in MB. gRPC's default of 4 MB refuses ordinary traces."""
 
@@ -35,7 +39,7 @@ _ON_ITS_WAY_BYTES = 4 << 20  # of an answer, unacknowledged: a usual trace takes
 _SMALL_ANSWERS = (wire.MONITOR, wire.TERMINATE, wire.GET_RUNTIME_METRIC, wire.LIST_SUPPORTED_METRICS)
 
 ANSWER_GRACE_S = 30.0
-"""How far past its window a call may run: a server collects and sends for seconds after the window."""
+"""Seconds for which a call may run beyond its window: a server collects and sends for seconds after the window."""
 
 FIRST_ANSWER_S = 10.0
 """The same for the first call of a method: a server that takes calls and never answers is soon named."""
@@ -80,7 +84,7 @@ def channel_options(*, use_proxy: bool, max_bytes: int) -> list[tuple[str, int |
 
 
 def _service_config() -> str:
-    """What gRPC is to know of single methods: how large their answers may be."""
+    """Limits of single methods for gRPC: how large their answers may be."""
     methods = [dict(zip(("service", "method"), path[1:].split("/"), strict=True)) for path in _SMALL_ANSWERS]
     return json.dumps({"methodConfig": [{"name": methods, "maxResponseMessageBytes": _SMALL_ANSWER_BYTES}]})
 
@@ -147,7 +151,11 @@ class Client:
         Raises:
             SourceError: the call failed, or the answer is not such a message.
         """
+        begun_s = time.monotonic()
         answer = await self._answer(path, request, timeout_s)
+        if path != wire.GET_RUNTIME_METRIC:  # of which there are many
+            took_s = time.monotonic() - begun_s
+            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _name(path), len(answer), took_s)
         try:
             return await parse(answer, reply_type, _name(path))
         except SourceError as error:
@@ -186,12 +194,12 @@ class Client:
         return self._methods[path]
 
     def grace_s(self, path: str) -> float:
-        """How far past its window the next call of a method may run; short until the method has been called once."""
+        """Seconds that the next call of a method may run beyond its window; few until the first one was answered."""
         return ANSWER_GRACE_S if path in self._methods else FIRST_ANSWER_S
 
     @property
     def connected(self) -> bool:
-        """Whether the connection of the last call is still up; False before the first call."""
+        """True if the connection of the last call is still up; False before the first call."""
         return self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:

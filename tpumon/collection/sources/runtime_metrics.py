@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["METRICS", "PORTS", "RuntimeMetrics"]
 
 PORTS = range(8431, 8439)
-"""Where libtpu serves it unless the job says otherwise: one port per process."""
+"""Ports at which libtpu serves it unless the job says otherwise: one per process."""
 
 _ANSWER_S = 2.0
 # For metrics that a server does not have; it may get them when its job first talks to other slices.
@@ -51,7 +51,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RuntimeReport(CompanionReport, frozen=True, kw_only=True):
-    """What `doctor` shows of a runtime metric service; `duty_cycle_ratio` is the average over its devices."""
+    """Report about a runtime metric service, for `doctor`; `duty_cycle_ratio` is the average over its devices."""
 
     devices: int = 0
     hbm_used_bytes: int | None = None
@@ -137,7 +137,7 @@ class RuntimeMetrics(Companion):
         return await self._first_that_answers(self._look)
 
     async def offered(self) -> tuple[Offered, ...] | None:
-        """What this libtpu lists, by name; None if nothing listens. Takes at most 2 s.
+        """Metrics that this libtpu lists, by name; None if nothing listens. Takes at most 2 s.
 
         Raises:
             SourceError: as `read`; `unimplemented` also if the service is too old to list anything.

@@ -1,4 +1,4 @@
-"""What the runtime metric service's answers mean: one row per device. Makes no calls.
+"""Reads the runtime metric service's answers: one row per device. Makes no calls.
 
 Everything that differs between TPU generations and versions of libtpu is here.
 """

@@ -1,4 +1,4 @@
-"""What attached jobs of this host announce, checked against their processes.
+"""Announcements of attached jobs of this host, checked against their processes.
 
 tpumon/attach/pythonpath/tpumon_attach/announcement.py writes it.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from tpumon.discovery.host.listening import Listener
 from tpumon.discovery.host.processes import PROC, is_running, variables
 from tpumon.discovery.identity import VARIABLES
+from tpumon.system.host_files import read_anyones
 
 _HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
 _MOST_LISTED = 100_000  # containers that were killed may have left some
@@ -23,7 +24,7 @@ _MOST_BYTES = 4096
 
 
 def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict[int, int]:
-    """By port the number of the process that is attached and has its profiler server there.
+    """The attached processes, by the port of their profiler servers.
 
     A file counts only if it is a regular one of a user who listens on the port that it names, and if its name is that
     of a process of this user, boot and namespace that has run since the moment it says. At most 1,000 files of a user
@@ -32,19 +33,19 @@ def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict
     by_user: dict[int, set[int]] = {}
     for listener in listeners:
         by_user.setdefault(listener.uid, set()).add(listener.port)
-    found: dict[int, int] = {}
+    attached: dict[int, int] = {}
     before = _before_number(proc)
     for uid, ports in by_user.items():
         folder = _folder_of(uid)
         for pid in _announcing(folder, uid, before):
             port = _port(folder / f"{before}{pid}", pid, uid, proc)
             if port in ports:
-                found[port] = pid
-    return found
+                attached[port] = pid
+    return attached
 
 
 def announced_environment(pid: int, proc: Path = PROC) -> dict[str, str]:
-    """What an attached process announces of its environment, as far as it names its job."""
+    """The environment that an attached process announces, as far as it names its job."""
     try:
         uid = (proc / str(pid)).stat().st_uid
     except OSError:
@@ -59,7 +60,7 @@ def _folder_of(uid: int) -> Path:
 
 
 def _before_number(proc: Path) -> str:
-    """What stands before the process's number in names of files: the boot and the namespace in which it counts."""
+    """The beginning of file names, before the process's number: the boot and the namespace in which it counts."""
     boot, namespace = "0", "0"
     with suppress(OSError, ValueError):
         boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -90,15 +91,12 @@ def _port(path: Path, pid: int, uid: int, proc: Path) -> int | None:
 
 
 def _text(path: Path, pid: int, uid: int, proc: Path) -> str | None:
-    """What a file says, if it is of the process that it names; any user may put anything there."""
+    """The text of a file if it is of the process that it names; any user may put anything there."""
+    text, owner = read_anyones(path, _MOST_BYTES) or ("", None)
+    if owner != uid:
+        return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-                return None
-            text = file.read(_MOST_BYTES).decode(errors="replace")
-            start_ticks = int(text.split(maxsplit=1)[0])
+        start_ticks = int(text.split(maxsplit=1)[0])
         lives = (proc / str(pid)).stat().st_uid == uid and is_running(pid, start_ticks, proc)
     except (OSError, ValueError, IndexError):
         return None

@@ -16,7 +16,7 @@ _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class HostJob(Struct, frozen=True, kw_only=True):
     """A process that runs a framework with a profiler server, whether it has started that or not.
 
     Attributes:
@@ -31,17 +31,17 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> str:
-        """What it runs, as the middle of a sentence."""
+        """Its framework or its TPU, as the middle of a sentence."""
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
 
-def find_job(proc: Path = PROC) -> Job | None:
+def find_job(proc: Path = PROC) -> HostJob | None:
     """The job of this network namespace that a user most likely means: one with a TPU, then the parent of others.
 
     Source: /proc/PID/fd, exe, cmdline, maps, ns/net, of processes whose files may be read.
     """
     here = _namespace(proc / "self")
-    found: list[tuple[Owner, str]] = []
+    jobs: list[tuple[Owner, str]] = []
     for count, (pid, files) in enumerate(open_files(proc)):
         if count >= _MOST_READ:
             break
@@ -49,15 +49,15 @@ def find_job(proc: Path = PROC) -> Job | None:
             continue
         owner, script = owner_at(pid, files, proc)
         if owner.runs_xla and not owner.is_tpumon and script != "tpumon":
-            found.append((owner, script))
-    pids = {owner.pid for owner, _ in found}
-    parents = [one for one in found if pids.isdisjoint(one[0].ancestors)]
-    best = min(parents or found, key=lambda one: (not one[0].signs.holds_tpu, one[0].pid), default=None)
+            jobs.append((owner, script))
+    pids = {owner.pid for owner, _ in jobs}
+    parents = [one for one in jobs if pids.isdisjoint(one[0].ancestors)]
+    best = min(parents or jobs, key=lambda one: (not one[0].signs.holds_tpu, one[0].pid), default=None)
     if best is None:
         return None
     owner, script = best
     name = one_line(script, limit=_LONGEST_NAME) or owner.program
-    return Job(pid=owner.pid, name=name, framework=owner.signs.framework)
+    return HostJob(pid=owner.pid, name=name, framework=owner.signs.framework)
 
 
 def _namespace(process: Path) -> Path | None:

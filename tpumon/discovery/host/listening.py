@@ -1,4 +1,4 @@
-"""What listens on this host and whose it is, from /proc. Only reads; connects to nothing."""
+"""Listeners of this host and their processes, from /proc. Only reads; connects to nothing."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
                 fields = line.split()
                 if len(fields) < 10 or not (fields[1].endswith(ports[0]) and fields[2].endswith(ports[1])):
                     continue
-                found = [(_ip(field.partition(":")[0]), int(field[-4:], 16)) for field in fields[1:3]]
-                if fields[3] == _ESTABLISHED and found == ends and fields[9] != "0":
+                listed = [(_ip(field.partition(":")[0]), int(field[-4:], 16)) for field in fields[1:3]]
+                if fields[3] == _ESTABLISHED and listed == ends and fields[9] != "0":
                     return int(fields[7])
     return None
 
 
 def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
-    """Which process holds each of these sockets, by inode, for processes whose files can be read.
+    """The processes that hold these sockets, by inode, as far as their files can be read.
 
     Source: /proc/PID/fd, exe, cmdline, maps. Takes milliseconds to a second, depending on the number of open files.
     """
@@ -146,7 +146,7 @@ def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
 
 
 def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
-    """What can be seen of the job that listens at `host:port`; None if it is not on this host, or hidden."""
+    """Signs of the job that listens at `host:port`; None if it is not on this host, or hidden."""
     place = Address.parse(address)
     if not place.is_this_host:
         return None
@@ -159,12 +159,12 @@ def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
 
 
 def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
-    """What can be seen of a process that has these files open."""
+    """Signs of a process that has these files open."""
     return _signs(_read(proc / str(pid) / "maps"), files)
 
 
 def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, str]:
-    """What can be seen of a process that has these files open, and the name of the program or script that it runs."""
+    """A process that has these files open, and the name of the program or script that it runs."""
     words, _ = program_and_arguments(_read(proc / str(pid) / "cmdline").split(b"\0"))
     script = b"" if words[-1] == b"-c" else words[-1]
     return _owner(pid, proc, files), script.decode(errors="replace")

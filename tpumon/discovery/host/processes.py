@@ -53,7 +53,7 @@ def program_of(pid: int, proc: Path = PROC) -> str | None:
 
 
 def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
-    """When a process started, in clock ticks since this machine was; None if that may not be read.
+    """The start of a process, in clock ticks since this machine was started; None if it may not be read.
 
     Source: /proc/PID/stat.
     """
@@ -64,7 +64,7 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
 
 
 def process_of(pid: int, proc: Path = PROC) -> Process:
-    """Which process a number stands for, whose it is, what it runs and since when, as far as that may be read.
+    """The process with a number: its user, command and start, as far as they may be read.
 
     Of its arguments only the script or module that an interpreter runs is looked at.
 
@@ -119,13 +119,13 @@ def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted:
 
 
 def variables(pairs: Iterable[str], names: Collection[str]) -> dict[str, str]:
-    """Those of some NAME=VALUE that have these names, safe to show; long ones are cut."""
+    """The variables among some NAME=VALUE that have these names, safe to show; long ones are cut."""
     split = (pair.partition("=") for pair in pairs)
     return {name: one_line(value) for name, _, value in split if name in names and value}
 
 
 def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
-    """Whether a process that started at this moment has not ended; an ended one may wait for its parent to notice.
+    """Tells if a process that started at this moment still runs; one that has ended may wait for its parent to notice.
 
     Source: /proc/PID/stat.
     """

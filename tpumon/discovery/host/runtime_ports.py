@@ -1,4 +1,4 @@
-"""Where a worker's runtime metric service may be: where the user said, otherwise at libtpu's usual port."""
+"""Adds the addresses of workers' runtime metric services: those that the user named, otherwise libtpu's usual port."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.base import Discovery
-from tpumon.discovery.host.ports import RUNTIME_PORTS
+from tpumon.discovery.finder import Discovery
+from tpumon.discovery.host.port_survey import RUNTIME_PORTS
 from tpumon.errors import UsageError
 from tpumon.model import Address, Target, Workers
 

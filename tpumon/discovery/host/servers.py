@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -11,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from tpumon.discovery.host.announced import announced_environment, attached_processes
-from tpumon.discovery.host.jobs import Job, find_job
+from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners
-from tpumon.discovery.host.ports import (
+from tpumon.discovery.host.port_survey import (
     HIDDEN,
     LINE_FOR_A_JOB,
     RUNTIME_PORTS,
@@ -34,6 +35,8 @@ from tpumon.system.first_port import NOTE_EVERY_S, first_port
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import unexpected
 
+_log = logging.getLogger(__name__)
+
 _POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
 _OTHERS_S = 0.5  # ... and so long for others after it
@@ -46,7 +49,7 @@ _STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
 
 @dataclass(slots=True)
-class _Worker:
+class _LocalServer:
     """A profiler server.
 
     Attributes:
@@ -66,7 +69,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Refused:
-    """What is remembered about a port where no profiler server answered.
+    """A port where no profiler server answered.
 
     Attributes:
         inodes: of the listener that was there.
@@ -102,7 +105,6 @@ class LocalDiscovery:
 
     Args:
         port: the only one to look at; None: all, as `why_not_approached` says.
-        say: takes lines that a user should see.
         runtime_only: whether a job with runtime metrics, but without a profiler server, is a worker.
         proc: where /proc is.
         only: which listeners to see; for tests, which share their machine.
@@ -115,7 +117,6 @@ class LocalDiscovery:
         self,
         port: int | None = None,
         *,
-        say: Callable[[str], None] = lambda _line: None,
         runtime_only: bool = True,
         proc: Path = PROC,
         only: Callable[[Listener], bool] = lambda _listener: True,
@@ -124,7 +125,6 @@ class LocalDiscovery:
         keep_gone_s: float = _KEEP_GONE_S,
     ) -> None:
         self._port = port
-        self._say = say
         self._runtime_only = runtime_only
         self._proc = proc
         self._only = only
@@ -138,8 +138,8 @@ class LocalDiscovery:
         self._attached: dict[int, int] = {}  # by port, the process that says so
         self._calls: dict[int, _Call] = {}
         self._refused: dict[int, _Refused] = {}
-        self._workers: dict[int, _Worker] = {}
-        self._job: Job | None = None  # one without a profiler server, as far as is known
+        self._workers: dict[int, _LocalServer] = {}
+        self._job: HostJob | None = None  # one without a profiler server, as far as is known
         self._look_for_job_s = self._noted_s = -math.inf
         self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
@@ -192,7 +192,7 @@ class LocalDiscovery:
         except Exception as error:  # noqa: BLE001 - whatever is in the files of others
             if not self._said_unreadable:
                 self._said_unreadable = True
-                self._say(f"what attached jobs announce cannot be read: {unexpected(error)}")
+                _log.warning("what attached jobs announce cannot be read: %s", unexpected(error))
 
     async def _find_job(self, now_s: float) -> None:
         """While there is no worker: which job could be one, if it had a profiler server."""
@@ -229,8 +229,8 @@ class LocalDiscovery:
             announced = port in self._attached
             if worker.owner is not None and worker.announced != announced and worker.gone_s is None:
                 worker.announced = announced
-                found = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
-                worker.environment = tuple(sorted(found.items())) or worker.environment  # it may be about to end
+                environment = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
+                worker.environment = tuple(sorted(environment.items())) or worker.environment  # it may be about to end
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
@@ -256,7 +256,7 @@ class LocalDiscovery:
                 self._workers.pop(port, None)
 
     def _call_at_s(self, listener: Listener, now_s: float) -> float:
-        """When a port may be called; infinite: not while this one listens there."""
+        """The time from which on a port may be called; infinite: not while this one listens there."""
         owner, asked_for = self._owners.get(listener.port), listener.port == self._port
         reason = why_not_approached(listener.port, owner, asked_for=asked_for, attached=self._attached)
         if reason is not None:
@@ -314,7 +314,7 @@ class LocalDiscovery:
             self._workers.clear()
         if self._workers and gone:
             del self._workers[min(gone, key=lambda worker: worker.gone_s or 0.0).listener.port]
-        self._workers[port] = _Worker(call.listener, call.owner)
+        self._workers[port] = _LocalServer(call.listener, call.owner)
 
     def _note_refusal(self, call: _Call, answer: SourceError, now_s: float) -> None:
         before = self._refused.get(call.listener.port)
@@ -334,9 +334,10 @@ class LocalDiscovery:
             if target is not None and not self._said_no_profiler:
                 owners = (self._owners.get(port) for port in self._runtime_ports())
                 line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
-                self._say(
-                    "the job on this host has no profiler server: only memory and duty cycle are available; for matrix "
-                    f"units, idle and step time add `{line}` to it"
+                _log.warning(
+                    "the job on this host has no profiler server: only memory and duty cycle are "
+                    "available; for matrix units, idle and step time add `%s` to it",
+                    line,
                 )
             self._said_no_profiler = target is not None
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
@@ -359,7 +360,7 @@ class LocalDiscovery:
             )
         return Workers(targets=tuple(targets))
 
-    def _not_subprocesses(self, workers: list[_Worker]) -> list[_Worker]:
+    def _not_subprocesses(self, workers: list[_LocalServer]) -> list[_LocalServer]:
         pids = {worker.owner.pid for worker in workers if worker.owner is not None and worker.gone_s is None}
         own = []
         for worker in workers:
@@ -368,15 +369,18 @@ class LocalDiscovery:
                 own.append(worker)
             elif worker.owner is not None and worker.owner.pid not in self._said_subprocesses:
                 self._said_subprocesses.add(worker.owner.pid)
-                self._say(
-                    f"{worker.listener.address} belongs to a subprocess of {parent}, which has a profiler server too; "
-                    f"only that one is sampled (to sample the other instead: --port {worker.listener.port})"
+                _log.warning(
+                    "%s belongs to a subprocess of %s, which has a profiler server too; only that "
+                    "one is sampled (to sample the other instead: --port %s)",
+                    worker.listener.address,
+                    parent,
+                    worker.listener.port,
                 )
         self._said_subprocesses &= {worker.owner.pid for worker in workers if worker.owner is not None}
         return own
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
-        """Those of the profiler's process; if that is unknown, all go to the worker if it is the only one."""
+        """The runtime addresses of the profiler's process; if that is unknown, all of them where it is alone."""
         here = self._runtime_ports()
         ports = [port for port in here if owner and (its := self._owners.get(port)) and its.pid == owner.pid]
         if alone and not ports:
@@ -384,7 +388,7 @@ class LocalDiscovery:
         return tuple(f"localhost:{port}" for port in ports)
 
     def _runtime_ports(self) -> list[int]:
-        """Where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
+        """Ports where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
 
@@ -411,7 +415,7 @@ class LocalDiscovery:
         )
 
     def _waiting(self) -> str:
-        """Where tpumon looked, and what to do."""
+        """The places where tpumon looked, and what to do."""
         where = f"port {self._port}"
         if self._port is None:
             where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
@@ -437,7 +441,7 @@ class LocalDiscovery:
         )
 
     def _may_have_profiler(self, pid: int) -> bool:
-        """Whether a process listens on a port that was not called, or did not answer."""
+        """Tells if a process listens on a port that was not called, or did not answer."""
         not_profilers = {*RUNTIME_PORTS, *TPU_RUNTIME_PORTS}
         ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
         return any(port not in self._refused or self._refused[port].silent for port in ports)
@@ -449,5 +453,5 @@ def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:
-    """Whether the same server listens; assumed if nothing is known about either."""
+    """Tells if the same server listens; assumed if nothing is known about either."""
     return other is not None and (listener.inodes == other.inodes or not listener.inodes.isdisjoint(other.inodes))

@@ -132,10 +132,10 @@ class Display(Output):
                 continue  # it was so from the first
             row = self._controls.latest.row(change.worker)
             since_unix_s = None if row is None else row.verdict.critical_since_unix_s
-            if change.mark == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
+            if change.status == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
                 continue  # it was so before a gap, too
-            self._alarm = self._alarm or change.mark in _ALARMING
-            if change.what == "restart" or change.mark == "critical":
+            self._alarm = self._alarm or change.status in _ALARMING
+            if change.what == "restart" or change.status == "critical":
                 what = change.words if change.what == "restart" else f"critical: {change.words}"
                 self._messages.add(self._now_unix_s, one_line(f"{change.worker}: {what}", limit=_LONGEST_NOTICE))
 

@@ -137,7 +137,7 @@ class Player(Display):
             changes = self._read_next()
         if changes:
             words = f": {changes[0].words}" if changes[0].words else ""
-            self.notice(f"{changes[0].worker}: {changes[0].mark}{words}")
+            self.notice(f"{changes[0].worker}: {changes[0].status}{words}")
         else:
             self.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
         self._set(min(self._read_unix_s, self._last_unix_s), playing=False)

@@ -8,7 +8,7 @@ from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
-from tpumon.model import Grade, Sample
+from tpumon.model import SEVERITY_LEVELS, Sample
 from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
@@ -49,7 +49,7 @@ def _per_core(key: str) -> SampleValues:
 
 
 def _devices_of_cores(sample: Sample) -> Iterator[Series]:
-    """Which device each core is, by order: a chip's cores are one device each, or all together one."""
+    """Device of each core, by order: a chip's cores are one device each, or all together one."""
     cores = sorted((core.chip, core.core or 0) for core in sample.figures.per_core if core.chip is not None)
     chips = sorted({chip for chip, _ in cores})
     devices = [device.device for device in sample.figures.devices]
@@ -151,14 +151,12 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
 )
 
 
-_SEVERITIES: Mapping[Grade, float] = {"info": 1.0, "warning": 2.0, "critical": 3.0}
-
 FINDING_METRICS: tuple[FindingMetric, ...] = (
     FindingMetric(
         name="tpumon_finding_severity",
         help="How bad a finding is for the worker: 1 info, 2 warning, 3 critical; 0 while it is absent, or another "
         "finding explains it; no series where it cannot be judged. See docs/findings.md.",
-        value=lambda cause: 0.0 if cause is None else _SEVERITIES[cause.severity],
+        value=lambda cause: 0.0 if cause is None else float(SEVERITY_LEVELS[cause.severity]),
     ),
     FindingMetric(
         name="tpumon_finding_since_timestamp_seconds",
@@ -193,7 +191,7 @@ def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series
 
 
 _USUAL_REASONS: tuple[Reason, ...] = ("unavailable", "deadline", "busy", "malformed", "too-large", "internal")
-"""What befalls a worker that has answered, so that `increase` counts the first time, too."""
+"""Reasons that are exposed from the start, as 0, so that `increase` counts the first time, too."""
 
 
 def _errors(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:

@@ -1,4 +1,4 @@
-"""What a metric is. An absent value has no series."""
+"""Kinds of metrics. An absent value has no series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SampleValues = Callable[[Sample], Iterable[Series]]
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """What every metric has.
+    """Base of all metrics.
 
     Attributes:
         name: as exposed; a counter's ends in `_total`.

@@ -18,31 +18,14 @@ _FEW = 8
 _NO_PARENT = -1
 
 
-def distinct(values: Ints | NDArray[np.uint8]) -> list[int]:
-    """The different values, ascending. `np.unique` would load NumPy's masked arrays for them."""
-    if not len(values):
-        return []
-    if (values == values[0]).all():
-        return [int(values[0])]
-    ordered = np.sort(values)
-    found: list[int] = ordered[first_of_equal(ordered)].tolist()
-    return found
-
-
 def first_of_equal(values: NDArray[Any]) -> Ints:
-    """Where each run of equal values begins: indices, ascending."""
+    """Indices, ascending, at which runs of equal values begin."""
     return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)].nonzero()[0]
 
 
 def is_ascending(values: Ints) -> bool:
-    """Whether no value is less than the one before it."""
-    # Here and elsewhere: for up to some thousand elements, NumPy's `any` and `all` take twice as long as counting.
-    return not np.count_nonzero(values[1:] < values[:-1])
-
-
-def are_apart(begin_ps: Ints, end_ps: Ints) -> bool:
-    """Whether no interval begins before the one before it has ended."""
-    return not np.count_nonzero(begin_ps[1:] < end_ps[:-1])
+    """True if no value is less than the one before it."""
+    return bool((values[1:] >= values[:-1]).all())
 
 
 def indexed(numbers: Ints) -> tuple[Ints, Ints]:
@@ -62,7 +45,7 @@ def indexed(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def among(values: Ints, wanted: Collection[int]) -> Mask:
-    """Which values are wanted ones. `np.isin` takes ten times as long for short arrays and few wanted ones."""
+    """True for the wanted values. `np.isin` takes ten times as long for short arrays and few wanted ones."""
     if len(wanted) > _FEW:
         return np.isin(values, list(wanted))
     found = np.zeros(len(values), dtype=np.bool_)
@@ -83,7 +66,9 @@ def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
     """The least set of disjoint intervals that covers the same time, ascending; touching ones become one."""
     if not len(begin_ps):
         return begin_ps, end_ps
-    begin_ps, end_ps = _by_begin(begin_ps, end_ps)
+    if not is_ascending(begin_ps):
+        order = np.argsort(begin_ps, kind="stable")
+        begin_ps, end_ps = begin_ps[order], end_ps[order]
     reach = np.maximum.accumulate(end_ps)
     first = np.concatenate([[True], begin_ps[1:] > reach[:-1]]).nonzero()[0]
     last = np.concatenate([first[1:] - 1, [len(begin_ps) - 1]])
@@ -91,21 +76,9 @@ def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
 
 
 def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
-    """How much time the intervals cover together."""
-    if not len(begin_ps):
-        return 0
-    # Nothing goes on where as many have ended as have begun: from the n-th end, if the next begin comes after it.
-    begin_ps, end_ps = np.sort(begin_ps, kind="stable"), np.sort(end_ps, kind="stable")
-    pauses_ps = np.maximum(begin_ps[1:] - end_ps[:-1], 0)
-    return int(end_ps[-1] - begin_ps[0] - pauses_ps.sum())
-
-
-def _by_begin(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
-    """The same intervals in the order of their begins."""
-    if is_ascending(begin_ps):
-        return begin_ps, end_ps
-    order = np.argsort(begin_ps, kind="stable")
-    return begin_ps[order], end_ps[order]
+    """The time that the intervals cover together."""
+    begin_ps, end_ps = union(begin_ps, end_ps)
+    return int((end_ps - begin_ps).sum())
 
 
 def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
@@ -116,22 +89,10 @@ def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
 
 def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
     """The order in which an outer event comes before what it holds; None where the events are in it already."""
-    no_later = begin_ps[1:] <= begin_ps[:-1]
-    if not np.count_nonzero(no_later):
+    later = begin_ps[1:] > begin_ps[:-1]
+    if (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
         return None
-    no_later &= (begin_ps[1:] < begin_ps[:-1]) | (duration_ps[1:] > duration_ps[:-1])
-    if not np.count_nonzero(no_later):
-        return None
-    # Events are nearly in order, which makes sorting by one number quick; by their durations they are in none.
-    order = np.argsort(begin_ps, kind="stable")
-    begin_ps = begin_ps[order]
-    same = begin_ps[1:] == begin_ps[:-1]
-    if same.any():
-        tied = np.concatenate([same, [False]])
-        tied[1:] |= same
-        rows = order[tied]
-        order[tied] = rows[np.lexsort((-duration_ps[rows], begin_ps[tied]))]
-    return order
+    return np.lexsort((-duration_ps, begin_ps))
 
 
 def parents(end_ps: Ints) -> Ints:
@@ -179,7 +140,7 @@ def _follow(guess: Ints, above: Ints, ends_ps: Ints, end_ps: Ints) -> bool:
 
 
 def _parents_one_by_one(end_ps: Ints) -> Ints:
-    """The same, in time that grows with the number of events however they are nested."""
+    """Returns as `parents`, in time that grows with the number of events however they are nested."""
     out = np.full(len(end_ps), _NO_PARENT, dtype=np.int64)
     stack: list[tuple[int, int]] = []
     for row, end in enumerate(end_ps.tolist()):
@@ -227,32 +188,11 @@ def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
         begin_ps: in timeline order, see `timeline_order`.
         duration_ps: none negative.
     """
-    end_ps = begin_ps + duration_ps
-    if are_apart(begin_ps, end_ps):
-        return duration_ps
-    parent = parents(end_ps)
+    parent = parents(begin_ps + duration_ps)
     within = parent >= 0
     out = duration_ps.copy()
     np.subtract.at(out, parent[within], duration_ps[within])
     return out
-
-
-def self_times_of_some_ps(begin_ps: Ints, duration_ps: Ints, self_ps: Ints, picked: Mask) -> Ints:
-    """Self times of some events as if there were no others.
-
-    Args:
-        begin_ps: of all events, in timeline order.
-        duration_ps: of all events, none negative.
-        self_ps: self times of all events.
-        picked: which ones.
-    """
-    if self_ps is duration_ps:  # none holds another one
-        return self_ps[picked]
-    reach_ps = np.maximum.accumulate(begin_ps + duration_ps)
-    edges = np.flatnonzero(picked[1:] != picked[:-1])
-    if (begin_ps[edges + 1] >= reach_ps[edges]).all():  # none of them holds one of the others, or lies in one
-        return self_ps[picked]
-    return self_times_ps(begin_ps[picked], duration_ps[picked])
 
 
 def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, within_end_ps: Ints) -> Ints:
@@ -268,13 +208,6 @@ def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, withi
         return np.full(len(begin_ps), -1, dtype=np.int64)
     reach_ps = np.maximum.accumulate(within_end_ps)
     beyond_ps = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
-    if is_ascending(begin_ps):
-        # The intervals that begin after one end and not after the next are neighbours: one search for each end.
-        edges = np.searchsorted(begin_ps, reach_ps, side="right")
-        counts = np.diff(np.concatenate([[0], edges, [len(begin_ps)]]))
-        index, first_ps = np.repeat(np.arange(len(counts)), counts), np.repeat(beyond_ps, counts)
-    else:
-        index = np.searchsorted(reach_ps, begin_ps, side="left")
-        first_ps = beyond_ps[index]
-    index[first_ps > end_ps] = -1
+    index = np.searchsorted(reach_ps, begin_ps, side="left")
+    index[beyond_ps[index] > end_ps] = -1
     return index

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -11,23 +10,24 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tpumon.proto.xplane_pb2 import CoreDetails
-from tpumon.xspace.catalogue.op_kinds import INFEED, OFF_DUTY, Category
-from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import Events, Ints, Mask
 from tpumon.xspace.columns.intervals import (
-    are_apart,
     by_id,
     covered_ps,
     extent,
+    indexed,
     own_intervals,
     self_times_ps,
     timeline_order,
     union,
 )
-from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.ops.catalogue import CATALOGUE
+from tpumon.xspace.ops.op_kinds import INFEED, OFF_DUTY, Category
+from tpumon.xspace.ops.op_tables import OP_STATS, OpTable, add_up
 from tpumon.xspace.planes.plane import (
     SPARSE_CORE_MODULES,
     SPARSE_CORE_OPS,
+    STEP_STATS,
     TENSOR_CORE_MODULES,
     TENSOR_CORE_OPS,
     TENSOR_CORE_STEPS,
@@ -40,11 +40,9 @@ _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbe
 _IS_INFEED: Mask = np.isin(list(Category), INFEED)
 _IS_WORK: Mask = ~np.isin(list(Category), OFF_DUTY)
 
-STEP_STATS = ("device_offset_ps", "device_duration_ps")
-
 
 class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
-    """Where a core sits.
+    """Place of a core.
 
     Attributes:
         chip: number of its chip on the host; None where the trace does not say.
@@ -57,74 +55,33 @@ class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
     core: int
 
 
-class Duty(Struct, frozen=True, kw_only=True, eq=False):
-    """When a core worked, for the duty cycle; XProf: ConstructDutyCycleTracker.
+class CoreDuty(Struct, frozen=True, kw_only=True, eq=False):
+    """Busy time of a core, for the duty cycle; XProf: ConstructDutyCycleTracker.
 
     Attributes:
-        busy_ps: how long.
-        begin_ps: starts of busy intervals, disjoint, ascending; nothing where nobody asks for them.
+        begin_ps: starts of busy intervals, disjoint, ascending.
         end_ps: their ends.
         span_ps: first and last moment of ops and modules; None where there are none.
     """
 
-    busy_ps: int
     begin_ps: Ints
     end_ps: Ints
     span_ps: tuple[int, int] | None
 
 
-class ChipDuties:
-    """Busy time and time of chips; cores of one chip count as one. XProf: DutyCycleCombiner.
-
-    Attributes:
-        busy_ps: summed over the chips whose cores were all added.
-        total_ps: likewise.
-
-    Args:
-        places: where the cores sit that will be added.
-    """
-
-    def __init__(self, places: Iterable[CorePlace]) -> None:
-        self.busy_ps = self.total_ps = 0
-        self._on_chip = Counter(place.chip for place in places)
-        self._open: dict[int, list[Duty]] = {}
-
-    def is_shared(self, place: CorePlace) -> bool:
-        """Whether a core's chip has others."""
-        return place.chip is not None and self._on_chip[place.chip] > 1
-
-    def add(self, place: CorePlace, duty: Duty) -> None:
-        """Adds a core. With the last one of its chip, what was kept of the others is let go."""
-        if place.chip is None:
-            self._sum_up([duty])
-            return
-        duties = self._open.setdefault(place.chip, [])
-        duties.append(duty)
-        if len(duties) == self._on_chip[place.chip]:
-            self._sum_up(self._open.pop(place.chip))
-
-    def _sum_up(self, duties: Sequence[Duty]) -> None:
+def chip_times_ps(cores: Iterable[tuple[CorePlace, CoreDuty]]) -> tuple[int, int]:
+    """Busy time and time of all chips; cores of one chip count as one. XProf: DutyCycleCombiner."""
+    by_chip: dict[int, list[CoreDuty]] = {}
+    for i, (place, duty) in enumerate(cores):
+        by_chip.setdefault(-1 - i if place.chip is None else place.chip, []).append(duty)
+    busy_ps = total_ps = 0
+    for duties in by_chip.values():
         spans = [duty.span_ps for duty in duties if duty.span_ps is not None]
-        if not spans:
-            return
-        self.total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
-        if len(duties) == 1:
-            self.busy_ps += duties[0].busy_ps
-        else:
+        if spans:
+            total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
             begin_ps = np.concatenate([duty.begin_ps for duty in duties])
-            self.busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
-
-
-class ModuleRuns(Struct, frozen=True, kw_only=True, eq=False):
-    """Executions of one XLA module on one core.
-
-    Attributes:
-        begin_ps: starts, ascending.
-        duration_ps: shape as `begin_ps`.
-    """
-
-    begin_ps: Ints
-    duration_ps: Ints
+            busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
+    return busy_ps, total_ps
 
 
 class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
@@ -146,7 +103,7 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def name(self) -> str:
-        """What messages call the core: "TPU:3"."""
+        """Name of the core in messages: "TPU:3"."""
         return self.plane.name.removeprefix("/device:")
 
     def within(self, span_ps: tuple[int, int]) -> CoreLines:
@@ -160,16 +117,15 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             SourceError: `malformed`.
         """
-        ops = self.plane.read(self.plane.lines(TENSOR_CORE_OPS), OP_STATS).sorted(by_device=True)
-        return ops if self.span_ps is None else ops.within(self.span_ps)
+        ops = self.plane.read(self.plane.lines(TENSOR_CORE_OPS), OP_STATS)
+        return ops.sorted(by_device=True).within(self.span_ps)
 
-    def module_runs(self) -> dict[str, ModuleRuns]:
-        """Its modules by name."""
+    def module_runs(self) -> dict[str, tuple[Ints, Ints]]:
+        """Starts, ascending, and durations of the runs of each of its modules, by name."""
+        modules = self.modules
         return {
-            self.plane.event_name(number): ModuleRuns(
-                begin_ps=self.modules.begin_ps[here], duration_ps=self.modules.duration_ps[here]
-            )
-            for number, here in by_id(self.modules.metadata_id)
+            self.plane.event_name(number): (modules.begin_ps[rows], modules.duration_ps[rows])
+            for number, rows in by_id(modules.metadata_id)
         }
 
 
@@ -224,20 +180,19 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def op_time_ps(self) -> float:
         """Self time of all counted ops."""
-        return float(self.self_ps.sum() if self.counted.all() else self.self_ps[self.counted].sum())
+        return float(self.self_ps[self.counted].sum())
 
-    def duty(self, modules: Events, *, shared: bool) -> Duty:
-        """When the core worked.
+    def duty(self, modules: Events) -> CoreDuty:
+        """Busy time of the core.
 
         Args:
             modules: runs of programs on the core.
-            shared: whether its intervals are asked for, because the chip has other cores.
         """
-        return _duty(self.events, _IS_WORK[self.category], modules, shared=shared)
+        return _duty(self.events, _IS_WORK[self.category], modules)
 
 
 def core_ops(plane: Plane, events: Events) -> CoreOps:
-    """What the ops of a core are.
+    """The ops of a core, what they are and what they did.
 
     Args:
         plane: the core's.
@@ -246,8 +201,8 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
     Raises:
         SourceError: `malformed`.
     """
-    index = OpIndex(plane, events.metadata_id)
-    category, counted = index.kinds.rows["category"], index.kinds.rows["counted"]
+    numbers, of_event = indexed(events.metadata_id)
+    kinds = CATALOGUE.kinds(plane, numbers.tolist())
     begin_ps, duration_ps = events.device_span_ps()
     self_ps = self_times_ps(begin_ps, duration_ps)
     all_reduce = events.stats.get("all_reduce_unique_id")
@@ -256,30 +211,27 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         device_begin_ps=begin_ps,
         device_duration_ps=duration_ps,
         self_ps=self_ps,
-        category=index.spread(category),
-        counted=index.spread(counted),
-        has_infeed=bool(_IS_INFEED[category].any()),
+        category=kinds["category"][of_event],
+        counted=kinds["counted"][of_event],
+        has_infeed=bool(_IS_INFEED[kinds["category"]].any()),
         all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),
-        table=index.totals(events, duration_ps, self_ps),
+        table=add_up(events, duration_ps, self_ps, numbers=numbers, of_event=of_event, kinds=kinds),
     )
 
 
-def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None = None, *, shared: bool) -> Duty:
-    """When a SparseCore worked: all its ops count as work.
+def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None) -> CoreDuty:
+    """Reads the busy time of a SparseCore: all its ops count as work.
 
     Args:
         plane: the SparseCore's.
         span_ps: where only what begins and ends in a span counts.
-        shared: whether its intervals are asked for, because the chip has other cores.
 
     Raises:
         SourceError: `malformed`.
     """
-    ops = plane.read(plane.lines(SPARSE_CORE_OPS))
-    modules = plane.read(plane.lines(SPARSE_CORE_MODULES))
-    if span_ps is not None:
-        ops, modules = ops.within(span_ps), modules.within(span_ps)
-    return _duty(ops, np.ones(len(ops), dtype=np.bool_), modules, shared=shared)
+    ops = plane.read(plane.lines(SPARSE_CORE_OPS)).within(span_ps)
+    modules = plane.read(plane.lines(SPARSE_CORE_MODULES)).within(span_ps)
+    return _duty(ops, np.ones(len(ops), dtype=np.bool_), modules)
 
 
 def core_place(plane: Plane) -> CorePlace:
@@ -298,21 +250,13 @@ def core_place(plane: Plane) -> CorePlace:
     return CorePlace(chip=message.local_chip_id, global_chip=message.global_chip_id, core=message.core_num)
 
 
-def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
+def _duty(ops: Events, working: Mask, modules: Events) -> CoreDuty:
     begin_ps, end_ps = ops.begin_ps, ops.end_ps
     span_ps = extent((begin_ps, end_ps), (modules.begin_ps, modules.end_ps))
-    apart = are_apart(begin_ps, end_ps)
     if not working.all():
-        if apart:
-            begin_ps, end_ps = begin_ps[working], end_ps[working]
-        else:
-            # Waiting within a loop is not work, nor is a loop's body waiting.
-            order = timeline_order(begin_ps, ops.duration_ps)
-            rows = slice(None) if order is None else order
-            begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
-    if not apart:
-        begin_ps, end_ps = union(begin_ps, end_ps)
-    busy_ps = int((end_ps - begin_ps).sum())
-    if not shared:
-        begin_ps = end_ps = np.zeros(0, dtype=np.int64)
-    return Duty(busy_ps=busy_ps, begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)
+        # Waiting within a loop is not work, nor is a loop's body waiting.
+        order = timeline_order(begin_ps, ops.duration_ps)
+        rows = slice(None) if order is None else order
+        begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
+    begin_ps, end_ps = union(begin_ps, end_ps)
+    return CoreDuty(begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)

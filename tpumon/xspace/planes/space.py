@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import TraceOutline
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
-from tpumon.xspace.planes.plane import HOST_THREADS, MOST_LINES, TPU_PREFIX, Outline, Plane, read_outline
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
-from tpumon.xspace.wire.stored import Stored
+from tpumon.xspace.columns.columns import LATEST_NS, PS_PER_NS
+from tpumon.xspace.planes.plane import ENVIRONMENT, HOST_THREADS, METADATA, MOST_LINES, TPU_PREFIX, Plane, Value
+from tpumon.xspace.wire import Stored, fields, parsed
 
-_ENVIRONMENT = "Task Environment"
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
 
 
@@ -29,6 +26,8 @@ class Space(Struct, frozen=True, kw_only=True, eq=False):
         tpu_planes: all planes of TPUs, in the trace's order; XProf takes the peaks from the first.
         gpus: planes of GPUs.
         host: the plane of the host's threads.
+        metadata: the plane that holds the HLO of programs.
+        environment: stats of the plane that says when the trace was taken, and how.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         stop_ps: when it ended, on the trace's own clock; None where the trace does not say.
         hostnames: as the trace says.
@@ -41,6 +40,8 @@ class Space(Struct, frozen=True, kw_only=True, eq=False):
     tpu_planes: tuple[Plane, ...]
     gpus: tuple[Plane, ...]
     host: Plane | None
+    metadata: Plane | None
+    environment: Mapping[str, Value]
     start_unix_s: float | None
     stop_ps: int | None
     hostnames: tuple[str, ...]
@@ -52,6 +53,7 @@ _MOST_REMARKS = 20
 _MOST_PLANES, _MOST_CORES = 1000, 64  # a host has 16 cores at most
 _PLANES = 1  # field number of XSpace
 _LATEST_START_NS = 1 << 62
+_LEFT_OUT = "the trace has more than {} {}: the others are left out"
 
 
 def read_space(stored: Stored) -> Space:
@@ -69,16 +71,19 @@ def read_space(stored: Stored) -> Space:
             head.append(stored[begin:end])
     trace = parsed(TraceOutline, b"".join(head))
     capped = _too_many(spans, _MOST_PLANES, "planes")
-    parts: list[Outline] = []
-    for begin, end in spans[:_MOST_PLANES]:
-        parts.append(read_outline(stored, begin, end))
-        capped += _too_many(parts[-1].lines, MOST_LINES, "lines in one plane")
-    stamps = [line.timestamp_ns for part in parts for line in part.lines if line.has_events]
+    planes = [Plane(stored, *span) for span in spans[:_MOST_PLANES]]
+    if any(plane.has_more_lines for plane in planes):
+        capped += [_LEFT_OUT.format(MOST_LINES, "lines in one plane")]
+    stamps = [line.timestamp_ns for plane in planes for line in plane.all_lines if line.has_events]
     if not stamps:
         raise SourceError("empty-trace", "the trace holds no event; was the program idle, or the profiler stopped?")
     # Times may count from 1970, which in picoseconds is more than 64 bits hold.
     base_ns = 0 if max(stamps) < LATEST_NS else min(stamps, key=lambda stamp: (stamp <= 0, stamp))
-    planes = [Plane(part, base_ns) for part in parts]
+    for plane in planes:
+        plane.base_ns = base_ns
+    named = {plane.name: plane for plane in reversed(planes)}
+    environment = named[ENVIRONMENT].stats if ENVIRONMENT in named else {}
+    start_ns, stop_ns = (time_ns(environment, f"profile_{end}_time") for end in ("start", "stop"))
     tpu_planes = tuple(plane for plane in planes if plane.name.startswith(TPU_PREFIX))
     cores = [plane for plane in tpu_planes if plane.tensor_core is not None]
     capped += _too_many(cores, _MOST_CORES, "cores")
@@ -88,35 +93,30 @@ def read_space(stored: Stored) -> Space:
         sparse_cores=tuple(plane for plane in tpu_planes if plane.is_sparse_core),
         tpu_planes=tpu_planes,
         gpus=tuple(plane for plane in planes if _GPU.fullmatch(plane.name)),
-        host=next((plane for plane in planes if plane.name == HOST_THREADS), None),
-        start_unix_s=_start_unix_s(planes),
-        stop_ps=_stop_ps(planes, base_ns),
+        host=named.get(HOST_THREADS),
+        metadata=named.get(METADATA),
+        environment=environment,
+        start_unix_s=None if start_ns is None else start_ns / 1e9,
+        stop_ps=_stop_ps(base_ns or start_ns, stop_ns),
         hostnames=tuple(one_line(name) for name in trace.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
-        capped=tuple(dict.fromkeys(capped)),
+        capped=tuple(capped),
     )
 
 
 def _too_many(parts: Sequence[object], most: int, what: str) -> list[str]:
     """The line to say if some of these are left out."""
-    return [f"the trace has more than {most} {what}: the others are left out"] if len(parts) > most else []
+    return [_LEFT_OUT.format(most, what)] if len(parts) > most else []
 
 
-def _start_unix_s(planes: Sequence[Plane]) -> float | None:
-    start_ns = _environment_ns(planes, "profile_start_time")
-    return None if start_ns is None else start_ns / 1e9
+def time_ns(environment: Mapping[str, Value], stat: str) -> int | None:
+    """A time since 1970; None where the trace does not say, or it is absurd."""
+    value = environment.get(stat)
+    return value if isinstance(value, int) and 0 < value < _LATEST_START_NS else None
 
 
-def _stop_ps(planes: Sequence[Plane], base_ns: int) -> int | None:
-    """Times count from 1970 or from the start of the window."""
-    stop_ns = _environment_ns(planes, "profile_stop_time")
-    from_ns = base_ns or _environment_ns(planes, "profile_start_time")
+def _stop_ps(from_ns: int | None, stop_ns: int | None) -> int | None:
+    """The end on the trace's clock; times count from 1970 or from the start of the window."""
     if stop_ns is None or from_ns is None or not 0 < stop_ns - from_ns < LATEST_NS:
         return None
     return (stop_ns - from_ns) * PS_PER_NS
-
-
-def _environment_ns(planes: Sequence[Plane], stat: str) -> int | None:
-    environment = next((plane for plane in planes if plane.name == _ENVIRONMENT), None)
-    time_ns = environment.stats.get(stat) if environment else None
-    return time_ns if isinstance(time_ns, int) and 0 < time_ns < _LATEST_START_NS else None

@@ -1,1 +1,1 @@
-"""What a report shows of a host's trace beyond its figures: ops by name, memory, programs, input, environment."""
+"""Contents of a report beyond the figures of a host's trace: ops by name, memory, programs, input, environment."""

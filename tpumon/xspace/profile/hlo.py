@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from itertools import chain, islice
 
 from google.protobuf.message import DecodeError
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from tpumon.proto.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.catalogue.op_kinds import NAME_LENGTH
+from tpumon.xspace.ops.op_kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 
@@ -40,7 +41,7 @@ class Buffer(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ProgramMemory(Struct, frozen=True, kw_only=True, eq=False):
-    """What a program needs in HBM.
+    """Memory that a program needs in HBM.
 
     Attributes:
         program_id: its number.
@@ -75,7 +76,7 @@ def read_programs(plane: Plane | None) -> tuple[ProgramMemory, ...]:
 
 
 def read_contents(plane: Plane | None, wanted: Collection[tuple[int, str]]) -> dict[tuple[int, str], tuple[str, ...]]:
-    """What fusions are made of: names of instructions, by program and name of the fusion.
+    """Reads the contents of fusions: names of instructions, by program and name of the fusion.
 
     Args:
         plane: /host:metadata; None where there is none.
@@ -84,14 +85,14 @@ def read_contents(plane: Plane | None, wanted: Collection[tuple[int, str]]) -> d
     Raises:
         SourceError: `malformed`.
     """
-    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    contents: dict[tuple[int, str], tuple[str, ...]] = {}
     for number, _, program in _programs(plane) if wanted else ():
-        held = _Held(program.module)
+        held = _contents_of(program.module)
         for computation in program.module.computations:
             for instruction in computation.instructions:
                 if instruction.opcode == "fusion" and (number, instruction.name) in wanted:
-                    found[number, instruction.name] = held.by(instruction)
-    return found
+                    contents[number, instruction.name] = held(instruction)
+    return contents
 
 
 def _programs(plane: Plane | None) -> Iterator[tuple[int, str, HloProgram]]:
@@ -112,29 +113,24 @@ def _programs(plane: Plane | None) -> Iterator[tuple[int, str, HloProgram]]:
         yield int(match[2]), one_line(match[1]), program
 
 
-class _Held:
-    """The instructions that computations hold, parameters left out; of each computation the first few, read once.
+def _contents_of(module: HloModule) -> Callable[[HloInstruction], tuple[str, ...]]:
+    """Names of the instructions in the computations that an instruction calls, parameters left out, the first few.
 
-    Any number of instructions may call the same computation any number of times.
+    Any number of instructions may call the same computation any number of times: each is read once.
     """
+    computations = {computation.id: computation for computation in module.computations}
 
-    def __init__(self, module: HloModule) -> None:
-        self._computations = {computation.id: computation for computation in module.computations}
-        self._names: dict[int, tuple[str, ...]] = {}
+    @cache
+    def instructions(number: int) -> tuple[str, ...]:
+        every = computations[number].instructions if number in computations else ()
+        names = (one.name for one in every if one.opcode != "parameter")
+        return tuple(one_line(name, limit=NAME_LENGTH) for name in islice(names, MOST_CONTENTS))
 
-    def by(self, instruction: HloInstruction) -> tuple[str, ...]:
-        """Names of the instructions in the computations that one calls; those that they call in turn are not named."""
-        called = map(self._named, instruction.called_computation_ids)
+    def contents(instruction: HloInstruction) -> tuple[str, ...]:
+        called = map(instructions, instruction.called_computation_ids)
         return tuple(islice(chain.from_iterable(called), MOST_CONTENTS))
 
-    def _named(self, number: int) -> tuple[str, ...]:
-        names = self._names.get(number)
-        if names is None:
-            computation = self._computations.get(number)
-            held = (one.name for one in computation.instructions if one.opcode != "parameter") if computation else ()
-            names = tuple(one_line(name, limit=NAME_LENGTH) for name in islice(held, MOST_CONTENTS))
-            self._names[number] = names
-        return names
+    return contents
 
 
 def _memory(number: int, name: str, program: HloProgram) -> ProgramMemory:

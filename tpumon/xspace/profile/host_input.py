@@ -1,4 +1,4 @@
-"""What the host did to prepare input, as tf.data's events and enqueueing show it."""
+"""Input pipeline of a host, as tf.data's events and enqueueing show it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
 from tpumon.xspace.columns.intervals import self_times_ps
-from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane
 
 InputCategory = Literal["enqueue", "demanded_file_read", "advanced_file_read", "preprocessing"]
@@ -44,7 +43,7 @@ class Stage(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class HostInput(Struct, frozen=True, kw_only=True, eq=False):
-    """What a host's threads did for input.
+    """Work of a host's threads for input.
 
     Attributes:
         stages: longest first.

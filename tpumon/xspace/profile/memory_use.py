@@ -11,11 +11,19 @@ from msgspec import Struct
 
 from tpumon.proto.xplane_pb2 import XEvent
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
-from tpumon.xspace.columns.event_columns import read_events
-from tpumon.xspace.columns.timeline import LATEST_NS, LATEST_PS, PS_PER_NS, PS_PER_S
+from tpumon.xspace.columns.columns import (
+    LATEST_NS,
+    LATEST_PS,
+    PS_PER_NS,
+    PS_PER_S,
+    EventColumns,
+    Floats,
+    Ints,
+    Mask,
+    Packed,
+)
+from tpumon.xspace.columns.event_decoder import read_events
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.wire.lines import Packed
 
 _ALLOCATION, _DEALLOCATION = "MemoryAllocation", "MemoryDeallocation"
 _NUMBERS = (
@@ -103,18 +111,16 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
     }
     if not kinds:
         return ()
-    allocating = [number for number, name in kinds.items() if name == _ALLOCATION]
-    parts: dict[str, list[_Part]] = {}
+    parts: dict[str, list[_LineMemory]] = {}
     for line in plane.lines():
-        packed = line.events()
-        columns = read_events(packed, tuple(plane.numbers_of(_NUMBERS)))
-        rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))
-        if len(rows):
-            start_ns = line.timestamp_ns - plane.base_ns
-            start_ps = start_ns * PS_PER_NS if -LATEST_NS < start_ns < LATEST_NS else 0
+        start_ns = line.timestamp_ns - plane.base_ns
+        start_ps = start_ns * PS_PER_NS if -LATEST_NS < start_ns < LATEST_NS else 0
+        for packed in line.portions():
+            columns = read_events(packed, tuple(plane.numbers_of(_NUMBERS)))
+            rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))
             for memory, own in _by_memory(plane, columns, packed, rows):
                 if memory in parts or len(parts) < _MOST_MEMORIES:
-                    parts.setdefault(memory, []).append(_part(plane, columns, packed, own, start_ps, allocating))
+                    parts.setdefault(memory, []).append(_line_memory(plane, columns, packed, own, start_ps, kinds))
     first_ps = min((int(part.time_ps.min()) for own in parts.values() for part in own), default=0)
     return tuple(_use(plane, memory, parts[memory], first_ps) for memory in sorted(parts, key=_order))
 
@@ -123,8 +129,17 @@ def _order(memory: str) -> tuple[int, int, str]:
     return (0, int(memory), "") if memory.isascii() and memory.isdigit() else (1, 0, memory)
 
 
-class _Part(Struct, frozen=True, kw_only=True, eq=False):
-    """What one line says of one memory; arrays have one element per event."""
+class _LineMemory(Struct, frozen=True, kw_only=True, eq=False):
+    """Allocations of one memory on one line, in portions; arrays have one element per event.
+
+    Attributes:
+        time_ps: of the event.
+        is_allocation: true of an allocation, false of a deallocation.
+        numbers: by the name of the stat.
+        fragmentation: of the free memory.
+        packed: the events.
+        rows: of them.
+    """
 
     time_ps: Ints
     is_allocation: Mask
@@ -142,11 +157,11 @@ def _by_memory(plane: Plane, columns: EventColumns, packed: Packed, rows: Ints) 
             column = columns.stats.get(number)
             if column is None or not len(left):
                 continue
-            told = left if column.present is None else left[column.present[left]]
-            values = column.integers()[told]
+            numbered = left[column.present[left]]
+            values = column.integers()[numbered]
             for value in np.unique(values)[:_MOST_MEMORIES].tolist():
-                yield str(value), told[values == value]
-            left = np.setdiff1d(left, told, assume_unique=True)
+                yield str(value), numbered[values == value]
+            left = np.setdiff1d(left, numbered, assume_unique=True)
     names: dict[str, list[int]] = {}
     for row in left.tolist():
         names.setdefault(_words(plane, packed, row, "allocator_name") or "unknown", []).append(row)
@@ -154,26 +169,23 @@ def _by_memory(plane: Plane, columns: EventColumns, packed: Packed, rows: Ints) 
         yield name, np.array(own, dtype=np.int64)
 
 
-def _part(
-    plane: Plane, columns: EventColumns, packed: Packed, rows: Ints, start_ps: int, allocating: Sequence[int]
-) -> _Part:
+def _line_memory(
+    plane: Plane, columns: EventColumns, packed: Packed, rows: Ints, start_ps: int, kinds: Mapping[int, str]
+) -> _LineMemory:
     numbers = {name: np.zeros(len(rows), dtype=np.int64) for name in _NUMBERS}
     fragmentation = np.zeros(len(rows))
     for number, name in plane.numbers_of(_NUMBERS).items():
         column = columns.stats.get(number)
         if column is None:
             continue
+        values = column.integers()[rows]
+        numbers[name] = values if name == "addr" else np.where((values >= 0) & (values < _LARGEST), values, 0)
         if name == "fragmentation":
             fragmentation = column.numbers()[rows]
-        elif name == "addr":
-            numbers[name] = column.integers()[rows]
-        else:
-            values = column.integers()[rows]
-            numbers[name] = np.where((values >= 0) & (values < _LARGEST), values, 0)
-    offset_ps = columns.offset_ps[rows]
-    return _Part(
+    offset_ps, ids = columns.offset_ps[rows], columns.metadata_id[rows]
+    return _LineMemory(
         time_ps=np.where((offset_ps >= 0) & (offset_ps < LATEST_PS), offset_ps, 0) + start_ps,
-        is_allocation=np.isin(columns.metadata_id[rows], allocating),
+        is_allocation=np.isin(ids, [number for number, name in kinds.items() if name == _ALLOCATION]),
         numbers=numbers,
         fragmentation=np.where(np.isfinite(fragmentation), fragmentation, 0.0),
         packed=packed,
@@ -181,7 +193,7 @@ def _part(
     )
 
 
-def _use(plane: Plane, memory: str, parts: Sequence[_Part], first_ps: int) -> MemoryUse:
+def _use(plane: Plane, memory: str, parts: Sequence[_LineMemory], first_ps: int) -> MemoryUse:
     time_ps = np.concatenate([part.time_ps for part in parts])
     order = np.argsort(time_ps, kind="stable")
     numbers = {name: np.concatenate([part.numbers[name] for part in parts])[order] for name in _NUMBERS}
@@ -198,8 +210,8 @@ def _use(plane: Plane, memory: str, parts: Sequence[_Part], first_ps: int) -> Me
 
     def what(event: int) -> str:
         packed, row = parts[int(part_of[event])].packed, int(row_of[event])
-        said = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
-        return " ".join(one_line(each) for each in said if each) or "allocated in the window"
+        words = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
+        return " ".join(one_line(each) for each in words if each) or "allocated in the window"
 
     return MemoryUse(
         memory=one_line(memory),
@@ -267,7 +279,7 @@ def _words(plane: Plane, packed: Packed, row: int, stat_name: str) -> str:
     if not wanted:
         return ""
     try:
-        event = XEvent.FromString(bytes(packed.data[int(packed.begin[row]) : int(packed.end[row])]))
+        event = XEvent.FromString(packed.event(row))
     except DecodeError:
         return ""
     for stat in event.stats:

@@ -1,21 +1,21 @@
-"""The ops of a host by name: what their metadata says, and what they did in the window."""
+"""Ops of a host by name: what their metadata says, and what they did in the window."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.catalogue.catalogue import CATALOGUE
-from tpumon.xspace.catalogue.op_kinds import ABSURD, NAME_LENGTH, category_name
-from tpumon.xspace.catalogue.totals import OpTable, merge_tables
-from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
+from tpumon.xspace.ops.op_kinds import ABSURD, NAME_LENGTH, category_name
+from tpumon.xspace.ops.op_tables import OpTable
+from tpumon.xspace.planes.plane import Plane, Value, named
 
 _PATH, _HLO = 400, 2000  # characters
 MOST_CONTENTS = 64  # instructions of a fusion
@@ -29,7 +29,7 @@ _STATS = (
     "memory_access_breakdown",
 )
 _WRITE = 2  # operation of memory_access_breakdown
-_HBM, _CMEM, _VMEM = 1, 2, 3  # memory spaces there; XProf: MemorySpace, PerformanceInfo
+_CMEM, _VMEM = 2, 3  # memory spaces there; XProf: MemorySpace, PerformanceInfo
 
 
 class Traffic(Struct, frozen=True, kw_only=True, eq=False):
@@ -87,63 +87,39 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no other op ran in it: only such ops' FLOPs and bytes are added up. XProf: ChildrenTimePs."""
+        """True if no other op ran in it: only such ops' FLOPs and bytes are added up. XProf: ChildrenTimePs."""
         return self.time_s == self.self_time_s
 
 
-def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ...]:
-    """The ops of a host, the longest first.
+def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable], table: OpTable, rows: Ints) -> tuple[Op, ...]:
+    """Some of the ops of a host, in the order of the rows.
 
     Args:
         planes: of its cores.
         tables: what the ops of each core did.
+        table: the same of all cores together.
+        rows: of it: the ops.
 
     Raises:
         SourceError: `malformed`.
     """
-    if not tables:
-        return ()
-    table = merge_tables(tables)
-    found: dict[int, _Words] = {}
-    missing = set(table.key.tolist())
-    for plane in planes:
-        if not missing:
-            break
-        numbers = list(plane.metadata_by_id)
-        kinds = CATALOGUE.kinds(plane, numbers).rows
-        wanted = plane.numbers_of(_STATS)
-        content = cache(partial(_content, plane))  # any number of ops may hold the same one
-        for row in np.flatnonzero(kinds["counted"]).tolist():
-            key = int(kinds["key"][row])
-            if key in missing:
-                missing.remove(key)
-                found[key] = _words(plane, numbers[row], wanted, content)
-    order = np.lexsort((table.key, -table.self_ps)).tolist()
-    return tuple(_op(found[key], table, row) for row in order if (key := int(table.key[row])) in found)
+    keys, core_of = table.key[rows], np.zeros(len(rows), dtype=np.int64)
+    for i in reversed(range(len(tables))):  # the first core that ran an op says what it is
+        core_of[np.isin(keys, tables[i].key)] = i
+    contents = [cache(partial(_content, plane)) for plane in planes]  # any number of ops may hold the same one
+    return tuple(
+        _op(planes[core], contents[core], table, row) for core, row in zip(core_of.tolist(), rows.tolist(), strict=True)
+    )
 
 
-class _Words(Struct, frozen=True, kw_only=True, eq=False):
-    """What an op's metadata says; bytes are of one occurrence."""
-
-    program_id: int
-    name: str
-    category: str
-    expression: str
-    provenance: str
-    source: str
-    group: str
-    contents: tuple[str, ...]
-    bytes_accessed: int | None
-    traffic: Traffic = field(default_factory=Traffic)
-
-
-def _words(plane: Plane, number: int, wanted: Mapping[int, str], content: Callable[[int], str]) -> _Words:
-    metadata = plane.event_metadata(number)
-    stats = named(metadata.stats, plane.stat_names, wanted)
+def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -> Op:
+    metadata = plane.event_metadata(int(table.number[row]))
+    stats = named(metadata.stats, plane.stat_names, plane.numbers_of(_STATS))
     name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
-    moved = stats.get("bytes_accessed")
-    return _Words(
-        program_id=value if isinstance(value := stats.get("program_id"), int) else 0,
+    program_id, moved = stats.get("program_id"), stats.get("bytes_accessed")
+    count = float(table.occurrences[row])
+    return Op(
+        program_id=program_id if isinstance(program_id, int) else 0,
         name=name,
         category=category_name(stats.get("hlo_category")),
         expression=one_line(metadata.name, limit=_HLO),
@@ -151,59 +127,6 @@ def _words(plane: Plane, number: int, wanted: Mapping[int, str], content: Callab
         source=_text(stats.get("source"), _PATH),
         group=_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
         contents=tuple(map(content, metadata.child_id[:MOST_CONTENTS])),
-        bytes_accessed=moved if isinstance(moved, int) and 0 <= moved < ABSURD else None,
-        traffic=_traffic(stats.get("memory_access_breakdown")),
-    )
-
-
-def _content(plane: Plane, number: int) -> str:
-    raw = plane.metadata([number])
-    metadata = parsed_metadata(*raw)
-    return one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
-
-
-def _text(value: Value | None, limit: int) -> str:
-    return one_line(value, limit=limit) if isinstance(value, str) else ""
-
-
-def _traffic(breakdown: Value | None) -> Traffic:
-    if not isinstance(breakdown, bytes):
-        return Traffic()
-    message = MemoryAccessBreakdown()
-    try:
-        message.ParseFromString(breakdown)
-    except DecodeError:
-        return Traffic()
-    sums: dict[tuple[int, bool], int] = {}
-    for access in message.accesses:
-        if 0 <= access.bytes_accessed < ABSURD:
-            place = (access.memory_space, access.operation == _WRITE)
-            sums[place] = sums.get(place, 0) + access.bytes_accessed
-    return Traffic(
-        hbm=sums.get((_HBM, False), 0) + sums.get((_HBM, True), 0),
-        cmem_read=sums.get((_CMEM, False), 0),
-        cmem_write=sums.get((_CMEM, True), 0),
-        vmem_read=sums.get((_VMEM, False), 0),
-        vmem_write=sums.get((_VMEM, True), 0),
-    )
-
-
-def _op(words: _Words, table: OpTable, row: int) -> Op:
-    count = float(table.occurrences[row])
-
-    def times(amount: float | None) -> float | None:
-        return None if amount is None else amount * count
-
-    traffic = words.traffic
-    return Op(
-        program_id=words.program_id,
-        name=words.name,
-        category=words.category,
-        expression=words.expression,
-        provenance=words.provenance,
-        source=words.source,
-        group=words.group,
-        contents=words.contents,
         shown=bool(table.shown[row]),
         occurrences=count,
         time_s=float(table.time_ps[row]) / PS_PER_S,
@@ -212,13 +135,41 @@ def _op(words: _Words, table: OpTable, row: int) -> Op:
         normalized_s=float(table.normalized_ps[row]) / PS_PER_S,
         flops=float(table.flops[row]),
         model_flops=float(table.model_flops[row]),
-        bytes_accessed=times(words.bytes_accessed),
-        traffic=Traffic(
+        bytes_accessed=moved * count if isinstance(moved, int) and 0 <= moved < ABSURD else None,
+        traffic=_traffic(
+            stats.get("memory_access_breakdown"),
+            count,
             # As the figures count it: only where the trace says so, and what no chip moves left out.
             hbm=float(table.hbm_bytes[row]) if table.has_bytes[row] else None,
-            cmem_read=times(traffic.cmem_read),
-            cmem_write=times(traffic.cmem_write),
-            vmem_read=times(traffic.vmem_read),
-            vmem_write=times(traffic.vmem_write),
         ),
+    )
+
+
+def _content(plane: Plane, number: int) -> str:
+    metadata = plane.event_metadata(number)
+    return one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
+
+
+def _text(value: Value | None, limit: int) -> str:
+    return one_line(value, limit=limit) if isinstance(value, str) else ""
+
+
+def _traffic(breakdown: Value | None, count: float, hbm: float | None) -> Traffic:
+    """Bytes that so many occurrences moved; those of HBM are known already."""
+    if not isinstance(breakdown, bytes):
+        return Traffic(hbm=hbm)
+    try:
+        message = MemoryAccessBreakdown.FromString(breakdown)
+    except DecodeError:
+        return Traffic(hbm=hbm)
+    sums = Counter[tuple[int, bool]]()
+    for access in message.accesses:
+        if 0 <= access.bytes_accessed < ABSURD:
+            sums[access.memory_space, access.operation == _WRITE] += access.bytes_accessed
+    return Traffic(
+        hbm=hbm,
+        cmem_read=sums[_CMEM, False] * count,
+        cmem_write=sums[_CMEM, True] * count,
+        vmem_read=sums[_VMEM, False] * count,
+        vmem_write=sums[_VMEM, True] * count,
     )

@@ -1,4 +1,4 @@
-"""What ops did, in numbers to show: of the tables of a report, and of the top operations of a sample."""
+"""Work of ops in numbers to show: of the tables of a report, and of the top operations of a sample."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from tpumon.xspace.profile.op_times import Op
     from tpumon.xspace.trace import CoreTotals
 
 NO_PROGRAM = "program"
@@ -16,8 +17,8 @@ NO_PROGRAM = "program"
 _PS_PER_S = 1e12  # that of `columns.timeline` comes with NumPy, which a report is built without
 
 
-class Whole(Struct, frozen=True, kw_only=True):
-    """What the work of ops is relative to.
+class Capacity(Struct, frozen=True, kw_only=True):
+    """Time and peak rates of cores, which the work of ops is relative to.
 
     Attributes:
         time_s: of all cores, idle time included.
@@ -30,8 +31,8 @@ class Whole(Struct, frozen=True, kw_only=True):
     hbm_rate: float | None
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """What one op or several did on all cores.
+class OpWork(Struct, frozen=True, kw_only=True):
+    """Time, FLOPs and bytes of one op or several, on all cores.
 
     Attributes:
         self_time_s: time in them, without the ops within.
@@ -56,8 +57,8 @@ class Work(Struct, frozen=True, kw_only=True):
     hbm_utilization_ratio: float | None
 
 
-def work(
-    whole: Whole,
+def op_work(
+    capacity: Capacity,
     *,
     time_s: float,
     self_time_s: float,
@@ -65,11 +66,11 @@ def work(
     occurrences: float,
     flops: float,
     hbm_bytes: float | None,
-) -> Work:
-    """What ops did, from their sums.
+) -> OpWork:
+    """The work of ops, from their sums.
 
     Args:
-        whole: what it is relative to.
+        capacity: what it is relative to.
         time_s: durations, ops within counted in.
         self_time_s: durations without the ops within.
         normalized_s: durations at the chip's nominal clock; 0 where the trace does not say.
@@ -78,16 +79,29 @@ def work(
         hbm_bytes: read and written; None where the trace does not say.
     """
     hbm_rate = None if hbm_bytes is None else per(hbm_bytes, time_s)
-    return Work(
+    return OpWork(
         self_time_s=self_time_s,
-        time_ratio=per(self_time_s, whole.time_s),
+        time_ratio=per(self_time_s, capacity.time_s),
         occurrences=round(occurrences),
         flops=flops,
         flops_rate=per(flops, time_s),
-        flops_utilization_ratio=_share(per(flops, normalized_s or time_s), whole.flops_rate),
+        flops_utilization_ratio=_share(per(flops, normalized_s or time_s), capacity.flops_rate),
         hbm_bytes=hbm_bytes,
         hbm_rate=hbm_rate,
-        hbm_utilization_ratio=None if hbm_rate is None else _share(hbm_rate, whole.hbm_rate),
+        hbm_utilization_ratio=None if hbm_rate is None else _share(hbm_rate, capacity.hbm_rate),
+    )
+
+
+def work_of_op(capacity: Capacity, op: Op) -> OpWork:
+    """The work of one op; what ran within it counts as its own, as in XProf's table of HLO ops."""
+    return op_work(
+        capacity,
+        time_s=op.time_s,
+        self_time_s=op.self_time_s,
+        normalized_s=op.normalized_s,
+        occurrences=op.occurrences,
+        flops=op.flops,
+        hbm_bytes=op.traffic.hbm,
     )
 
 

@@ -6,33 +6,56 @@ import re
 from collections.abc import Collection, Mapping
 from typing import BinaryIO, Literal
 
+import numpy as np
+from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.xspace.planes.plane import Plane, parsed_metadata
-from tpumon.xspace.planes.space import Space, read_space
+from tpumon.proto.profiler_pb2 import ProfileOptions
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.planes.plane import Plane, Value, parsed_metadata
+from tpumon.xspace.planes.space import Space, read_space, time_ns
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
-from tpumon.xspace.profile.host_environment import Surroundings, read_surroundings
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
-from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.steps.functions import named_program
-from tpumon.xspace.trace import Trace, stored, trace_of
+from tpumon.xspace.trace import Trace, trace_of
+from tpumon.xspace.wire import stored
 
-Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
+Extra = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
 """What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
 
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
 
 
-class Peaks(Struct, frozen=True, kw_only=True, eq=False):
-    """Peak rates of one core in bytes per second, by memory; None where the trace does not say."""
+_VERSIONS = ("jax_version", "jaxlib_version", "tpu_version", "libtpu_version", "tensorflow_version")
+_OPTIONS = (
+    "host_tracer_level",
+    "device_tracer_level",
+    "python_tracer_level",
+    "enable_hlo_proto",
+    "include_dataset_ops",
+    "duration_ms",
+)
+_DEVICES = {0: "all", 1: "CPU", 2: "GPU", 3: "TPU", 4: "pluggable"}
+_MOST_OPTIONS = 50
 
-    cmem_read: float | None = None
-    cmem_write: float | None = None
-    vmem_read: float | None = None
-    vmem_write: float | None = None
+
+class CaptureEnvironment(Struct, frozen=True, kw_only=True, eq=False):
+    """Time, software and profiler options of a capture, as its trace says.
+
+    Attributes:
+        start_unix_s: when the window began; None where the trace does not say.
+        duration_s: of the window, as the profiler says.
+        versions: of software, by name.
+        options: of the profiler, by name, as text.
+    """
+
+    start_unix_s: float | None = None
+    duration_s: float | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
 
 class Profile(Struct, frozen=True, kw_only=True, eq=False):
@@ -42,8 +65,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         trace: what its figures are made of.
         ops: the ops of all cores together, the longest first.
         programs: names by program, without the number.
-        peaks: of the memories on the chip.
-        surroundings: where and how it was taken.
+        environment: where and how it was taken.
         host_input: what the host did for input.
         memory: in use over time, by memory.
         buffers: what the programs need.
@@ -52,14 +74,13 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     trace: Trace
     ops: tuple[Op, ...] = ()
     programs: Mapping[int, str] = field(default_factory=dict)
-    peaks: Peaks = field(default_factory=Peaks)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    environment: CaptureEnvironment = field(default_factory=CaptureEnvironment)
     host_input: HostInput = field(default_factory=HostInput)
     memory: tuple[MemoryUse, ...] = ()
     buffers: tuple[ProgramMemory, ...] = ()
 
 
-def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
+def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile:
     """Reads a serialized XSpace of one host.
 
     Args:
@@ -69,23 +90,29 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     Raises:
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
     """
-    source = stored(xspace)
-    space = read_space(source)
+    space = read_space(stored(xspace))
     trace = trace_of(space)
-    ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
-    hlo = find_plane(source, METADATA) if {"contents", "buffers"} & set(wanted) else None
+    ops = _ops(space, trace) if "ops" in wanted else ()
+    hlo = space.metadata if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:
         ops = _with_contents(ops, hlo)
     return Profile(
         trace=trace,
         ops=ops,
         programs=program_names(space, trace, {op.program_id for op in ops}),
-        peaks=_peaks(space),
-        surroundings=read_surroundings(source) if "environment" in wanted else Surroundings(),
+        environment=_environment(space) if "environment" in wanted else CaptureEnvironment(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
         memory=read_memory(space.host) if "memory" in wanted else (),
         buffers=read_programs(hlo) if "buffers" in wanted else (),
     )
+
+
+def _ops(space: Space, trace: Trace) -> tuple[Op, ...]:
+    if not trace.cores:
+        return ()
+    table = trace.table
+    order = np.lexsort((table.key, -table.self_ps))
+    return read_ops(space.tensor_cores, [core.table for core in trace.cores], table, order)
 
 
 def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
@@ -112,13 +139,30 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
     return names
 
 
-def _peaks(space: Space) -> Peaks:
-    stats = space.tpu_planes[0].stats if space.tpu_planes else {}
-
-    def rate(name: str) -> float | None:
-        value = stats.get(f"peak_{name}_bw_gigabytes_per_second")
-        return float(value) * 1e9 if isinstance(value, (int, float)) and value > 0 else None
-
-    return Peaks(
-        cmem_read=rate("cmem_rd"), cmem_write=rate("cmem_wr"), vmem_read=rate("vmem_rd"), vmem_write=rate("vmem_wr")
+def _environment(space: Space) -> CaptureEnvironment:
+    """Reads the planes that say it."""
+    stats = space.environment
+    start_ns, stop_ns = (time_ns(stats, f"profile_{end}_time") for end in ("start", "stop"))
+    named = {**(space.metadata.stats if space.metadata else {}), **stats}
+    return CaptureEnvironment(
+        start_unix_s=None if start_ns is None else start_ns / 1e9,
+        duration_s=(stop_ns - start_ns) / 1e9 if start_ns and stop_ns and stop_ns >= start_ns else None,
+        versions=tuple((name, one_line(str(named[name]))) for name in _VERSIONS if isinstance(named.get(name), str)),
+        options=_options(stats.get("profile_options")),
     )
+
+
+def _options(raw: Value | None) -> tuple[tuple[str, str], ...]:
+    if not isinstance(raw, bytes):
+        return ()
+    try:
+        message = ProfileOptions.FromString(raw)
+    except DecodeError:
+        return ()
+    shown = [(name, str(getattr(message, name)).lower()) for name in _OPTIONS]
+    shown.append(("device_type", _DEVICES.get(message.device_type, str(message.device_type))))
+    for name, value in list(message.advanced_configuration.items())[:_MOST_OPTIONS]:
+        kind = value.WhichOneof("value")
+        if kind is not None:
+            shown.append((one_line(name), one_line(str(getattr(value, kind)))))
+    return tuple(shown)

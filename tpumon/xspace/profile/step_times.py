@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.op_kinds import Category
-from tpumon.xspace.columns.columns import Ints
-from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
+from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
 from tpumon.xspace.trace import Trace
 
 MOST_STEPS = 2000
@@ -104,7 +103,7 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
         durations_s: of all steps, as the figures have them.
     """
     if all(trace.steps is not None for trace in traces):
-        return _marked([(i, trace) for i, trace in enumerate(traces)], [t.steps for t in traces if t.steps is not None])
+        return _marked(traces, [trace.steps for trace in traces if trace.steps is not None])
     shown = tuple(durations_s[:MOST_STEPS])
     left_out = max(len(durations_s) - MOST_STEPS, 0)
     if all(trace.module_steps for trace in traces):
@@ -130,7 +129,7 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
     return StepTable(source=source, matched=False, durations_s=shown, period_s=_mean(shown), left_out=left_out)
 
 
-def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> StepTable:
+def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     shared = align_hosts(hosts) if len(hosts) > 1 else list(hosts)
     count = len(shared[0])
     if not count:
@@ -139,9 +138,10 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
     parts = parts_of_steps_ps(shared)
     durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])
+    spread = np.stack([ratios.mean(axis=0), ratios.min(axis=0), ratios.max(axis=0)], axis=1)
     cores = tuple(
         _core_times(i, trace, position, host.own_ps[row], host.by_category_ps[row])
-        for (i, trace), host in zip(traces, shared, strict=True)
+        for i, (trace, host) in enumerate(zip(traces, shared, strict=True))
         for row, position in enumerate(host.cores)
     )
     return StepTable(
@@ -158,14 +158,7 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
         idle_s=_seconds(parts["idle"]),
         host_transfer_s=_seconds(parts["host_transfer"]),
         all_reduce_s=_seconds(np.max([host.all_reduce_ps for host in shared], axis=0)),
-        infeed_ratio=tuple(
-            zip(
-                ratios.mean(axis=0).tolist(),
-                ratios.min(axis=0).tolist(),
-                ratios.max(axis=0).tolist(),
-                strict=True,
-            )
-        ),
+        infeed_ratio=tuple((avg, least, most) for avg, least, most in spread.tolist()),
         cores=cores,
         left_out=count - len(shared[0]),
     )
@@ -204,11 +197,6 @@ def _core_times(
 def _period_s(hosts: Sequence[HostSteps]) -> float | None:
     periods_ps = np.concatenate([np.diff(np.sort(host.begin_ps)) for host in hosts])
     return _mean(periods_ps if len(periods_ps) else hosts[0].duration_ps, PS_PER_S)
-
-
-def _covered_s(hosts: Sequence[HostSteps]) -> float:
-    spans_ps = [int((host.begin_ps + host.duration_ps).max() - host.begin_ps.min()) for host in hosts]
-    return _mean(spans_ps, PS_PER_S) or 0.0
 
 
 def _of_runs(traces: Sequence[Trace]) -> tuple[float | None, float, float]:

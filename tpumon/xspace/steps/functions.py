@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
-from tpumon.xspace.steps.primitives import is_primitive
 
 MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
@@ -45,6 +42,32 @@ _MOST_RATIO = 0.6
 _PAUSE_PERIODS = 10
 _EAGER_FUNCTIONS = 5
 _MOST_MISSED_RATIO = 1 / 8
+
+
+# Operations of jax.lax and jax.numpy, and those of jax.nn and jax.random that compile as a function of their own.
+_PRIMITIVES = """
+abs absolute acos acosh add all all_gather all_to_all amax amin any append arange arccos arcsin arctan arctan2
+argmax argmin argpartition argsort array_equal asin asinh atan atan2 atanh average bernoulli bitcast_convert_type
+bitwise_and bitwise_not bitwise_or bitwise_xor broadcast broadcast_in_dim cbrt ceil cholesky choice clamp clip
+column_stack complex concatenate conj conv_general_dilated convert_element_type convolve copy cos cosh count_nonzero
+cross cumlogsumexp cummax cummin cumprod cumsum delete det diag diagonal diff div divide divmod dot dot_general
+dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_update_index_in_dim dynamic_update_slice
+dynamic_update_slice_in_dim eig eigh einsum elu eq equal erf erf_inv erfc exp exp2 expand_dims expm1 eye fft flip
+floor floor_divide fmod full full_like gather ge gelu geqrf greater greater_equal gt heaviside hstack hypot imag inner
+integer_pow inv iota is_finite isclose isfinite isinf isnan kron le leaky_relu less less_equal lgamma linspace log
+log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logistic logsumexp lt lu matmul
+max maximum mean median min minimum mod moveaxis mul multiply nan_to_num ndtri ne neg negative nextafter nonzero norm
+normal not not_equal one_hot ones or outer pad percentile permutation population_count pow power prod psum qr quantile
+randint random_bits ravel real reciprocal reduce reduce_and reduce_max reduce_min reduce_or reduce_precision
+reduce_prod reduce_sum reduce_window relu rem remainder repeat reshape rev rng_bit_generator rng_uniform roll rot90
+round rsqrt scatter scatter-add scatter_add searchsorted select select_and_scatter_add select_n shift_left
+shift_right_logical sigmoid sign silu sin sinh slice softmax softplus solve sort split sqrt square squeeze stack std
+sub subtract sum svd swapaxes take take_along_axis tan tanh tensordot threefry2x32 tile top_k trace transpose tri
+triangular_solve tril triu true_divide trunc uniform unique unstack vdot vstack where xor zeros zeros_like
+"""
+_KNOWN_PRIMITIVES = frozenset(_PRIMITIVES.split())
+# jax.numpy's own helpers: _where, _reduce_sum, _threefry_split. `_fun` is what pmap calls a program's function.
+_HELPER = re.compile(r"_(?!fun$)[a-z0-9_]+")
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -75,7 +98,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_regular(self) -> bool:
-        """Whether the starts follow the work and not, for example, the arrival of requests.
+        """True if the starts follow the work and not, for example, the arrival of requests.
 
         Half of the time is the function's own; or 60 % of the pauses after runs differ from their median by no more
         than a third of the median period; or 60 % of the pairs of periods are within a fifth of their median. Pauses
@@ -95,7 +118,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _is_steady(times_ps: Ints, near_ps: float) -> bool:
-    """Whether most of some times are near their median."""
+    """True if most of some times are near their median."""
     return bool((np.abs(times_ps - np.median(times_ps)) <= near_ps).mean() >= _MOST_RATIO)
 
 
@@ -126,7 +149,7 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_regular(self) -> bool:
-        """Whether its starts are regular on most of its cores or threads; those with two runs or more count."""
+        """True if its starts are regular on most of its cores or threads; those with two runs or more count."""
         regular = [runs.is_regular for runs in self.places.values() if len(runs) > 1]
         return 2 * sum(regular) > len(regular)
 
@@ -137,7 +160,7 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class StepChoice(Struct, frozen=True, kw_only=True, eq=False):
-    """Which function is the step.
+    """The function that is the step.
 
     Attributes:
         function: the step; None if no function is.
@@ -189,6 +212,16 @@ def _has_other_primitives(function: Function, functions: Sequence[Function]) -> 
     return any(each.runs > 1 and is_primitive(each.name) for each in functions if each is not function)
 
 
+def is_primitive(function: str) -> bool:
+    """True if JAX's eager dispatch compiles a function of this name.
+
+    Args:
+        function: with or without the `jit_` of its module.
+    """
+    name = function.removeprefix("jit_")
+    return name in _KNOWN_PRIMITIVES or _HELPER.fullmatch(name) is not None
+
+
 def named_function(raw: str) -> str:
     """The function that a module, a call on the host or an annotation is of.
 
@@ -232,8 +265,6 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
 
 def _together(parts: Sequence[tuple[Ints, Ints]]) -> Runs:
     """Runs in the order of their starts; of several that start at once, the longest."""
-    if len(parts) == 1 and len(parts[0][0]) == 1:  # there may be tens of thousands of those
-        return Runs(begin_ps=parts[0][0], duration_ps=parts[0][1])
     begin_ps, duration_ps = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     order = np.lexsort((-duration_ps, begin_ps))
     begin_ps, first = np.unique(begin_ps[order], return_index=True)
@@ -267,9 +298,9 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
     for events in lines:
         if (column := events.stats.get(HLO_MODULE)) is None:
             continue
-        told = column.rows
-        for number, here in by_id(column.values[told].view(np.int64)):
-            rows = told[here]
+        naming = column.rows
+        for number, here in by_id(column.integers()[naming]):
+            rows = naming[here]
             name = named_function(names.get(number, ""))
             times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
     return times_ps
@@ -298,16 +329,8 @@ def _figures(name: str, functions: Sequence[Function], total_ps: int) -> Functio
     )
 
 
-def _percentiles(times_ps: NDArray[np.int64]) -> Percentiles | None:
-    """Between two times, those of `np.percentile`, which takes as long as decoding a short line."""
-    ordered = np.sort(times_ps)
-    if not len(ordered):
+def _percentiles(times_ps: Ints) -> Percentiles | None:
+    if not len(times_ps):
         return None
-
-    def rank(share: float) -> float:
-        low = int(place := share * (len(ordered) - 1))
-        below, above = int(ordered[low]), int(ordered[min(low + 1, len(ordered) - 1)])
-        part = place - low
-        return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
-
-    return Percentiles(p50=rank(0.5) / PS_PER_S, p95=rank(0.95) / PS_PER_S)
+    p50, p95 = np.percentile(times_ps, (50, 95)).tolist()
+    return Percentiles(p50=p50 / PS_PER_S, p95=p95 / PS_PER_S)

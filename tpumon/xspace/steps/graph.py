@@ -1,4 +1,4 @@
-"""What leads from the roots of steps to the devices: nodes within nodes, and contexts that one makes and another uses.
+"""Search from the roots of steps to the devices: over nodes within nodes, and contexts that one makes and another uses.
 
 Contexts are numbered by sorting and links are arrays of positions, so that the search itself only follows positions.
 """
@@ -19,11 +19,10 @@ _COLUMNS = 5  # of a context: its kind, and four numbers at most
 
 
 class Links:
-    """Which nodes make, or use, which contexts."""
+    """Pairs of nodes and the contexts that they make, or use."""
 
     def __init__(self) -> None:
-        self.nodes: list[Ints] = []
-        """The node of each link, in parts."""
+        self._nodes: list[Ints] = []
         self._contexts: list[list[Words]] = []
 
     def add(self, nodes: Ints, picked: Mask, kind: int, columns: Sequence[Words]) -> None:
@@ -35,37 +34,28 @@ class Links:
             kind: of the contexts.
             columns: numbers that tell contexts of this kind apart, one array for each, of all nodes.
         """
-        if not picked.any():
-            return
-        rows = slice(None) if picked.all() else picked
-        self.nodes.append(nodes[rows])
-        self._contexts.append([np.array([kind], dtype=np.uint64), *(_brief(column[rows]) for column in columns)])
+        if picked.any():
+            self._nodes.append(nodes[picked])
+            kinds = np.full(len(self._nodes[-1]), kind, dtype=np.uint64)
+            self._contexts.append([kinds, *(column[picked] for column in columns)])
 
     def __len__(self) -> int:
-        return sum(map(len, self.nodes))
+        return sum(map(len, self._nodes))
 
-    def parts(self, of_links: Ints) -> list[tuple[Ints, Ints]]:
-        """The nodes of each part, and what belongs to their links."""
-        ends = np.cumsum([len(nodes) for nodes in self.nodes])
-        return list(zip(self.nodes, np.split(of_links, ends[:-1]), strict=True)) if len(ends) else []
+    @property
+    def nodes(self) -> Ints:
+        """The node of each link."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self._nodes])
 
-    def contexts(self, column: int) -> list[tuple[Words, int]]:
-        """One number of each link's context, in parts, and how long each is; 0 where its kind has no such number.
-
-        Of a part whose numbers are all the same, it is there once.
-        """
-        return [
-            (context[column] if column < len(context) else np.zeros(1, dtype=np.uint64), len(nodes))
-            for nodes, context in zip(self.nodes, self._contexts, strict=True)
-        ]
+    def numbers(self, column: int) -> Words:
+        """One number of each link's context; 0 where its kind has no such number."""
+        nothing = np.zeros(0, dtype=np.uint64)
+        pairs = zip(self._nodes, self._contexts, strict=True)
+        parts = [own[column] if column < len(own) else np.zeros(len(nodes), dtype=np.uint64) for nodes, own in pairs]
+        return np.concatenate([nothing, *parts])
 
 
-def _brief(numbers: Words) -> Words:
-    """One number for all if they are the same, as the types of a thread's contexts often are."""
-    return numbers if numbers[-1] != numbers[0] or (numbers != numbers[0]).any() else numbers[:1].copy()
-
-
-class Graph(Struct, frozen=True, kw_only=True, eq=False):
+class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
     """Events of the host that may lead somewhere; a node is an index.
 
     Attributes:
@@ -100,47 +90,38 @@ class Graph(Struct, frozen=True, kw_only=True, eq=False):
         """
         numbers = np.full(count, -1, dtype=np.int64)
         made_of, used_of, wanted_of = _numbered([self.made, self.used, devices])
-        contexts = int(max((part.max(initial=-1) for part in (made_of, used_of, wanted_of)), default=-1)) + 1
+        contexts = 1 + max(int(part.max(initial=-1)) for part in (made_of, used_of, wanted_of))
         makers = np.bincount(made_of, minlength=contexts)
         if not (makers[wanted_of] > 0).any():
             return numbers
         on_host, linked = _linked(makers, used_of, wanted_of)
+        made, used = self.made.nodes, self.used.nodes
         # Of a context with one maker, which nearly all have, the links begin at that; others are nodes, too.
         source = np.empty(contexts, dtype=np.int64)
-        for nodes, of in self.made.parts(made_of):
-            source[of] = nodes
+        source[made_of] = made
         shared = makers > 1
         size = self.size + int(shared.sum())
         source[shared] = np.arange(self.size, size)
 
         def edges(linked: Mask) -> _Edges:
             """From node to node within, from maker to context, from there to the nodes that use it."""
-            parts = [(self.around, self.within)]
-            going = linked & shared
-            for nodes, of in self.made.parts(made_of) if size > self.size else ():
-                go = going[of]
-                parts.append((nodes[go], source[of[go]]))
-            for nodes, of in self.used.parts(used_of):
-                come = linked[of]
-                parts.append((source[of], nodes) if come.all() else (source[of[come]], nodes[come]))
-            return _Edges(parts, size)
+            go, come = (linked & shared)[made_of], linked[used_of]
+            begins = np.concatenate([self.around, made[go], source[used_of[come]]])
+            return _Edges(begins, np.concatenate([self.within, source[made_of[go]], used[come]]), size)
 
-        paths = edges(on_host)
-        inner = self._inner_roots(paths)
-        if (linked != on_host).any():
-            paths = edges(linked)
+        inner = self._inner_roots(edges(on_host))
         order = np.lexsort((self.begins_ps, ~self.levels))
         outer = self.roots[order][~inner[order]]
         if not len(outer):  # those of a circle are all below each other
             return numbers
         led = np.flatnonzero(linked[wanted_of])
-        found = paths.first_to_reach(outer, source[wanted_of[led]])
+        found = edges(linked).first_to_reach(outer, source[wanted_of[led]])
         best = np.full(count, np.iinfo(np.int64).max)
-        np.minimum.at(best, np.concatenate(devices.nodes)[led[found >= 0]], found[found >= 0])
+        np.minimum.at(best, devices.nodes[led[found >= 0]], found[found >= 0])
         return np.where(best < np.iinfo(np.int64).max, best, -1)
 
     def _inner_roots(self, edges: _Edges) -> Mask:
-        """Which roots lie below another root of the same level."""
+        """True for roots that lie below another root of the same level."""
         inner = np.zeros(len(self.roots), dtype=np.bool_)
         levels, counts = np.unique(self.levels, return_counts=True)
         if len(levels) > _MOST_LEVELS:
@@ -152,7 +133,7 @@ class Graph(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _linked(makers: Ints, used_of: Ints, wanted_of: Ints) -> tuple[Mask, Mask]:
-    """Which contexts lead from makers to users on the host, and which still do if markers count as users, too.
+    """Contexts that lead from makers to users on the host, and those that still do if markers count as users, too.
 
     Args:
         makers: of each context, how many there are.
@@ -172,30 +153,23 @@ _NONE = 1 << 30  # no root: more than there are roots
 class _Edges:
     """Directed edges by where they begin.
 
-    Nearly every node is reached from one other node only, so that such rows of nodes can be followed at once. A node
-    often leads to the next one: such neighbours are a run, and runs are followed as if they were one node each.
+    Nearly every node is reached from one other node only, so that such rows of nodes can be followed at once.
 
     Args:
-        parts: begin and end of each edge, in any number of parts.
+        begins: node at the begin of each edge.
+        ends: node at its end.
         size: number of nodes, contexts included.
     """
 
-    def __init__(self, parts: Sequence[tuple[Ints, Ints]], size: int) -> None:
+    def __init__(self, begins: Ints, ends: Ints, size: int) -> None:
         self._above = np.arange(size)
-        for begins, ends in parts:
-            self._above[ends] = begins
+        self._above[ends] = begins
         # Where edges from several nodes end, only one of these can be there.
         several = np.zeros(size, dtype=np.bool_)
-        for begins, ends in parts:
-            several[ends[self._above[ends] != begins]] = True
+        several[ends[self._above[ends] != begins]] = True
         self._above[several] = np.flatnonzero(several)
-        joins = [(begins[here], ends[here]) for begins, ends in parts if (here := several[ends]).any()]
-        self._joins = np.concatenate([np.zeros((2, 0), dtype=np.int64), *joins], axis=1)
+        self._joins = begins[several[ends]], ends[several[ends]]
         """Edges to nodes that several lead to."""
-        is_first = np.ones(size, dtype=np.bool_)
-        is_first[1:] = self._above[1:] != np.arange(size - 1)
-        self._first, self._run = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-        """The first node of each run, and the run of each node."""
 
     def first_to_reach(self, roots: Ints, nodes: Ints) -> Ints:
         """For each of some nodes the first of the roots, by its place among them, that leads to it; -1 where none."""
@@ -203,7 +177,7 @@ class _Edges:
         return np.where(first < _NONE, first, -1)
 
     def reached_from_another(self, roots: Ints) -> Mask:
-        """Which of the roots another one leads to: not itself alone is first, and last, to reach what leads to it."""
+        """True for roots that another one leads to: not itself alone is first, and last, to reach what leads to it."""
         place = np.arange(len(roots))
         below = np.flatnonzero(self._above[roots] != roots)
         begins, own = self._above[roots[below]], below
@@ -227,58 +201,28 @@ class _Edges:
             roots: different nodes.
             nodes: those that are asked for.
         """
-        within = _WithinRuns(numbers, roots, self._run)
-        above = self._above[self._first]
-        entering, top = within.least(above), self._run[above]
+        least = [np.full(len(self._above), _NONE) for _ in numbers]
+        for own, numbered in zip(least, numbers, strict=True):
+            own[roots] = numbered
+        top = self._above
         for _ in range(len(top).bit_length() + 1):  # each round looks twice as far up
-            entering, further = _twice_as_far(entering, top)
+            least, further = [np.minimum(own, own[top]) for own in least], top[top]
             if (further == top).all():
                 break
             top = further
-
-        def least(some: Ints) -> list[Ints]:
-            runs = self._run[some]
-            return [np.minimum(own, into[runs]) for own, into in zip(within.least(some), entering, strict=True)]
-
-        found = least(nodes)
         begins, ends = self._joins
         if not len(begins):
-            return found
-        heads, place_of = np.unique(np.concatenate([top[self._run[begins]], self._run[ends]]), return_inverse=True)
-        links = np.split(place_of, 2)
-        for own, at_heads, at_begins in zip(found, least(self._first[heads]), least(begins), strict=True):
-            np.minimum.at(at_heads, links[1], at_begins)
+            return [own[nodes] for own in least]
+        heads, place_of = np.unique(np.concatenate([top[begins], ends]), return_inverse=True)
+        above, below = np.split(place_of, 2)
+        found = []
+        for own in least:
+            at_heads = own[heads]
+            np.minimum.at(at_heads, below, own[begins])
             by_joins = np.full(len(top), _NONE)
-            by_joins[heads] = _handed_on(at_heads, *links)
-            np.minimum(own, by_joins[top[self._run[nodes]]], out=own)
+            by_joins[heads] = _handed_on(at_heads, above, below)
+            found.append(np.minimum(own, by_joins[top])[nodes])
         return found
-
-
-class _WithinRuns:
-    """The least numbers of roots along runs of nodes.
-
-    Args:
-        numbers: of each root, one array for each way to number them.
-        roots: different nodes, one at least.
-        run: of each node; neighbours have the same, and runs ascend.
-    """
-
-    def __init__(self, numbers: Sequence[Ints], roots: Ints, run: Ints) -> None:
-        order = np.argsort(roots)
-        is_root = np.zeros(len(run), dtype=np.bool_)
-        is_root[roots] = True
-        self._run, self._run_of = run, run[roots[order]]
-        self._last = np.cumsum(is_root) - 1
-        """Of each node: which root is the last one up to it, itself included."""
-        # Each run so much lower than the one before that it takes nothing over from that.
-        lower = self._run_of * (2 * _NONE)
-        self._numbers = [np.minimum.accumulate(own[order] - lower) + lower for own in numbers]
-
-    def least(self, nodes: Ints) -> list[Ints]:
-        """For each way to number the roots: the least number from the beginning of each node's run up to the node."""
-        last = self._last[nodes]
-        some = (last >= 0) & (self._run_of[last] == self._run[nodes])
-        return [np.where(some, own[last], _NONE) for own in self._numbers]
 
 
 def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:
@@ -286,8 +230,8 @@ def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:
 
     Args:
         least: of each node, by its own row.
-        above: of each edge: where it begins.
-        below: of each edge: where it ends.
+        above: of each edge: its begin.
+        below: of each edge: its end.
 
     Returns:
         Of each node, the least of itself and of all that leads to it.
@@ -307,28 +251,17 @@ def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:
     return np.array(best, dtype=np.int64)
 
 
-def _twice_as_far(least: Sequence[Ints], top: Ints) -> tuple[list[Ints], Ints]:
-    """The least numbers so far up, and how far up they were looked for, after one more look from there."""
-    return [np.minimum(own, own[top]) for own in least], top[top]
-
-
 def _numbered(parts: Sequence[Links]) -> list[Ints]:
     """A number for the context of each link, the same for the same ones, from 0 on without gaps."""
-    columns = []
-    for i in range(_COLUMNS):
-        pieces = [piece for part in parts for piece in part.contexts(i)]
-        if any(len(piece) > 1 or piece[0] != pieces[0][0][0] for piece, _ in pieces):
-            columns.append(np.concatenate([np.broadcast_to(piece, count) for piece, count in pieces]))
+    columns = [np.concatenate([part.numbers(i) for part in parts]) for i in range(_COLUMNS)]
     ends = np.cumsum([len(part) for part in parts])
+    columns = [column for column in columns if (column[1:] != column[:-1]).any()]
     if not columns:
         return np.split(np.zeros(ends[-1], dtype=np.int64), ends[:-1])
-    # What threads tell mostly ascends, which makes a stable sort quick.
     order = np.lexsort(columns)
     differs = np.zeros(len(order), dtype=np.bool_)
-    while columns:  # which are as large as all links: none is kept longer than it is needed
-        ordered = columns.pop()[order]
-        differs[1:] |= ordered[1:] != ordered[:-1]
-        del ordered
+    for column in columns:
+        differs[1:] |= column[order[1:]] != column[order[:-1]]
     numbers = np.empty_like(order)
     numbers[order] = np.cumsum(differs)
     return np.split(numbers, ends[:-1])

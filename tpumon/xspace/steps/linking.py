@@ -1,4 +1,4 @@
-"""Which step marker of which core is the same step: as the host started them, else by counting.
+"""Numbers for the step markers of all cores, the same for the same step: as the host started them, else by counting.
 
 XProf follows a step from the host's annotation over nested events and over contexts (an event that produces what
 another one consumes) to the programs on the device, and numbers what it reaches. Markers that no annotation leads to
@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
+from tpumon.xspace.columns.columns import Events, Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
-from tpumon.xspace.columns.timeline import Events
-from tpumon.xspace.planes.core import STEP_STATS, CoreLines
-from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.steps.graph import Graph, Links
+from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.planes.plane import STEP_STATS, Plane
+from tpumon.xspace.steps.graph import HostGraph, Links
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -33,7 +32,7 @@ _LAUNCH = "DoEnqueueProgram"
 _ENQUEUE = "EnqueueRequestLocked"
 _DEQUEUE = ("RunProgramRequest", "HostCallbackRequest", "TransferH2DRequest", "TransferD2HRequest")
 _ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  # roots that do not say that they are
-_TOLD_CONTEXT, _LAUNCH_CONTEXT, _STREAM_CONTEXT = range(3)
+_NUMBERED_CONTEXT, _LAUNCH_CONTEXT, _STREAM_CONTEXT = range(3)
 
 
 class Numbered(NamedTuple):
@@ -115,25 +114,22 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
         held = marker < len(steps)
         step = np.where(held, marker, 0)
         held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] >= events.end_ps)
-        told = held & _has(events, "_ct", "_c")
+        numbered = held & _has(events, "_ct", "_c")
         if events is modules:
             launched = held & _has(events, "run_id", "queue_id")
-            told &= ~launched
+            numbered &= ~launched
             number = np.full(len(events), core.plane.tensor_core or 0, dtype=np.uint64)
             launch = [number, *_stats(events, "queue_id", "run_id", "core_type")]
             devices.add(step + first, launched, _LAUNCH_CONTEXT, launch)
-        devices.add(step + first, told, _TOLD_CONTEXT, _stats(events, "_ct", "_c"))
+        devices.add(step + first, numbered, _NUMBERED_CONTEXT, _stats(events, "_ct", "_c"))
 
 
 def _has(events: Events, *names: str) -> Mask:
-    """Which events have all of these stats."""
+    """True for events that have all of these stats."""
+    columns = [events.stats.get(name) for name in names]
     found = np.ones(len(events), dtype=np.bool_)
-    for name in names:
-        column = events.stats.get(name)
-        if column is None:
-            return np.zeros(len(events), dtype=np.bool_)
-        if column.present is not None:
-            found &= column.present
+    for column in columns:
+        found &= False if column is None else column.present
     return found
 
 
@@ -159,11 +155,10 @@ class _Threads:
         self._ids: dict[str, list[int]] = {}
         for number, name in names.items():
             self._ids.setdefault(name, []).append(number)
-        self._within: list[Ints] = []
-        self._around: list[Ints] = []
-        self._roots: list[Ints] = []
-        self._levels: list[Words] = []
-        self._begins_ps: list[Ints] = []
+        nothing = np.zeros(0, dtype=np.int64)
+        self._parts: list[tuple[Ints, Ints, Ints, Words, Ints]] = [
+            (nothing, nothing, nothing, nothing.astype(np.uint64), nothing)
+        ]
         self._made, self._used = Links(), Links()
         self._count = 0
         self.roots = 0
@@ -171,16 +166,11 @@ class _Threads:
 
     def add(self, events: Events) -> None:
         """Adds the events of one thread that carry any of the stats, or are roots by name."""
-        present = [column.present for column in events.stats.values()]
-        masks = [mask for mask in present if mask is not None]
-        if len(masks) == len(present):
-            named: Mask = np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks])
-            if not named.any():
-                return
-            events = events if named.all() else events.take(named)
+        masks = [column.present for column in events.stats.values()]
+        events = events.take(np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks]))
+        if not len(events):
+            return
         within, around = _nested(events)
-        self._within.append(within + self._count)
-        self._around.append(around + self._count)
         is_root, level = _has(events, _ROOT), _stat(events, _ROOT)
         for name, own in _ROOT_NAMES.items():
             others = self._named(events, name) & ~is_root
@@ -188,9 +178,8 @@ class _Threads:
                 is_root, level = is_root | others, np.where(others, np.uint64(own), level)
         roots = np.flatnonzero(is_root)
         self.roots += len(roots)
-        self._roots.append(roots + self._count)
-        self._levels.append(level[roots])
-        self._begins_ps.append(events.begin_ps[roots])
+        first = self._count
+        self._parts.append((within + first, around + first, roots + first, level[roots], events.begin_ps[roots]))
         self._link(events, np.arange(len(events)) + self._count)
         self._count += len(events)
 
@@ -211,19 +200,19 @@ class _Threads:
             launch = [ordinal, queue, run & _RUN_ID_MASK, core_type]
             self._made.add(nodes, launches & ~enqueues, _LAUNCH_CONTEXT, launch)
         made, used = _has(events, "_pt", "_p") & ~launches & ~enqueues, _has(events, "_ct", "_c") & ~dequeues
-        self._made.add(nodes, made, _TOLD_CONTEXT, _stats(events, "_pt", "_p"))
-        self._used.add(nodes, used, _TOLD_CONTEXT, _stats(events, "_ct", "_c"))
+        self._made.add(nodes, made, _NUMBERED_CONTEXT, _stats(events, "_pt", "_p"))
+        self._used.add(nodes, used, _NUMBERED_CONTEXT, _stats(events, "_ct", "_c"))
 
-    def graph(self) -> Graph:
-        """What leads where."""
-        nothing = np.zeros(0, dtype=np.int64)
-        return Graph(
+    def graph(self) -> HostGraph:
+        """The graph of all threads added."""
+        within, around, roots, levels, begins_ps = map(np.concatenate, zip(*self._parts, strict=True))
+        return HostGraph(
             size=self._count,
-            within=np.concatenate([nothing, *self._within]),
-            around=np.concatenate([nothing, *self._around]),
-            roots=np.concatenate([nothing, *self._roots]),
-            levels=np.concatenate([nothing.astype(np.uint64), *self._levels]),
-            begins_ps=np.concatenate([nothing, *self._begins_ps]),
+            within=within,
+            around=around,
+            roots=roots,
+            levels=levels,
+            begins_ps=begins_ps,
             made=self._made,
             used=self._used,
         )
@@ -232,9 +221,7 @@ class _Threads:
 def _nested(events: Events) -> tuple[Ints, Ints]:
     """Events directly within others, and these others; asynchronous ones hold none and are in none."""
     nested = np.flatnonzero(_stat(events, _ASYNC) == 0)
-    begin_ps, duration_ps = events.begin_ps, events.duration_ps
-    if len(nested) < len(events):
-        begin_ps, duration_ps = begin_ps[nested], duration_ps[nested]
+    begin_ps, duration_ps = events.begin_ps[nested], events.duration_ps[nested]
     if (order := timeline_order(begin_ps, duration_ps)) is not None:
         nested, begin_ps, duration_ps = nested[order], begin_ps[order], duration_ps[order]
     above = parents(begin_ps + duration_ps)
@@ -250,7 +237,7 @@ def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
     own_ends_ps = (own_begin_ps + own_duration_ps)[rows]
     stats = {}
     for name, values in zip(STEP_STATS, _merged_spans(own_begin_ps[rows], own_ends_ps, first), strict=True):
-        stats[name] = StatColumn(values.view(np.uint64))
+        stats[name] = StatColumn.of(values)
     merged = Events(metadata_id=steps.metadata_id[rows][first], begin_ps=begin_ps, duration_ps=duration_ps, stats=stats)
     return merged, groups[first]
 

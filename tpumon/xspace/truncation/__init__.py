@@ -1,1 +1,1 @@
-"""Whether events were dropped, and which span of a trace is whole."""
+"""Truncated traces: dropped events, and the span of a trace that is whole."""

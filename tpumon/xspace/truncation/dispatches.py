@@ -1,4 +1,4 @@
-"""What the host dispatched, and which of it never ran on the devices."""
+"""Dispatches of the host, and those of them that never ran on the devices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import by_id
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import named_function
-from tpumon.xspace.steps.host import outermost_calls
-from tpumon.xspace.truncation.runs import CoreRuns
+from tpumon.xspace.steps.host_threads import outermost_calls
+from tpumon.xspace.truncation.runs import CoreRuns, function_times_ps
 
 LEAST = 3
 """Fewer dispatches say nothing: a call may have failed, or only been traced."""
@@ -35,7 +35,7 @@ class Dispatches:
 
     @property
     def recorded(self) -> bool:
-        """Whether the host's threads have any event; samples have none as a rule."""
+        """True if the host's threads have any event; samples have none as a rule."""
         return self._host is not None
 
     @cached_property
@@ -57,7 +57,7 @@ class Dispatches:
         return {name: np.sort(np.concatenate(each)) for name, each in parts.items()}
 
     def any_after(self, at_ps: int) -> bool:
-        """Whether any event of the host starts later, so that it was still being traced."""
+        """True if any event of the host starts later, so that it was still being traced."""
         host = self._host
         lines = host.lines() if host is not None else ()
         return any((host.read([line]).begin_ps > at_ps).any() for line in lines if host is not None)
@@ -78,12 +78,12 @@ class Launched(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def all_ran(self) -> bool:
-        """Whether they did, give or take a few."""
+        """True if all calls ran, give or take a few."""
         return self.missing < max(LEAST, _LEAST_MISSING_RATIO * self.calls)
 
     @property
     def never_ran(self) -> bool:
-        """Whether more of them are missing than can have been on their way."""
+        """True if more of them are missing than can have been on their way."""
         return not self.all_ran and self.missing > _MOST_AHEAD
 
 
@@ -100,10 +100,7 @@ def launched(
         span_ps: from the first to the last activity of any of them.
         together: whether one call runs on all of them.
     """
-    totals: dict[str, int] = {}
-    for core in cores:
-        for name, time_ps in core.totals_ps.items():
-            totals[name] = totals.get(name, 0) + time_ps
+    totals = function_times_ps(cores)
     whole_ps = sum(totals.values())
     for function, time_ps in totals.items():
         starts = dispatches.calls.get(function)
@@ -123,7 +120,7 @@ def launched(
 
 
 def goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:
-    """Whether dispatching goes on in a silence of the devices about as it does outside, until beyond its middle."""
+    """True if dispatching goes on in a silence of the devices about as it does outside, until beyond its middle."""
     inside = starts[(starts > hole_ps[0]) & (starts < hole_ps[1])]
     outside = int(((starts >= active_ps[0]) & (starts < active_ps[1])).sum()) - len(inside)
     hole, active = hole_ps[1] - hole_ps[0], active_ps[1] - active_ps[0]

@@ -1,19 +1,17 @@
-"""Runs of programs on the cores of a host, and which of them have lost ops."""
+"""Runs of programs on the cores of a host, and those of them that have lost ops."""
 
 from __future__ import annotations
 
-import heapq
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
-from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, distinct, indexed, is_ascending, parents, union
-from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.columns.columns import Events, Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, indexed, parents, union
 from tpumon.xspace.planes.core import CoreLines
 
 _PROGRAM_ID = re.compile(r"\(\d+\)$")
@@ -28,21 +26,22 @@ _VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events we
 _SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
 _SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
 _NO_RUN = np.zeros(0, dtype=np.int64)
-_NEVER = np.iinfo(np.int64).max
 
 
-class OpsOfRuns:
-    """What ran on one core, and how many ops each run has.
+class CoreRuns:
+    """The runs of programs on one core, how many ops each has, and when the core was active.
 
     Attributes:
         name: what messages call the core.
         plane: the core's.
         begin_ps: starts of the runs, ascending.
         end_ps: their ends.
-        program: of each run: index into `programs`.
         programs: names of programs.
+        functions: the function that each program was compiled from: its name without the program's number.
+        runs_of: of each program: its runs, ascending.
         has_ops: whether there is any op.
-        ops_of: how many ops each run has.
+        ops_of: how many ops each run has: those whose middle lies in it.
+        activity: when a program or an op ran: disjoint intervals, ascending.
 
     Args:
         lines: the core's.
@@ -55,54 +54,36 @@ class OpsOfRuns:
         self._lines = lines
         self.name, self.plane = lines.name, lines.plane
         self.begin_ps, self.end_ps = runs.begin_ps, runs.end_ps
-        numbers, self.program = indexed(runs.metadata_id)
+        numbers, program = indexed(runs.metadata_id)
         self.programs = [_STEP if by_markers else lines.plane.event_name(number) for number in numbers.tolist()]
+        self.functions = [_PROGRAM_ID.sub("", name) for name in self.programs]
+        self.runs_of = [rows for _, rows in by_id(program)]
         self.has_ops = len(ops) > 0
-        self._take_ops(ops, *self._placed(ops))
-
-    def _take_ops(self, _ops: Events, ops_of: Ints, _of_its_run: Callable[[Ints], Ints]) -> None:
-        """Notes what is asked for of the ops; `_placed` says where they are."""
-        self.ops_of = ops_of
+        middle_ps = ops.begin_ps + (ops.duration_ps >> 1)
+        run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
+        outside = run < 0
+        if len(self):
+            outside |= middle_ps > self.end_ps[run]
+            self.ops_of = np.bincount(run[~outside], minlength=len(self))
+            outside |= (ops.begin_ps < self.begin_ps[run]) | (ops.end_ps > self.end_ps[run])
+        else:
+            self.ops_of = _NO_RUN
+        # Ops within their run add nothing to its activity.
+        begins, ends = ops.begin_ps[outside], ops.end_ps[outside]
+        self.activity = union(np.concatenate([self.begin_ps, begins]), np.concatenate([self.end_ps, ends]))
 
     def __len__(self) -> int:
         return len(self.begin_ps)
 
-    def _placed(self, ops: Events) -> tuple[Ints, Callable[[Ints], Ints]]:
-        """How many ops have their middle in each run, and what gives each op its run's number; _NEVER if it has none.
-
-        Returns:
-            The counts; a function from one number per run to one per op.
-        """
-        middle_ps = ops.begin_ps + (ops.duration_ps >> 1)
-        if is_ascending(middle_ps):
-            # The ops of a run are neighbours: from its begin to its end, or to where the next one begins.
-            first = np.searchsorted(middle_ps, self.begin_ps, side="left")
-            last = np.searchsorted(middle_ps, self.end_ps, side="right")
-            last[:-1] = np.minimum(last[:-1], first[1:])
-            edges = np.full(2 * len(self) + 2, len(ops))
-            edges[0], edges[1:-1:2], edges[2:-1:2] = 0, first, last
-
-            def repeated(per_run: Ints) -> Ints:
-                numbers = np.full(len(edges) - 1, _NEVER)
-                numbers[1::2] = per_run
-                return np.repeat(numbers, edges[1:] - edges[:-1])
-
-            return last - first, repeated
-        run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
-        if len(self):
-            run[middle_ps > self.end_ps[run]] = -1
-        ops_of = np.bincount(run + 1, minlength=len(self) + 1)[1:]
-        return ops_of, lambda per_run: np.concatenate([per_run, [_NEVER]])[run]
-
     @cached_property
     def _innermost(self) -> tuple[Ints, Ints]:
-        """When an op ran that holds no others: a loop's own event covers whatever its body lost.
+        """Times of ops that hold no others: a loop's own event covers whatever its body lost.
 
         The ops are read again for this: few traces need it, and keeping all ops takes memory in every one.
         """
         ops = self._lines.read_ops().sorted()
         parent = parents(ops.end_ps)
-        holders = distinct(ops.metadata_id[parent[parent >= 0]])
+        holders = np.unique(ops.metadata_id[parent[parent >= 0]])
         inner = ~np.isin(ops.metadata_id, holders)
         return union(ops.begin_ps[inner], ops.end_ps[inner])
 
@@ -127,11 +108,6 @@ class OpsOfRuns:
         """The last run that has ops; -1 if none has."""
         return int(np.flatnonzero(self.ops_of)[-1]) if self.ops_of.any() else -1
 
-    @cached_property
-    def functions(self) -> list[str]:
-        """The function that each program was compiled from: its name without the program's number."""
-        return [_PROGRAM_ID.sub("", name) for name in self.programs]
-
     def begins_of(self, function: str) -> Ints:
         """Starts of the runs of a function."""
         return self.begin_ps[self._of.get(function, _NO_RUN)]
@@ -149,57 +125,28 @@ class OpsOfRuns:
         return {name: runs[0] if len(runs) == 1 else np.sort(np.concatenate(runs)) for name, runs in parts.items()}
 
     @cached_property
-    def totals_ps(self) -> dict[str, int]:
-        """Time of each function."""
-        totals: dict[str, int] = {}
-        for function, total_ps in zip(self.functions, self.program_ps.tolist(), strict=True):
-            totals[function] = totals.get(function, 0) + total_ps
-        return totals
-
-    @cached_property
-    def program_ps(self) -> Ints:
+    def program_ps(self) -> list[int]:
         """Time of each program."""
-        totals_ps = np.zeros(len(self.programs), dtype=np.int64)
-        np.add.at(totals_ps, self.program, self.end_ps - self.begin_ps)
-        return totals_ps
-
-    @cached_property
-    def runs_of(self) -> list[Ints]:
-        """Of each program: its runs, ascending."""
-        order = np.argsort(self.program, kind="stable")
-        ends = np.cumsum(np.bincount(self.program, minlength=len(self.programs))).tolist()
-        return [order[begin:end] for begin, end in pairwise([0, *ends])]
+        length_ps = self.end_ps - self.begin_ps
+        return [int(length_ps[runs].sum()) for runs in self.runs_of]
 
 
-class CoreRuns(OpsOfRuns):
-    """The same, and when the core was active.
-
-    Attributes:
-        activity: when a program or an op ran: disjoint intervals, ascending.
-    """
-
-    def _take_ops(self, ops: Events, ops_of: Ints, of_its_run: Callable[[Ints], Ints]) -> None:
-        super()._take_ops(ops, ops_of, of_its_run)
-        self.activity = self._active(ops, of_its_run)
-
-    def _active(self, ops: Events, of_its_run: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
-        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
-        end_ps = ops.end_ps
-        out = ops.begin_ps < of_its_run(self.begin_ps)  # as are all that have none
-        out |= end_ps > of_its_run(self.end_ps)
-        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
+def function_times_ps(cores: Sequence[CoreRuns]) -> Counter[str]:
+    """Time of each function on all cores together."""
+    times_ps = Counter[str]()
+    for core in cores:
+        for function, time_ps in zip(core.functions, core.program_ps, strict=True):
+            times_ps[function] += time_ps
+    return times_ps
 
 
 def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     """The function that takes the most time on all cores together; None where nothing ran."""
-    totals: dict[str, int] = {}
-    for core in cores:
-        for name, total_ps in core.totals_ps.items():
-            totals[name] = totals.get(name, 0) + total_ps
-    return max(totals, key=lambda name: totals[name]) if totals else None
+    times_ps = function_times_ps(cores)
+    return max(times_ps, key=lambda name: times_ps[name], default=None)
 
 
-class Program(Struct, frozen=True, eq=False):
+class ProgramRuns(Struct, frozen=True, eq=False):
     """All runs of one program on all cores.
 
     Attributes:
@@ -217,20 +164,20 @@ class Program(Struct, frozen=True, eq=False):
     at_edge: Mask
 
 
-def programs_of(cores: Sequence[OpsOfRuns]) -> list[Program]:
+def programs_of(cores: Sequence[CoreRuns]) -> list[ProgramRuns]:
     """The programs that take the most time; of more than that no trace is made."""
-    total_ps: dict[str, int] = {}
+    total_ps = Counter[str]()
     for core in cores:
-        for name, time_ps in zip(core.programs, core.program_ps.tolist(), strict=True):
-            total_ps[name] = total_ps.get(name, 0) + time_ps
-    kept = set(heapq.nlargest(_MOST_PROGRAMS, total_ps, key=total_ps.__getitem__))
+        for name, time_ps in zip(core.programs, core.program_ps, strict=True):
+            total_ps[name] += time_ps
+    kept = {name for name, _ in total_ps.most_common(_MOST_PROGRAMS)}
     runs: dict[str, list[tuple[int, Ints]]] = {}
     for position, core in enumerate(cores):
         for name, rows in zip(core.programs, core.runs_of, strict=True):
             if name in kept:
                 runs.setdefault(name, []).append((position, rows))
     return [
-        Program(
+        ProgramRuns(
             core=np.concatenate([np.full(len(rows), position) for position, rows in parts]),
             run=np.concatenate([rows for _, rows in parts]),
             ops=np.concatenate([cores[position].ops_of[rows] for position, rows in parts]),
@@ -241,7 +188,7 @@ def programs_of(cores: Sequence[OpsOfRuns]) -> list[Program]:
     ]
 
 
-def runs_without_ops(cores: Sequence[OpsOfRuns], programs: Sequence[Program]) -> list[Mask]:
+def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns]) -> list[Mask]:
     """For each core, which of its runs have no op although they ought to have.
 
     A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.
@@ -261,7 +208,7 @@ def runs_without_ops(cores: Sequence[OpsOfRuns], programs: Sequence[Program]) ->
     return lost
 
 
-def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], *, strict: bool) -> list[Mask]:
+def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns], *, strict: bool) -> list[Mask]:
     """For each core, which of its runs have fewer ops than the program's others, and silence in their place.
 
     Args:
@@ -296,8 +243,8 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], 
     return lost
 
 
-def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> bool:
-    """Whether the line of ops ends within a core's last run: too early, though the run is as long as others.
+def _is_cut(cores: Sequence[CoreRuns], program: ProgramRuns, full: Ints, i: int) -> bool:
+    """True if the line of ops ends within a core's last run: too early, though the run is as long as others.
 
     A run that the window's end cut short is shorter, and its ops go on to its end.
     """
@@ -308,7 +255,7 @@ def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> 
     return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
 
 
-def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[Program], lost: Sequence[Mask]) -> list[Mask]:
+def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[ProgramRuns], lost: Sequence[Mask]) -> list[Mask]:
     """The neighbours of lost runs that no other run vouches for: their ops may have been cut as well.
 
     Args:

@@ -13,17 +13,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 from tpumon.xspace.columns.intervals import union
-from tpumon.xspace.columns.timeline import PS_PER_S, Events
-from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
 from tpumon.xspace.truncation.dispatches import LEAST, Dispatches, goes_on, launched
-from tpumon.xspace.truncation.marks import Mark, find_marks
+from tpumon.xspace.truncation.loss_marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
-    OpsOfRuns,
     heaviest_function,
     programs_of,
     runs_beside,
@@ -48,7 +45,7 @@ _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|colle
 
 
 class Truncation(Struct, frozen=True, eq=False):
-    """What is missing from a trace.
+    """Loss of events from a trace.
 
     Attributes:
         reasons: how that is known, one line each.
@@ -65,7 +62,7 @@ class Truncation(Struct, frozen=True, eq=False):
 
     @property
     def words(self) -> str:
-        """Why, and which span the figures cover."""
+        """Reasons, and the span that the figures cover."""
         why = "; ".join(self.reasons[:_MOST_REASONS])
         if len(self.reasons) > _MOST_REASONS:
             why += f"; and {len(self.reasons) - _MOST_REASONS} more"
@@ -95,42 +92,19 @@ ALWAYS = (-_NEVER, _NEVER)
 _ALL = (ALWAYS,)
 
 
-class Evidence(Struct, frozen=True, eq=False):
-    """What one core shows.
-
-    Attributes:
-        runs: of programs; step markers stand for them where no core has any.
-        marked: the same by step markers, without `activity`; None where they are the runs, or there are none.
-    """
-
-    runs: CoreRuns
-    marked: OpsOfRuns | None
-
-
-def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
-    """What a core shows; taken while its ops are at hand.
-
-    Args:
-        core: whose.
-        ops: all of them.
-        by_markers: whether no core of the host has programs.
-    """
-    marked = None if by_markers or not len(core.steps) else OpsOfRuns(core, ops, by_markers=True)
-    return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
-
-
-def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | None:
-    """Whether events of a host's trace were dropped, and what is left; None for a whole trace.
+def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[CoreRuns]) -> Truncation | None:
+    """Finds dropped events of a host's trace, and what is left; None for a whole trace.
 
     Args:
         space: the host's.
-        evidence: of its TensorCores; none for a host without a TPU, where only marks tell.
+        cores: runs of programs on its TensorCores; step markers stand for them where no core has any. None for a host
+            without a TPU, where only marks tell.
+        marked: the same by step markers, where these are not the runs.
 
     Raises:
         SourceError: `malformed`.
     """
     marks = find_marks(space)
-    cores = [each.runs for each in evidence]
     working = [core for core in cores if len(core.activity[0])]
     if not working:
         reasons = tuple(dict.fromkeys(mark.words for mark in marks))
@@ -140,7 +114,7 @@ def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | 
     others = [
         *_marked(marks, cores),
         *_lost_ops(working, strict=bool(marks)),
-        *_lost_markers([each.marked for each in evidence if each.marked is not None]),
+        *_lost_markers(marked),
         *(list(_out_of_step(working)) or _early_cores(working)),
         *_holes(working, dispatches),
         *_early_end(working, space.stop_ps, dispatches),
@@ -161,7 +135,7 @@ def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | 
 
 
 def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
-    """What the trace says itself. An event of no length stands in the silence that it speaks of."""
+    """Losses that the trace states itself. An event of no length stands in the silence that it speaks of."""
     by_plane = {f"/device:{core.name}": core for core in cores}
     for mark in marks:
         core = by_plane.get(mark.plane or "")
@@ -213,29 +187,30 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
     for core, none, some, near in zip(cores, empty, fewer, beside, strict=True):
         for lost, what in ((none, "without any op"), (some | near, "with fewer ops than others")):
             if lost.any():
-                spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
-                yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
+                yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", _spans(core, lost))
 
 
-def _lost_markers(cores: Sequence[OpsOfRuns]) -> Iterator[_Loss]:
+def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Step markers without an op while others have some; the last one may just have begun."""
     cores = [core for core in cores if core.has_ops]
     for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
         if lost.any():
             lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
         if lost.any():
-            spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
-            yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'step')} without any op", spans)
+            yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'step')} without any op", _spans(core, lost))
+
+
+def _spans(core: CoreRuns, lost: Mask) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
 
 
 def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
     leaders: dict[str, tuple[CoreRuns, float]] = {}
     for core in cores:
-        totals = core.totals_ps
-        if not totals:
+        function = heaviest_function([core])
+        if function is None:
             continue
-        function = max(totals, key=lambda name: totals[name])
         own = core.begins_of(function)
         if function not in leaders:
             leader = max(cores, key=lambda other: len(other.begins_of(function)))
@@ -294,7 +269,7 @@ def _silences(
 
 
 def _together(cores: Sequence[CoreRuns]) -> tuple[Ints, Ints]:
-    """When any core was active."""
+    """Times at which any core was active."""
     return union(
         np.concatenate([core.activity[0] for core in cores]), np.concatenate([core.activity[1] for core in cores])
     )
@@ -331,7 +306,7 @@ def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispa
     periods = _periods_ps(cores)
     if not len(periods):
         periods = np.array([(core.end_ps - core.begin_ps).max(initial=0) for core in cores])
-    if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):  # np.median takes ten times as long
+    if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):
         return
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
     together = len(cores) == 1 or any(_has_collectives(core.plane) for core in cores)

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
 
 _NOT_KNOWN = "no runtime metrics tell the HBM in use"
@@ -33,15 +33,15 @@ class HbmNearlyFull(Rule[None, None]):
     leaves_below = 0.985
     hidden_by = frozenset()
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the warning limit."""
         used = member.seen.values[HBM.key]
         return _NOT_KNOWN if used is None else used / self.limits.hbm_warn_ratio if self.limits.hbm_warn_ratio else 2.0
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Of the fullest device."""
         used = member.seen.values[HBM.key] or 0.0
-        return Account(
+        return FindingDetail(
             words=f"HBM {used:.0%} full",
             sentence=f"{{who}}, {used:.0%} of the fullest device's HBM is in use.",
             evidence={"hbm_used_ratio": Evidence(value=used, threshold=self.limits.hbm_warn_ratio)},
@@ -51,7 +51,7 @@ class HbmNearlyFull(Rule[None, None]):
 
 
 @dataclass(slots=True)
-class _Memory:
+class HbmBlocks:
     """HBM in use: medians of three minutes each, and the values of the present three."""
 
     began: Moment | None = None
@@ -59,10 +59,11 @@ class _Memory:
     blocks: deque[tuple[Moment, float]] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
 
 
-class HbmGrowing(Rule[_Memory, None]):
+class HbmGrowing(Rule[HbmBlocks, None]):
     """HBM in use rose in each of the last 12 minutes' blocks of three, and will be full within 6 hours."""
 
     finding = "hbm-growing"
+    memory_type = HbmBlocks
     remedy = (
         "look for arrays that are kept from step to step (lists of losses, metrics not fetched, caches of compiled "
         "programs); jax.live_arrays() lists them; save a checkpoint before it is full"
@@ -73,11 +74,7 @@ class HbmGrowing(Rule[_Memory, None]):
     leaves_below = 0.5
     hidden_by = frozenset()
 
-    def memory(self) -> _Memory:
-        """Nothing is known yet."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: HbmBlocks, seen: Observation) -> None:
         """Adds the sample to its block."""
         used = seen.values[HBM.key]
         if used is None:
@@ -89,8 +86,8 @@ class HbmGrowing(Rule[_Memory, None]):
         if len(memory.values) < 2 * _BLOCK_S:  # a sample a second at most
             memory.values.append(used)
 
-    def strength(self, member: Member[_Memory, None]) -> float | str:
-        """How soon it is full, relative to 6 hours; 0 if it does not rise all the time."""
+    def severity_ratio(self, member: Member[HbmBlocks, None]) -> float | str:
+        """6 hours relative to the time until it is full; 0 if it does not rise all the time."""
         used = member.seen.values[HBM.key]
         if used is None:
             return _NOT_KNOWN
@@ -99,13 +96,17 @@ class HbmGrowing(Rule[_Memory, None]):
         left_s = _left_s(member.memory, used)
         return 0.0 if left_s is None else _LONGEST_S / max(left_s, 1.0)
 
-    def account(self, member: Member[_Memory, None]) -> Account:
+    def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
+        """At the begin of the first block."""
+        return member.memory.blocks[0][0]
+
+    def detail(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""
         used = member.seen.values[HBM.key] or 0.0
         left_s = _left_s(member.memory, used) or _LONGEST_S
-        began, before = member.memory.blocks[0]
+        _, before = member.memory.blocks[0]
         left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
-        return Account(
+        return FindingDetail(
             words=f"HBM grows, full in {left}",
             sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
             f"is full in {left}.",
@@ -116,11 +117,10 @@ class HbmGrowing(Rule[_Memory, None]):
             severity="critical" if left_s < _SOON_S / 4 else "warning",
             confidence="medium",
             figure=HBM.key,
-            began=began,
         )
 
 
-def _left_s(memory: _Memory, used: float) -> float | None:
+def _left_s(memory: HbmBlocks, used: float) -> float | None:
     """Seconds until the device, of which so much is used, is full at the present pace; None if it does not grow."""
     values = [value for _, value in memory.blocks]
     if values != sorted(values) or values[-1] - values[0] < _LEAST_RISE_RATIO:

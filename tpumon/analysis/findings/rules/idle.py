@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.input_bound import input_share
-from tpumon.model import Evidence
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
 LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
-def _account(idle: float, words: str, sentence: str) -> Account:
-    return Account(
+def _detail(idle: float, words: str, sentence: str) -> FindingDetail:
+    return FindingDetail(
         words=words,
         sentence=sentence,
         evidence={"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)},
@@ -34,7 +34,7 @@ class HostBound(Rule[None, None]):
     )
     hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
         idle, found = member.seen.figures.idle_ratio, input_share(member.seen)
         if idle is None:
@@ -43,21 +43,25 @@ class HostBound(Rule[None, None]):
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
         return idle / LIMIT_RATIO
 
-    def _of_callbacks(self, seen: Seen) -> float | str:
+    def _of_callbacks(self, seen: Observation) -> float | str:
         """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
         share = seen.figures.callback_ratio
         if share is None:
             return "idle time is not known"
-        strength = share / LIMIT_RATIO
-        return strength if strength >= self.leaves_below else "idle time is not known, and callbacks take little"
+        severity_ratio = share / LIMIT_RATIO
+        return (
+            severity_ratio
+            if severity_ratio >= self.leaves_below
+            else "idle time is not known, and callbacks take little"
+        )
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says what it is not, or that it is callbacks."""
         if member.seen.figures.idle_ratio is None:
-            return _account_of_callbacks(member.seen.figures.callback_ratio or 0.0)
+            return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
         idle = member.seen.figures.idle_ratio
         waited = (input_share(member.seen) or (0.0, ""))[0]
-        return _account(
+        return _detail(
             idle,
             f"idle {idle:.0%}, not for input",
             f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs, and waits for input only "
@@ -65,8 +69,8 @@ class HostBound(Rule[None, None]):
         )
 
 
-def _account_of_callbacks(share: float) -> Account:
-    return Account(
+def _detail_of_callbacks(share: float) -> FindingDetail:
+    return FindingDetail(
         words=f"callbacks {share:.0%}",
         sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
         evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
@@ -87,17 +91,17 @@ class Idle(Rule[None, None]):
         {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
     )
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
         idle = member.seen.figures.idle_ratio
         if idle is None:
             return "idle time is not known"
         return 0.0 if input_share(member.seen) is not None else idle / LIMIT_RATIO
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says that the reason is not known."""
         idle = member.seen.figures.idle_ratio or 0.0
-        return _account(
+        return _detail(
             idle,
             f"idle {idle:.0%}",
             f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs: it waits for its host, for input "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
-from tpumon.model import Evidence
+from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 
 
-def input_share(seen: Seen) -> tuple[float, str] | None:
+def input_share(seen: Observation) -> tuple[float, str] | None:
     """Share of the time that the step waits for input, and the figure that says so; None where neither is known."""
     infeed = seen.figures.infeed_ratio
     if infeed is not None:
@@ -28,14 +28,14 @@ class InputBound(Rule[None, None]):
     severities = ("warning", "critical")
     hidden_by = frozenset({"hang"})
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the warning limit."""
         found = input_share(member.seen)
         if found is None:
             return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
         return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Names the figure that shows it."""
         share, name = input_share(member.seen) or (0.0, "infeed_ratio")
         critical = share > self.limits.infeed_critical_ratio
@@ -43,7 +43,7 @@ class InputBound(Rule[None, None]):
             words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
         else:
             words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time."
-        return Account(
+        return FindingDetail(
             words=words,
             sentence=sentence,
             evidence={name: Evidence(value=share, threshold=self.limits.infeed_warn_ratio)},

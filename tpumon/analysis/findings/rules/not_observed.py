@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, State
+from tpumon.model import Evidence, FindingDetail, State
 
 _LIMIT_S = 600.0
 _LONG_S = 3600.0
@@ -18,41 +18,38 @@ _WHY: dict[State, str] = {
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Since when there are no figures."""
+class Unobserved:
+    """Begin of the time without figures."""
 
     since: Moment | None = None
 
 
-class NotObserved(Rule[_Memory, None]):
+class NotObserved(Rule[Unobserved, None]):
     """Another session or a pause has kept tpumon away for 10 minutes; a warning after an hour."""
 
     finding = "not-observed"
+    memory_type = Unobserved
     remedy = "end the other session, or run `tpumon pause 0`; until then no finding of this worker is known"
     severities = ("info", "warning")
     states = frozenset({"no-activity", "busy", "continuous", "paused"})
     samples = 1
     hidden_by = frozenset()
 
-    def memory(self) -> _Memory:
-        """It is observed."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: Unobserved, seen: Observation) -> None:
         """Remembers when figures ceased."""
         memory.since = (memory.since or seen.at) if seen.state in _WHY else None
 
-    def strength(self, member: Member[_Memory, None]) -> float | str:
-        """How long there are no figures, relative to 10 minutes."""
+    def severity_ratio(self, member: Member[Unobserved, None]) -> float | str:
+        """Time without figures, relative to 10 minutes."""
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
-    def account(self, member: Member[_Memory, None]) -> Account:
+    def detail(self, member: Member[Unobserved, None]) -> FindingDetail:
         """Says who is in the way."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)
         why = _WHY.get(member.seen.state, "no figures came")
-        return Account(
+        return FindingDetail(
             words=f"not observed for {for_s / 60:.0f} min",
             sentence=f"{{who}}, there have been no figures for {for_s / 60:.0f} min: {why}.",
             evidence={"not_observed_s": Evidence(value=for_s, threshold=_LIMIT_S)},

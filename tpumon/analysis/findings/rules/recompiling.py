@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen, TooFew
-from tpumon.model import Evidence
+from tpumon.analysis.findings.rule import Member, Observation, Rule, TooFew
+from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10
 _SAMPLES, _OF_THEM = 3, 2
@@ -14,8 +14,8 @@ _MOST_PROGRAMS, _MOST_FUNCTIONS = 256, 32
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What ran.
+class CompiledPrograms:
+    """Programs that ran, and samples that showed compiling.
 
     Attributes:
         programs: ids of the programs of each function, the latest last.
@@ -30,10 +30,11 @@ class _Memory:
     new: int = 0
 
 
-class Recompiling(Rule[_Memory, None]):
+class Recompiling(Rule[CompiledPrograms, None]):
     """In two of three samples the heaviest function has a program not seen before, or the host compiles amid steps."""
 
     finding = "recompiling"
+    memory_type = CompiledPrograms
     remedy = (
         "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "
         "padded to a few sizes, no changing static_argnums, no functions made anew; JAX_LOG_COMPILES=1 and "
@@ -43,11 +44,7 @@ class Recompiling(Rule[_Memory, None]):
     leaves_below = 0.5  # none of them
     hidden_by = frozenset({"hang"})
 
-    def memory(self) -> _Memory:
-        """No program is known yet."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: CompiledPrograms, seen: Observation) -> None:
         """Looks for a program that is new, of a function that ran before."""
         figures = seen.figures
         if seen.state != "live" or (not figures.programs and figures.compile_ratio is None):
@@ -65,8 +62,8 @@ class Recompiling(Rule[_Memory, None]):
         compiles = figures.step_time_s is not None and (figures.compile_ratio or 0.0) > _COMPILE_RATIO
         memory.compiled.append(is_new or compiles)
 
-    def strength(self, member: Member[_Memory, None]) -> float | str:
-        """How many of the last samples showed it."""
+    def severity_ratio(self, member: Member[CompiledPrograms, None]) -> float | str:
+        """Number of the last samples that showed it."""
         compiled = member.memory.compiled
         if not compiled:
             return "neither programs nor the host's compiling are known: only traces show them"
@@ -74,7 +71,7 @@ class Recompiling(Rule[_Memory, None]):
             return TooFew(f"too few samples: it takes {_SAMPLES} to see new programs")
         return sum(compiled) / (_OF_THEM - 0.5)
 
-    def account(self, member: Member[_Memory, None]) -> Account:
+    def detail(self, member: Member[CompiledPrograms, None]) -> FindingDetail:
         """Says which function, and how much of the time the host compiles, where that is known."""
         memory, figures = member.memory, member.seen.figures
         share = figures.compile_ratio
@@ -90,7 +87,7 @@ class Recompiling(Rule[_Memory, None]):
             evidence["compile_ratio"] = Evidence(value=share, threshold=_COMPILE_RATIO)
             words = f"compiles {share:.0%}"
             sentence += f"; the host compiles {share:.0%} of the time"
-        return Account(words=words, sentence=f"{{who}}, {sentence}.", evidence=evidence)
+        return FindingDetail(words=words, sentence=f"{{who}}, {sentence}.", evidence=evidence)
 
 
 def _latest(known: dict[str, None], program: str, most: int) -> dict[str, None]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
 from tpumon.analysis.findings.recent import median_of_ascending, spread
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, KeptProgram, KeptWorker
+from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
 
 _LIMIT_RATIO = 0.06
@@ -53,13 +53,13 @@ class _Best:
         return max(_LIMIT_RATIO, _SIGMAS * self.spread_ratio)
 
     def more_ratio(self, time_s: float | None) -> float | None:
-        """How much longer a time is than the best block; None if that is not known."""
+        """Excess of a time over the best block, as a fraction; None if that is not known."""
         return None if time_s is None or self.best_s is None else time_s / self.best_s - 1
 
 
 @dataclass(slots=True)
 class _Program:
-    """What is known of one program: its step times, and its own work in a step, without waiting.
+    """One program: its step times, and its own work in a step, without waiting.
 
     Attributes:
         key: what the trace says of it.
@@ -74,16 +74,17 @@ class _Program:
 
 
 @dataclass(slots=True)
-class _Memory:
+class StepBaselines:
     """The programs that ran, the latest last."""
 
     programs: list[_Program] = field(default_factory=list)
 
 
-class SlowDown(Rule[_Memory, None]):
+class SlowDown(Rule[StepBaselines, None]):
     """Steps 6 % longer than the best ten in a row that this program had on this worker, and beyond what varies."""
 
     finding = "slow-down"
+    memory_type = StepBaselines
     remedy = (
         "look at what changed when it began: `tpumon events`, the job's own log (longer sequences, checkpoints, "
         "evaluation), the hosts (other processes, throttling), storage; `tpumon report --against` compares two captures"
@@ -97,11 +98,7 @@ class SlowDown(Rule[_Memory, None]):
         }
     )
 
-    def memory(self) -> _Memory:
-        """No program is known yet."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: StepBaselines, seen: Observation) -> None:
         """Adds the sample's step time to its program."""
         step_s = seen.step_s
         if seen.state != "live" or not step_s:
@@ -118,7 +115,7 @@ class SlowDown(Rule[_Memory, None]):
         if seen.own_work_s:
             program.work.add(seen.own_work_s)
 
-    def resume(self, memory: _Memory, kept: KeptWorker) -> None:
+    def resume(self, memory: StepBaselines, kept: KeptWorker) -> None:
         """Takes the best times of its programs."""
         memory.programs = [
             _Program(
@@ -131,7 +128,7 @@ class SlowDown(Rule[_Memory, None]):
             if one.step_s > 0 and one.work_s != 0 and one.flops != 0
         ]
 
-    def kept(self, memory: _Memory, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
+    def kept(self, memory: StepBaselines, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
         """Adds the best times of its programs."""
         programs = tuple(
             KeptProgram(
@@ -150,8 +147,8 @@ class SlowDown(Rule[_Memory, None]):
         )
         return replace(kept, programs=programs)
 
-    def strength(self, member: Member[_Memory, None]) -> float | str:
-        """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""
+    def severity_ratio(self, member: Member[StepBaselines, None]) -> float | str:
+        """Excess of step time relative to the limit; or of the worker's own work, which varies less."""
         step_s = member.seen.step_s
         if not step_s or not member.memory.programs:
             return "step time is not known"
@@ -163,12 +160,12 @@ class SlowDown(Rule[_Memory, None]):
         of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
         return max(more / program.step.limit_ratio, of_work)
 
-    def account(self, member: Member[_Memory, None]) -> Account:
+    def detail(self, member: Member[StepBaselines, None]) -> FindingDetail:
         """Compares with the best that is known."""
         program = member.memory.programs[-1]
         step_s, best_s = member.seen.step_s or 0.0, program.step.best_s or 0.0
         ratio = step_s / best_s if best_s else 1.0
-        return Account(
+        return FindingDetail(
             words=f"step {ratio:.2f}x its own before",
             sentence=f"{{who}}, steps take {1000 * step_s:.3g} ms; the same program took {1000 * best_s:.3g} ms "
             "before.",

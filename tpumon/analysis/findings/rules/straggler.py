@@ -14,7 +14,6 @@ from statistics import median, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
@@ -24,7 +23,8 @@ from tpumon.analysis.findings.recent import (
     median_of_others,
     spread,
 )
-from tpumon.model import Evidence
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, TooFew
+from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
 _FEWEST_FOR_SPREAD = 5
@@ -36,8 +36,8 @@ _OTHER_STEPS = (
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What is known of a worker.
+class WorkAndWaiting:
+    """Waiting, own work and steps of a worker, and how they differ from those of others.
 
     Attributes:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
@@ -72,7 +72,7 @@ _REMEDY_OF_SLICE = (
 )
 
 
-class _Beside(Struct, frozen=True):
+class _Comparison(Struct, frozen=True):
     """A slice beside the others of its job: shares of the time waited, own work of a step.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Beside(Struct, frozen=True):
     spread_ratio: float
 
 
-class _Slice(Struct, frozen=True):
+class _SliceWork(Struct, frozen=True):
     """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 
     waited: list[float]
@@ -96,24 +96,25 @@ class _Slice(Struct, frozen=True):
     step_s: list[float]
     spread_ratio: float
     step_spread_ratio: float
-    beside: _Beside | None = None
+    beside: _Comparison | None = None
 
     def shares_steps(self, own_s: float | None) -> bool:
-        """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
+        """True if a worker's steps are as long as those of the others, as they are in one job, or not known."""
         if own_s is None or len(self.step_s) < _FEWEST:
             return True
         least_s, greatest_s = alike_s(median_of_others(self.step_s, own_s), self.step_spread_ratio)
         return least_s <= own_s <= greatest_s
 
 
-_Slices = Mapping[str, _Slice]
-_NOBODY = _Slice([], [], [], 0.0, 0.0)
+_Slices = Mapping[str, _SliceWork]
+_NOBODY = _SliceWork([], [], [], 0.0, 0.0)
 
 
-class Straggler(Rule[_Memory, _Slices]):
+class Straggler(Rule[WorkAndWaiting, _Slices]):
     """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
 
     finding = "straggler"
+    memory_type = WorkAndWaiting
     remedy = (
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
         "(uneven batches, padding, checkpoints); if it stays slow, replace the host"
@@ -124,11 +125,7 @@ class Straggler(Rule[_Memory, _Slices]):
     samples = 1  # medians of three
     leaves_below = 0.7
 
-    def memory(self) -> _Memory:
-        """Nothing is known yet."""
-        return _Memory()
-
-    def take(self, memory: _Memory, seen: Seen) -> None:
+    def take(self, memory: WorkAndWaiting, seen: Observation) -> None:
         """Remembers waiting and own work of the sample."""
         work_s = seen.own_work_s if seen.state == "live" else None
         memory.waited = None if work_s is None else seen.waited_ratio
@@ -147,9 +144,9 @@ class Straggler(Rule[_Memory, _Slices]):
                 memory.core, memory.core_less = place, Recent()
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
-    def across(self, peers: Sequence[Peer[_Memory]]) -> _Slices:
-        """What the workers that are live waited and worked last, by slice."""
-        by_slice: dict[str, list[tuple[float, _Memory]]] = {}
+    def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
+        """Last waiting and own work of the workers that are live, by slice."""
+        by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
         for peer in peers:
             if peer.seen.state == "live" and peer.memory.waited is not None:
                 known = by_slice.setdefault(peer.seen.target.slice or "", [])
@@ -161,7 +158,7 @@ class Straggler(Rule[_Memory, _Slices]):
         beside = _all_beside(slices, varies)
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
-    def strength(self, member: Member[_Memory, _Slices]) -> float | str:
+    def severity_ratio(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         """More work and less waiting than the others, each relative to its limit: the lesser counts.
 
         Of a core, or of the whole slice, if that is more.
@@ -188,19 +185,19 @@ class Straggler(Rule[_Memory, _Slices]):
             return _too_few()
         return max(of_worker or 0.0, known or 0.0)
 
-    def _of_worker(self, member: Member[_Memory, _Slices]) -> float | None:
+    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
 
-    def _of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
-        """How much stands out not the worker, but all of its slice; None: not known, or there is no other one."""
+    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
+        """Severity ratio of the whole slice of the worker; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
         memory.slice_more.add(beside.work_s / beside.others_work_s - 1 if beside.others_work_s else 0.0)
         memory.slice_less.add(beside.others_waited - beside.waited)
-        return self._strength_of_slice(member)
+        return self._ratio_of_slice(member)
 
-    def _strength_of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
+    def _ratio_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
         beside, memory = _others(member).beside, member.memory
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.spread_ratio)
 
@@ -212,7 +209,7 @@ class Straggler(Rule[_Memory, _Slices]):
     def _limit_ratio(self, spread_ratio: float) -> float:
         return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
 
-    def account(self, member: Member[_Memory, _Slices]) -> Account:
+    def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
@@ -221,16 +218,16 @@ class Straggler(Rule[_Memory, _Slices]):
         )
         evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
         has_slow_core = less > _CORE_LIMIT_RATIO
-        of_worker, of_slice = self._of_worker(member) or 0.0, self._strength_of_slice(member) or 0.0
+        of_worker, of_slice = self._of_worker(member) or 0.0, self._ratio_of_slice(member) or 0.0
         if of_slice > max(self.leaves_below, of_worker, less / _CORE_LIMIT_RATIO):
-            return self._account_of_slice(member)
+            return self._detail_of_slice(member)
         if of_worker > self.leaves_below:
-            whole = self._account_of_worker(member)
+            whole = self._detail_of_worker(member)
             if not has_slow_core:
                 return whole
             sentence = f"{whole.sentence} Its {of_core}."
             return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
-        return Account(
+        return FindingDetail(
             words=f"slow core {core} of chip {chip}: waits {100 * less:.0f} points less",
             sentence=f"{{who}}, {of_core}.",
             evidence=evidence,
@@ -239,67 +236,69 @@ class Straggler(Rule[_Memory, _Slices]):
             figure=IDLE.key,
         )
 
-    def _account_of_slice(self, member: Member[_Memory, _Slices]) -> Account:
+    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
-        name = member.seen.target.slice
-        evidence = {
-            "slice_wait_ratio": Evidence(value=beside.waited, reference=beside.others_waited),
-            "slice_work_ratio": self._work_ratio(more, beside.spread_ratio),
-            "slice_work_s": Evidence(value=beside.work_s, reference=beside.others_work_s),
-        }
-        account = Account(
+        detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
-            sentence=f"{{who}}, slice {name} is slow: own work per step is {more:.0%} longer than in the other slices "
-            f"of its job, which wait for it (it waits {beside.waited:.0%} they {beside.others_waited:.0%}).",
-            evidence=evidence,
+            sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
+            f"in the other slices of its job, which wait for it (it waits {beside.waited:.0%} they "
+            f"{beside.others_waited:.0%}).",
+            evidence=self._evidence(("slice_wait_ratio", "slice_work_ratio", "slice_work_s"), beside, more),
             remedy=_REMEDY_OF_SLICE,
         )
-        return self._graded(account, more, member)
+        return self._graded(detail, more, member)
 
-    def _account_of_worker(self, member: Member[_Memory, _Slices]) -> Account:
-        memory, across = member.memory, _others(member)
-        waited, more = memory.waited or 0.0, memory.more.median or 0.0
-        others = median_of_ascending(across.waited)
-        evidence = {
-            "wait_ratio": Evidence(value=waited, reference=others),
-            "own_work_ratio": self._work_ratio(more, across.spread_ratio),
-            "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(across.work_s)),
-        }
-        account = Account(
+    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+        memory, others = member.memory, _others(member)
+        more = memory.more.median or 0.0
+        beside = _Comparison(
+            waited=memory.waited or 0.0,
+            work_s=memory.work_s,
+            others_waited=median_of_ascending(others.waited),
+            others_work_s=median_of_ascending(others.work_s),
+            spread_ratio=others.spread_ratio,
+        )
+        detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
-            f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
-            evidence=evidence,
+            f"it (it waits {beside.waited:.0%} of the time, the median is {beside.others_waited:.0%}).",
+            evidence=self._evidence(("wait_ratio", "own_work_ratio", "own_work_s"), beside, more),
         )
-        return self._graded(account, more, member)
+        return self._graded(detail, more, member)
 
-    def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
-        return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
+    def _evidence(self, names: tuple[str, str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
+        limit = 1 + self._limit_ratio(beside.spread_ratio)
+        wait, work_ratio, work_s = names
+        return {
+            wait: Evidence(value=beside.waited, reference=beside.others_waited),
+            work_ratio: Evidence(value=1 + more, threshold=limit, reference=1.0),
+            work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
+        }
 
-    def _graded(self, account: Account, more: float, member: Member[_Memory, _Slices]) -> Account:
+    def _graded(self, detail: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         return replace(
-            account,
+            detail,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
         )
 
 
-_ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
+_ALONE = _Comparison(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _others(member: Member[_Memory, _Slices]) -> _Slice:
-    return member.across.get(member.seen.target.slice or "", _NOBODY)
+def _others(member: Member[WorkAndWaiting, _Slices]) -> _SliceWork:
+    return member.slice_stats.get(member.seen.target.slice or "", _NOBODY)
 
 
 def _too_few() -> TooFew:
     return TooFew(f"it takes {SAMPLES} samples")
 
 
-def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
+def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
     among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
-    return _Slice(
+    return _SliceWork(
         waited=sorted(waited for waited, _ in known),
         work_s=sorted(memory.work_s for _, memory in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
@@ -312,7 +311,7 @@ def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
     )
 
 
-def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
+def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Comparison]:
     """Each slice beside the others, if their steps are as long as its own."""
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
@@ -326,7 +325,7 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
             if not least_s <= own_s <= greatest_s:
                 continue
         aside = (len(one.waited) - 1) // 4  # a quarter may stand out among its own
-        beside[name] = _Beside(
+        beside[name] = _Comparison(
             waited=one.waited[-1 - aside],
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.base import Account, Member, Rule
-from tpumon.model import Evidence
+from tpumon.analysis.findings.rule import Member, Rule
+from tpumon.model import Evidence, FindingDetail
 
 
 class Truncated(Rule[None, None]):
@@ -17,15 +17,15 @@ class Truncated(Rule[None, None]):
     severities = ("info",)
     hidden_by = frozenset()
 
-    def strength(self, member: Member[None, None]) -> float | str:
-        """Whether it is."""
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
+        """2 if it is truncated, otherwise 0."""
         sample = member.seen.sample
         return "there is no trace" if sample.source == "monitor" else 2.0 * (sample.truncated is not None)
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says what is missing."""
         window_s = member.seen.sample.window_s
-        return Account(
+        return FindingDetail(
             words="truncated traces",
             sentence="{who}, the profiler dropped events: figures rest on a part of the window, or are absent.",
             evidence={} if window_s is None else {"window_s": Evidence(value=window_s)},

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from tpumon.errors import SourceError
-from tpumon.xspace.wire.fields import fields
-from tpumon.xspace.wire.parsed import parsed
+from tpumon.xspace.wire import fields, parsed
 
 _Reply = TypeVar("_Reply", bound=Message)
 
@@ -57,7 +56,7 @@ def _parse(data: bytes, reply_type: type[_Reply], broken: str) -> _Reply:
 
 
 def _count(raw: memoryview, of: Any, left: int, depth: int) -> int:
-    """How many of `left` fields remain after those of this message and of the messages within; negative: too few.
+    """Number of `left` fields that remain after those of this message and of the messages within; negative: too few.
 
     Raises:
         SourceError: `malformed`.

@@ -1,4 +1,4 @@
-"""When a job is not traced although a sample is due: where that would disturb its owner, or show nothing for good."""
+"""Backs off from a server although a sample is due: a trace would disturb the job's owner, or show nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_EMPTY, _MOST_TOO_LARGE = 4, 8  # traces in a row
 
 @dataclass(slots=True)
 class _Stop:
-    """Why the server is not called, and until when.
+    """Reason for which the server is not called, and until when.
 
     Attributes:
         looks: how often in a row the reason was found to hold.
@@ -36,8 +36,8 @@ class _Stop:
     until_s: float
 
 
-class Restraint:
-    """What is remembered about one server, for as long as the connection to it lasts.
+class Backoff:
+    """Backing off from one server, for as long as the connection to it lasts.
 
     Args:
         client: the channel to it.

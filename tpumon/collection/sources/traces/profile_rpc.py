@@ -43,7 +43,7 @@ _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore 
 
 
 class HostEvents(Struct, frozen=True, kw_only=True):
-    """Which host events to collect.
+    """Host events to collect.
 
     Attributes:
         level: host tracer level 0-3; None: `safe_level` if the server is known to be safe, otherwise 0.
@@ -56,7 +56,7 @@ class HostEvents(Struct, frozen=True, kw_only=True):
     beside_devices: bool
 
 
-class Capture(Struct, frozen=True, kw_only=True):
+class TraceRequest(Struct, frozen=True, kw_only=True):
     """One trace to take.
 
     Attributes:
@@ -76,26 +76,26 @@ class Capture(Struct, frozen=True, kw_only=True):
     start_in_s: float = 0.0
 
 
-class _Known(Struct, frozen=True, kw_only=True):
-    """What a probe learned about the server at the other end of one connection.
+class ProbedServer(Struct, frozen=True, kw_only=True):
+    """The server at the other end of one connection, as a probe has shown it; by default nothing is known.
 
     Attributes:
         connection: number of that connection; after it broke, another server may have the port.
-        returns_traces: whether it answers with the trace; if not, it can only write a file.
-        device_planes: whether its traces have device planes; None if the probe could not tell.
-        host_level: host tracer level to request.
+        returns_traces: True if it answers with the trace; if not, it can only write a file.
+        device_planes: True if its traces have device planes; None if the probe could not tell.
+        host_level: host tracer level to request; None: not chosen yet.
         device_type: of the devices to trace, as in ProfileOptions.
-        signs: what can be seen of the job; None if it is not on this host, or hidden.
-        simulated: whether its traces are made by tpumon's simulator.
+        signs: of what the job is; none if it is not on this host, or hidden.
+        simulated: True if its traces are made by tpumon's simulator.
     """
 
-    connection: int
-    returns_traces: bool
-    device_planes: bool | None
-    host_level: int
-    device_type: ProfileOptions.DeviceType
-    signs: JobSigns | None
-    simulated: bool
+    connection: int = -1
+    returns_traces: bool = False
+    device_planes: bool | None = None
+    host_level: int | None = None
+    device_type: ProfileOptions.DeviceType = _TPUS
+    signs: JobSigns = JobSigns()
+    simulated: bool = False
 
 
 class Profiler:
@@ -109,6 +109,9 @@ class Profiler:
         host_events: which to collect.
         gpu: trace all devices.
         signs_at: what can be seen of the job that listens at an address; may take a second.
+
+    Attributes:
+        known: the server, as far as `approach` has found out.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class Profiler:
         self._device_type = _ALL_DEVICES if gpu else _TPUS
         self._signs_at = signs_at
         self._looked: JobSigns | None = None
-        self._known: _Known | None = None
+        self.known = ProbedServer()
 
     @property
     def address(self) -> str:
@@ -132,35 +135,15 @@ class Profiler:
         return self._client.address
 
     @property
-    def has_devices(self) -> bool | None:
-        """Whether traces have device planes; None if unknown."""
-        return self._known.device_planes if self._known is not None else None
-
-    @property
-    def returns_traces(self) -> bool:
-        """Whether the server is known to return traces."""
-        return self._known is not None and self._known.returns_traces
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the server is known to be tpumon's simulator."""
-        return self._known is not None and self._known.simulated
-
-    @property
-    def signs(self) -> JobSigns:
-        """What can be seen of the job; nothing before it was approached."""
-        return (self._known.signs if self._known is not None else None) or JobSigns()
-
-    @property
     def leaves_out_host_events(self) -> bool:
-        """Whether host events would be collected, but are not known to be safe."""
-        wanted = self._host_events.level is None and (self._host_events.beside_devices or not self.has_devices)
-        return wanted and self._known is not None and self._known.host_level == 0
+        """True if host events would be collected, but are not known to be safe."""
+        wanted = self._host_events.level is None and (self._host_events.beside_devices or not self.known.device_planes)
+        return wanted and self.known.host_level == 0
 
     @property
     def what_is_left_out(self) -> str:
-        """What is left out, why, and the option that overrides it."""
-        unless = "" if self.signs.framework == "JAX" else "unless the job is TensorFlow or PyTorch/XLA, "
+        """Words for what is left out, why, and the option that overrides it."""
+        unless = "" if self.known.signs.framework == "JAX" else "unless the job is TensorFlow or PyTorch/XLA, "
         return (
             f"host events are left out: {unless}host tracing on a server of this age can hang the job for good (jaxlib "
             f"0.5.0 to 0.8.3 without TensorFlow imported); --host-tracer-level {self._host_events.safe_level} includes "
@@ -169,36 +152,31 @@ class Profiler:
 
     @property
     def records_nothing(self) -> bool:
-        """Whether only devices are traced, and there is no sign of one."""
-        return (
-            self._known is not None
-            and self._known.host_level == 0
-            and not self.has_devices
-            and (not self.signs.holds_tpu)
-        )
+        """True if only devices are traced, and there is no sign of one."""
+        known = self.known
+        return known.host_level == 0 and not known.device_planes and not known.signs.holds_tpu
 
     @property
     def why_nothing(self) -> str:
-        """Why traces stay empty, if `records_nothing`."""
+        """Reason why traces stay empty, if `records_nothing`."""
         why = self.what_is_left_out if self.leaves_out_host_events else "--host-tracer-level 0 leaves out the rest"
         return f"they show no TPU, and {why}"
 
     def saw_devices(self) -> None:
         """Notes that a trace had device planes, even if the probe's had none: host events are then not needed."""
-        known = self._known
-        if known is not None and not known.device_planes:
+        if not self.known.device_planes:
             unneeded = self._host_events.level is None and not self._host_events.beside_devices
-            host_level = 0 if unneeded else known.host_level
-            self._known = replace(known, device_planes=True, host_level=host_level)
+            host_level = 0 if unneeded else self.known.host_level
+            self.known = replace(self.known, device_planes=True, host_level=host_level)
 
     @property
     def is_known(self) -> bool:
-        """Whether the next `approach` needs no call."""
-        return self._known is not None and self._stands()
+        """True if the next `approach` needs no call: what is known was learned on the present connection."""
+        return self.known.connection == self._client.connection and self._client.connected
 
     def forget(self) -> None:
         """Has the next `approach` ask the server again."""
-        self._known = None
+        self.known = ProbedServer()
 
     async def look(self) -> None:
         """Looks for signs of what the job is, on this host only; calls nobody. Part of `approach` unless done before.
@@ -212,21 +190,20 @@ class Profiler:
         """Finds out what this server can do, without harm, once per connection.
 
         Returns:
-            Whether it returns traces; if not, it can only write them to files.
+            True if it returns traces; if not, it can only write them to files.
 
         Raises:
             SourceError: `busy` if another session is active; otherwise as the call failed.
         """
-        known = self._known
-        if known is None or not self._stands():
-            self._known = None
+        if not self.is_known:
+            self.forget()
             if self._looked is None:
                 await self.look()
-            self._known = known = await self._probe(self._looked)
+            self.known = await self._probe(self._looked or JobSigns())
             self._looked = None
-        return known.returns_traces
+        return self.known.returns_traces
 
-    async def take(self, capture: Capture) -> memoryview:
+    async def take(self, capture: TraceRequest) -> memoryview:
         """Takes a trace that the server returns: the serialized XSpace exactly as sent.
 
         Raises:
@@ -237,7 +214,7 @@ class Profiler:
             raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
         return xspace
 
-    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> memoryview:
+    async def take_written(self, capture: TraceRequest, logdir: LogDir, session: str) -> memoryview:
         """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
@@ -260,34 +237,29 @@ class Profiler:
             await asyncio.sleep(_LOOK_S)
         return memoryview(content)
 
-    def _stands(self) -> bool:
-        """Whether what is known still holds: it was learned on the present connection."""
-        known = self._known
-        return known is not None and known.connection == self._client.connection and self._client.connected
-
-    async def _probe(self, signs: JobSigns | None) -> _Known:
+    async def _probe(self, signs: JobSigns) -> ProbedServer:
         device_type = self._device_type
         trace = await self._probe_devices(device_type)
-        hidden_tpu = trace is not None and not trace.device_planes and signs is not None and signs.holds_tpu
-        if hidden_tpu and device_type == _TPUS and signs is not None and not signs.may_use_gpu:
+        hidden_tpu = trace is not None and not trace.device_planes and signs.holds_tpu
+        if hidden_tpu and device_type == _TPUS and not signs.may_use_gpu:
             # The job has a TPU open: perhaps its profiler does not know the type.
             unrestricted = await self._probe_devices(_ALL_DEVICES)
             if unrestricted is not None and unrestricted.device_planes:
                 trace, device_type = unrestricted, _ALL_DEVICES
         device_planes = None if trace is None else bool(trace.device_planes)
-        return _Known(
+        return ProbedServer(
             connection=self._client.connection,
             returns_traces=trace is not None,
             device_planes=device_planes,
-            host_level=await self._choose_host_level(device_planes, signs or JobSigns()),
+            host_level=await self._choose_host_level(device_planes, signs),
             device_type=device_type,
             signs=signs,
             simulated=trace is not None and trace.simulated,
         )
 
     async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
-        """What a trace of 1 ms without host events holds; None if the server cannot return one."""
-        request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
+        """Content of a trace of 1 ms without host events; None if the server cannot return one."""
+        request = _request(TraceRequest(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
         try:
             xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
         except SourceError as error:
@@ -297,7 +269,7 @@ class Profiler:
         return await self._outline(xspace) if xspace else None
 
     async def _outline(self, xspace: memoryview) -> Outline:
-        """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
+        """Content of the probe's trace. One of 1 ms is small; whatever is not is no answer to trust."""
         if len(xspace) > MOST_PROBE_BYTES:
             message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
             raise SourceError("malformed", message, address=self.address)
@@ -317,7 +289,7 @@ class Profiler:
         return max(wanted.safe_level, _STEP_MARKER_LEVEL if signs.framework == "PyTorch/XLA" else 0)
 
     async def _host_events_safe(self) -> bool:
-        """Whether host tracing is safe on this server: does not deadlock a job without TensorFlow.
+        """True if host tracing is safe on this server: does not deadlock a job without TensorFlow.
 
         Servers that know GetSnapshot are; jaxlib 0.5.0 to 0.8.3 do not know it, and hang for good at host level 1.
         Asked only if host events are to be collected: the call takes a snapshot of a continuous session if one runs.
@@ -333,37 +305,30 @@ class Profiler:
         raise SourceError("continuous", "a continuous profiling session is active; standing back", address=self.address)
 
     async def _profile(
-        self, capture: Capture, *, root: str, session: str | None = None, host_name: str = ""
+        self, capture: TraceRequest, *, root: str, session: str | None = None, host_name: str = ""
     ) -> memoryview:
-        known = self._known
-        if known is None or not self._stands():
+        if not self.is_known or self.known.host_level is None:
             raise SourceError("unavailable", "the connection broke", address=self.address)
-        device_type = _ALL_DEVICES if capture.all_devices else known.device_type
         request = _request(
             capture,
             root=root,
             session=session,
             host_name=host_name,
-            host_level=known.host_level,
-            device_type=device_type,
+            host_level=self.known.host_level,
+            device_type=_ALL_DEVICES if capture.all_devices else self.known.device_type,
         )
         # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.
         timeout_s = capture.start_in_s + capture.window_s + max(ANSWER_GRACE_S, capture.window_s)
         return await self._trace(request, timeout_s=timeout_s)
 
     async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
-        """What the server returns: an XSpace; nothing, where it writes it to a file, or has none."""
+        """The XSpace that the server returns; empty if it writes it to a file, or has none."""
         reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
         return memoryview(reply.xspace)
 
 
-def _unique_session_id() -> str:
-    """A session id of our own: a Terminate sent for an id sticks to that id."""
-    return f"tpumon-{secrets.token_hex(8)}"
-
-
 def _request(
-    capture: Capture,
+    capture: TraceRequest,
     *,
     root: str,
     session: str | None = None,
@@ -376,7 +341,7 @@ def _request(
         duration_ms=window_ms,
         max_events=_MAX_EVENTS,
         repository_root=root,
-        session_id=session or _unique_session_id(),
+        session_id=session or f"tpumon-{secrets.token_hex(8)}",  # unique: a Terminate sent for an id sticks to it
         host_name=host_name,
         emit_xspace=True,
         opts=ProfileOptions(

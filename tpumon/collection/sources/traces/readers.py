@@ -24,7 +24,7 @@ from tpumon.system.memory_limits import give_back_memory, memory_limit_bytes
 from tpumon.system.threads import in_thread
 
 if TYPE_CHECKING:
-    from tpumon.xspace import TraceFigures
+    from tpumon.xspace.trace_figures import TraceFigures
 
 _CPU_S_PER_MB = 0.1  # beside the limit of the readers; ordinary traces take less
 _WALL_S = 60.0  # beyond that: for a process that waits for the processor, or hangs

@@ -1,4 +1,4 @@
-"""How traces that overflow are made lighter: a step at a time, each tried once per connection and then remembered."""
+"""Makes traces that overflow smaller: a step at a time, each tried once per connection and then remembered."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _STEPS = (
 )
 
 
-class Lighter:
-    """Which step holds on the present connection.
+class TraceReducer:
+    """The step in force on the present connection.
 
     Options are sent only after a trace was truncated or too large. A server that refuses them, or answers with
     nothing, gets none on this connection any more.
@@ -56,13 +56,13 @@ class Lighter:
 
     @property
     def options(self) -> Mapping[str, int]:
-        """What to send with the next trace."""
+        """Options to send with the next trace."""
         self._forget_old_connection()
         return _STEPS[self._step].options or {}
 
     @property
     def caution(self) -> Caution | None:
-        """What a reader of the figures should know; None if nothing is left out."""
+        """A caution for readers of the figures; None if nothing is left out."""
         words = _STEPS[self._step].words
         return Caution("lighter", f"{words}, because whole traces overflow") if words else None
 

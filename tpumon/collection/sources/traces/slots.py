@@ -20,8 +20,8 @@ _SHARE = 0.25  # of the memory: a host of a TPU has much, but not for us
 _SILENT_S = 0.25
 
 
-class Sharing:
-    """The turns that the workers of one sampler share.
+class TraceSlots:
+    """The slots that the workers of one sampler share.
 
     Attributes:
         known: for workers whose last trace came in time over the connection that they have now.
@@ -36,7 +36,7 @@ class Sharing:
         self.heavy = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self, *, known: bool, heavy: bool, window_s: float) -> AsyncIterator[Callable[[], None]]:
+    async def slot(self, *, known: bool, heavy: bool, window_s: float) -> AsyncIterator[Callable[[], None]]:
         """Waits for a turn, and gives it back when the block ends.
 
         Args:

@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
-from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.traces import readers
-from tpumon.collection.sources.traces.backoff import Restraint
-from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
-from tpumon.collection.sources.traces.reducer import Lighter
+from tpumon.collection.sources.traces.backoff import Backoff
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
+from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import MEANING, SourceError, TpumonError
@@ -29,7 +29,7 @@ from tpumon.xspace.outline import outline
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
     from tpumon.errors import Reason
-    from tpumon.xspace import TraceFigures
+    from tpumon.xspace.trace_figures import TraceFigures
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
@@ -76,8 +76,8 @@ class TraceSource(ProfilerSource):
         self._profiler = Profiler(client, host_events, gpu=options.gpu, signs_at=options.signs_at)
         self._client = client
         self._window = Window()
-        self._restraint = Restraint(client)
-        self._lighter = Lighter(client)
+        self._backoff = Backoff(client)
+        self._reducer = TraceReducer(client)
         self._traced_s = 0.0  # by the calls of the last query that are over
         self._call: tuple[float, float] | None = None  # the one under way: since when, and what it is likely to cost
         self._collecting_s = _COLLECTING_S  # as the last answer took it
@@ -94,25 +94,25 @@ class TraceSource(ProfilerSource):
                 the job was traced nevertheless.
         """
         self._traced_s, self._call = 0.0, None
-        self._restraint.check()
+        self._backoff.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
         try:
             returns_traces = await self._probe()
             window_s = self._window_s(query)
             known = self._is_known
-            async with self._options.sharing.turn(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
+            async with self._options.slots.slot(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
                 taken = await self._take(window_s, known=known, returns_traces=returns_traces)
                 answered()
                 trace = await self._analyse(taken, query)
         except SourceError as error:
             self._note_failure(error, query)
             raise
-        self._restraint.note_trace()
+        self._backoff.note_trace()
         if trace.cores:
             self._profiler.saw_devices()
-        elif taken.advanced and self._profiler.has_devices:
-            self._lighter.give_up()  # accepted, and nothing was collected
+        elif taken.advanced and self._profiler.known.device_planes:
+            self._reducer.give_up()  # accepted, and nothing was collected
         if trace.truncated and self._note_overflow(query):
             self._window.shrink()
         self._learn(trace, query.level)
@@ -125,7 +125,7 @@ class TraceSource(ProfilerSource):
             SourceError: as `fetch`.
         """
         self._traced_s, self._call = 0.0, None
-        self._restraint.check()
+        self._backoff.check()
         await self._client.wait_for_turn()
         try:
             self._profiler.forget()
@@ -136,7 +136,7 @@ class TraceSource(ProfilerSource):
 
     @property
     def unpaid_s(self) -> float:
-        """How long the query under way, or cut off, has traced the job.
+        """Seconds for which the query under way, or cut off, has traced the job.
 
         A call that has no answer counts for as long as is likely: the server may be dead, or trace when it wakes up.
         """
@@ -146,7 +146,7 @@ class TraceSource(ProfilerSource):
         return self._traced_s + min(time.monotonic() - since_s, likely_s)
 
     def likely_s(self, query: Query) -> float:
-        """How long a query is likely to trace the job."""
+        """Seconds for which a query is likely to trace the job."""
         probe_s = 0.0 if self._profiler.is_known else _PROBE_S
         return probe_s + self._window_s(query) + self._collecting_s
 
@@ -164,9 +164,9 @@ class TraceSource(ProfilerSource):
         if error.reason == "too-large" and query is not None:
             self._note_overflow(query)
             self._window.shrink()
-            self._restraint.note_too_large(error)
+            self._backoff.note_too_large(error)
         if MEANING[error.reason].state in {"busy", "continuous"}:
-            self._restraint.note_busy(error)
+            self._backoff.note_busy(error)
 
     def _end_call(self) -> None:
         """Counts the call under way, which was answered."""
@@ -176,11 +176,11 @@ class TraceSource(ProfilerSource):
 
     @property
     def _is_known(self) -> bool:
-        """Whether its last trace came in time, over the connection that it has now."""
+        """True if its last trace came in time, over the connection that it has now."""
         return self._client.connected and self._known_on == self._client.connection
 
     async def _probe(self) -> bool:
-        """Whether the server returns traces: asks it, unless that is known."""
+        """True if the server returns traces: asks it, unless that is known."""
         await self._profiler.look()
         self._call = time.monotonic(), _PROBE_S
         returns_traces = await self._profiler.approach()
@@ -191,7 +191,7 @@ class TraceSource(ProfilerSource):
         """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
-        capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
+        capture = TraceRequest(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
         take = self._take_returned if returns_traces else self._take_written
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
@@ -239,7 +239,7 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             if error.reason == "empty-trace":
                 if taken.advanced:
-                    self._lighter.give_up()
+                    self._reducer.give_up()
                 raise await self._empty(taken.xspace, error, query.level) from error
             raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
@@ -247,15 +247,15 @@ class TraceSource(ProfilerSource):
             raise self._error("internal", message) from error
 
     async def _empty(self, xspace: memoryview, error: SourceError, level: int) -> SourceError:
-        """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
+        """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
         self._learn(None, level)
         if not self._profiler.records_nothing:
-            self._restraint.note_trace()
+            self._backoff.note_trace()
             return self._error("empty-trace", error.message)
         why = self._profiler.why_nothing
-        return self._restraint.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
+        return self._backoff.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
 
     def _error(self, reason: Reason, message: str) -> SourceError:
         return SourceError(reason, message, address=self._target.address)
@@ -271,28 +271,28 @@ class TraceSource(ProfilerSource):
         self._traced_s, self._call = 0.0, (time.monotonic(), _PROBE_S)
         returns_traces = await profiler.approach()
         self._end_call()
-        safe, signs, devices = not profiler.leaves_out_host_events, profiler.signs, profiler.has_devices
+        safe, signs, devices = not profiler.leaves_out_host_events, profiler.known.signs, profiler.known.device_planes
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
             words = f"returns traces, {'with' if devices else 'without'} device planes"
-        snapshot = Answer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
+        snapshot = RpcAnswer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
         if signs.host_events_safe:
             words_if_seen = f"host events are safe: the job is {signs.framework or 'not one of jaxlib alone'}"
-            snapshot = Answer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
+            snapshot = RpcAnswer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
         elif not safe:
             words_if_unsafe = "unknown (UNIMPLEMENTED): host events may hang the job"
-            snapshot = Answer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
+            snapshot = RpcAnswer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
         visible = returns_traces or Address.parse(self._target.address).is_this_host
         holds_tpu = bool(devices) or signs.holds_tpu
         return Examination(
-            answers=(Answer(rpc=self.rpc, state="ok", words=words), snapshot),
+            answers=(RpcAnswer(rpc=self.rpc, state="ok", words=words), snapshot),
             usable=visible and (holds_tpu or safe or not returns_traces),
             gives=_gives(devices=devices, holds_tpu=holds_tpu, safe=safe),
             generation=_age(returns_traces=returns_traces, safe=safe, signs=signs),
             device_planes=devices,
             writes_only=not returns_traces,
             host_events_safe=safe,
-            simulated=profiler.simulated,
+            simulated=profiler.known.simulated,
         )
 
     def _learn(self, trace: TraceFigures | None, level: int) -> None:
@@ -304,7 +304,7 @@ class TraceSource(ProfilerSource):
             pass  # a longer window would show no step either
         elif level == 1:
             pass  # its figures need no whole step
-        elif self._profiler.has_devices:
+        elif self._profiler.known.device_planes:
             idle_ratio = None if figures is None else figures.idle_ratio
             busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
             self._window.grow(LONGEST_WINDOW_S if busy else USUAL_LONGEST_WINDOW_S)
@@ -313,12 +313,12 @@ class TraceSource(ProfilerSource):
 
     def _note_overflow(self, query: Query) -> bool:
         """Makes the next trace lighter; returns whether its window is to be shorter."""
-        return self._lighter.note_overflow(
+        return self._reducer.note_overflow(
             window_is_given=query.window_s is not None,
-            takes_options=bool(self._profiler.returns_traces and self._profiler.has_devices),
+            takes_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
         )
 
-    async def _take_returned(self, capture: Capture) -> tuple[memoryview, bool]:
+    async def _take_returned(self, capture: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
 
         A server that refuses them has traced nothing yet, and is asked again without them.
@@ -330,26 +330,23 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             if error.reason != "empty-trace" and error.status not in _REFUSALS:
                 raise
-            self._lighter.give_up()
+            self._reducer.give_up()
             if error.reason == "empty-trace":
                 raise  # the job was traced: the next query goes without them
         return await self._profiler.take(replace(capture, advanced={})), False
 
-    async def _take_written(self, capture: Capture) -> tuple[memoryview, bool]:
+    async def _take_written(self, capture: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
-        return await self._take_file(capture), False
-
-    async def _take_file(self, capture: Capture) -> memoryview:
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
         if self._options.logdir is not None:
-            return await self._take_into(self._options.logdir, capture)
+            return await self._take_into(self._options.logdir, capture), False
         if not Address.parse(self._target.address).is_this_host:
             raise self._error("refused", _CANNOT_BE_SEEN)
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
-            return await self._take_into(LocalLogDir(private), capture)
+            return await self._take_into(LocalLogDir(private), capture), False
 
-    async def _take_into(self, logdir: LogDir, capture: Capture) -> memoryview:
+    async def _take_into(self, logdir: LogDir, capture: TraceRequest) -> memoryview:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
             return await self._profiler.take_written(capture, logdir, session)
@@ -363,7 +360,7 @@ class TraceSource(ProfilerSource):
 
     def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
         long_steps = None if trace.stepless or trace.truncated else self._window.caution(query, trace.figures)
-        lighter = self._lighter.caution if taken.advanced else None
+        lighter = self._reducer.caution if taken.advanced else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -382,7 +379,7 @@ class TraceSource(ProfilerSource):
 
 
 def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
-    """Which figures short traces of a server have, as far as its answers and its process show it."""
+    """Words for the figures that short traces of a server have, as far as its answers and its process show it."""
     if devices:
         return f"by short traces: MXU, idle and step time{_COST}"
     if holds_tpu:
@@ -393,7 +390,7 @@ def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
 
 
 def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
-    """Which releases answer so."""
+    """Names of the releases that answer so."""
     if returns_traces:  # TensorFlow and XProf have the same
         return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
     match signs.framework:

@@ -1,4 +1,4 @@
-"""How long a sampled trace is."""
+"""Length of a sampled trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that be
 
 
 class Window:
-    """How long to trace: a little more than two steps, from 100 ms to 2 s; up to 10 s once steps turn out not to fit.
+    """Length of the next trace: about two steps, 100 ms to 2 s; up to 10 s once steps turn out not to fit.
 
     Steps from start to start (of modules, on the host) need a little more than three: a trace holds whole runs alone.
 
@@ -48,7 +48,7 @@ class Window:
         self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
     def caution(self, query: Query, figures: Figures) -> Caution | None:
-        """What to tell if the device was busy and no step was whole, and the window does not grow by itself."""
+        """A caution if the device was busy, no step was whole, and the window does not grow by itself."""
         window_s = query.window_s or self.length_s
         grows = query.window_s is None and window_s < self._longest_s
         busy = figures.idle_ratio is not None and figures.idle_ratio < BUSY_IDLE_RATIO

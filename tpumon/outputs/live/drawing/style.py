@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from rich.style import Style
 
-from tpumon.model import Mark
+from tpumon.model import Status
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -41,7 +41,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 # Signs are severities of workers that are live; letters are states of those that are not.
-LOOKS: Mapping[Mark, Look] = {
+LOOKS: Mapping[Status, Look] = {
     "ok": Look(mark=" ", word="ok"),
     "live": Look(mark=" ", word="live"),
     "critical": Look(mark="X", word="critical", style=CRITICAL),

@@ -19,7 +19,7 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
     lines: Lines = []
     labels = frame.scene.labels.at(name_width) if name_width else {}
     for change in changes:
-        look = LOOKS[change.mark]
+        look = LOOKS[change.status]
         line = Line(frame.width).fill(1).add(clock(change.time_unix_s, frame.now_unix_s).rjust(_TIME), DIM).fill(2)
         line.add(look.mark, look.style).fill(1)
         if name_width:
@@ -35,7 +35,7 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
 
 def _what(change: Change) -> str:
     """The change, and the mark before it: `critical, was ok`."""
-    words = LOOKS[change.mark].word
+    words = LOOKS[change.status].word
     if change.what in _WORDS:
         return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"
     was = None if change.before is None else LOOKS[change.before].word

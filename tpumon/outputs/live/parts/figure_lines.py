@@ -58,7 +58,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
-    style = LOOKS[row.verdict.mark].style
+    style = LOOKS[row.verdict.status].style
     lines = [Line(width)]
     for figure in COMPARED.values():
         if figure.level > level or not figure.always_shown:
@@ -106,7 +106,7 @@ def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peer
             reason = tame(figure.why_absent(figures) or "", ascii_only=glyphs.ascii)
             lines.append(line.add(text, DIM).fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
             continue
-        line.add(text, LOOKS[row.verdict.mark].style if row.marks(figure.key) else BOLD)
+        line.add(text, LOOKS[row.verdict.status].style if row.marks(figure.key) else BOLD)
         if line.room > 8:
             line.fill(2)
             if figure.unit == "ratio":

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Evidence, Finding, Grade, NotJudged
+from tpumon.model import Evidence, Finding, FindingSeverity, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, percent, short_time, step_word
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
@@ -60,7 +60,7 @@ def worst_line(frame: Frame) -> Lines:
     return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
 
 
-def _look(severity: Grade) -> Look:
+def _look(severity: FindingSeverity) -> Look:
     return LOOKS[severity]
 
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.analysis import Across, WorkerStatus
+from tpumon.analysis import FigureStats, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.figure_table import COMPARED, MXU, Figure
@@ -78,7 +78,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
     return lines
 
 
-def _workers(across: Across | None) -> tuple[str | None, str | None, str | None]:
+def _workers(across: FigureStats | None) -> tuple[str | None, str | None, str | None]:
     """Workers beside average, min and max; "": there is none, as all are equal, or none has the figure."""
     if across is None or across.min == across.max:
         return None, "", ""
@@ -137,7 +137,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 def _cell(rows: Sequence[WorkerStatus], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
-    look = LOOKS[worst.verdict.mark]
+    look = LOOKS[worst.verdict.status]
     if look.style is not None:
         return look.mark, look.style
     values = [MXU.value(row.sample.figures) for row in rows if row.sample is not None]
@@ -149,7 +149,7 @@ def _rank(row: WorkerStatus) -> int:
     return row.verdict.rank
 
 
-def _texts(figure: Figure, across: Across | None) -> tuple[str, str, str]:
+def _texts(figure: Figure, across: FigureStats | None) -> tuple[str, str, str]:
     shown = FORMATS[figure.unit].cell
     if across is None:
         return shown(None), "", ""

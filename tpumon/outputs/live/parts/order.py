@@ -110,12 +110,12 @@ def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:
 
 def _rank(row: WorkerStatus) -> int:
     """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
-    return _RANK_OF_WELL if row.verdict.mark in WELL else row.verdict.rank
+    return _RANK_OF_WELL if row.verdict.status in WELL else row.verdict.rank
 
 
 def kinds(scene: Scene) -> list[str]:
     """Filters of workers: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
-    marks = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
+    marks = sorted({(row.verdict.rank, row.verdict.status) for row in scene.rows})
     troubles = [kind for _, kind in marks if kind not in WELL]
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
@@ -123,8 +123,8 @@ def kinds(scene: Scene) -> list[str]:
 def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
     """Returns a test for workers of a kind that `kinds` names."""
     if kind == NOT_OK:
-        return lambda row: row.verdict.mark not in WELL
-    return lambda row: row.verdict.mark == kind
+        return lambda row: row.verdict.status not in WELL
+    return lambda row: row.verdict.status == kind
 
 
 def matches(text: str) -> Callable[[WorkerStatus], bool]:

@@ -198,7 +198,7 @@ class Rows:
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[row.verdict.mark]
+        look = LOOKS[row.verdict.status]
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
@@ -216,7 +216,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.marks(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.status].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
@@ -236,12 +236,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.status].style)
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[row.verdict.mark]
+        look = LOOKS[row.verdict.status]
         words = absent_words(row, now_unix_s)
         message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tpumon.analysis import Across, Analysis, FleetStatus, WorkerStatus
+from tpumon.analysis import Analysis, FigureStats, FleetStatus, WorkerStatus
 from tpumon.analysis.history import WorkerHistory
 from tpumon.model import Change, Sample
 from tpumon.model.figure_table import MXU, STEP
@@ -34,7 +34,7 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     status: FleetStatus
     rows: Sequence[WorkerStatus]
-    figures: Mapping[str, Across]
+    figures: Mapping[str, FigureStats]
     fresh_until_unix_s: float | None
     began_unix_s: Mapping[str, float]
     traced_ratio: float | None

@@ -259,7 +259,7 @@ class WorkerPage:
 
     @property
     def _look(self) -> Look:
-        return LOOKS[self._row.verdict.mark]
+        return LOOKS[self._row.verdict.status]
 
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""

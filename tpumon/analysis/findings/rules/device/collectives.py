@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from tpumon.analysis.findings.base import Peer, Seen
 from tpumon.analysis.findings.recent import alike_s
+from tpumon.analysis.findings.rule import Observation, Peer
 from tpumon.analysis.findings.rules.device.shares import WITHOUT_STEPS, ShareRule, op_time_ratio
 
 _MOST_SLICES = 100  # of unequal steps: each is compared with each
@@ -22,8 +22,9 @@ class WaitRule(ShareRule):
 
     compares = True
     compares_slices = True
+    waits = True
 
-    def across(self, peers: Sequence[Peer[None]]) -> Mapping[str, float]:
+    def slice_stats(self, peers: Sequence[Peer[None]]) -> Mapping[str, float]:
         """The least share of each slice, or of those that step with it if that is less."""
         shares: dict[str, float] = {}
         steps_s: dict[str, list[float]] = {}
@@ -66,12 +67,12 @@ class CollectiveBound(WaitRule):
     )
     limit_ratio = 0.30
 
-    def share(self, seen: Seen) -> float | None:
+    def share(self, seen: Observation) -> float | None:
         """Of the core that waits least in them."""
         of_cores = [core.collective_ratio for core in seen.figures.per_core if core.collective_ratio is not None]
         return min(of_cores) if of_cores else self.usual(seen)
 
-    def usual(self, seen: Seen) -> float | None:
+    def usual(self, seen: Observation) -> float | None:
         """The mean over the worker's cores."""
         return op_time_ratio(seen, "collective")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
-from tpumon.model import Confidence, Evidence
+from tpumon.model import Confidence, Evidence, FindingDetail
 from tpumon.model.figure_table import HBM_BANDWIDTH, MXU, Figure
 
 LOW_RATIO, HIGH_RATIO = 0.50, 0.70
@@ -19,7 +19,7 @@ _PADDED_RATIO = 0.25
 _MOST_STRENGTH = 10.0
 
 
-def _rates(seen: Seen) -> tuple[float, float] | str:
+def _rates(seen: Observation) -> tuple[float, float] | str:
     """Utilization of matrix units and of HBM bandwidth; a text: why they are not known."""
     mxu, hbm = seen.values[MXU.key], HBM_BANDWIDTH.value(seen.figures)
     if mxu is None:
@@ -27,15 +27,15 @@ def _rates(seen: Seen) -> tuple[float, float] | str:
     return "HBM bandwidth is not known" if hbm is None else (mxu, hbm)
 
 
-def _evidence(seen: Seen, limits: Mapping[Figure, float]) -> dict[str, Evidence]:
+def _evidence(seen: Observation, limits: Mapping[Figure, float]) -> dict[str, Evidence]:
     return {
         figure.fields[0]: Evidence(value=figure.value(seen.figures) or 0.0, threshold=limit)
         for figure, limit in limits.items()
     }
 
 
-def _confidence(seen: Seen) -> Confidence:
-    """How sure it is: FLOPs that ops claim, unlike counters, may be far off."""
+def _confidence(seen: Observation) -> Confidence:
+    """Confidence: FLOPs that ops claim, unlike counters, may be far off."""
     return "medium" if seen.figures.mxu_method == "flops" else "high"
 
 
@@ -53,7 +53,7 @@ class UtilizationBound(Rule[None, None]):
     words: ClassVar[str]
     sentence: ClassVar[str]
 
-    def strength(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
         """The high one relative to its limit, while the other is low."""
         rates = _rates(member.seen)
         if isinstance(rates, str):
@@ -61,11 +61,11 @@ class UtilizationBound(Rule[None, None]):
         high, low = self._values(member)
         return high / HIGH_RATIO if low < LOW_RATIO else 0.0
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Names both rates."""
         high, low = self._values(member)
         shown = {"high": f"{high:.0%}", "low": f"{low:.0%}"}
-        return Account(
+        return FindingDetail(
             words=self.words.format(**shown),
             sentence=f"{{who}}, {self.sentence.format(**shown)}.",
             evidence=_evidence(member.seen, {self.high: HIGH_RATIO, self.low: LOW_RATIO}),
@@ -116,8 +116,8 @@ class LowMxu(Rule[None, None]):
     )
     severities = ("info",)
 
-    def strength(self, member: Member[None, None]) -> float | str:
-        """How far matrix units are below the limit, on a device that computes and has HBM bandwidth left."""
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
+        """Distance of matrix units below the limit, on a device that computes and has HBM bandwidth left."""
         rates, computing = _rates(member.seen), op_time_ratio(member.seen, "compute")
         if isinstance(rates, str):
             return rates
@@ -128,7 +128,7 @@ class LowMxu(Rule[None, None]):
             return 0.0
         return min(_LITTLE_MXU_RATIO / max(mxu, _LITTLE_MXU_RATIO / _MOST_STRENGTH), computing / _BUSY_RATIO)
 
-    def account(self, member: Member[None, None]) -> Account:
+    def detail(self, member: Member[None, None]) -> FindingDetail:
         """Names the share of padding, if that explains it."""
         figures = member.seen.figures
         mxu, computing = MXU.value(figures) or 0.0, op_time_ratio(member.seen, "compute") or 0.0
@@ -140,7 +140,7 @@ class LowMxu(Rule[None, None]):
             evidence["matmul_padding_ratio"] = Evidence(value=padding, threshold=_PADDED_RATIO)
             if padding > _PADDED_RATIO:
                 why = f"{padding:.0%} of the work of matrix products is padding"
-        return Account(
+        return FindingDetail(
             words=f"MXU {mxu:.0%}" + (f", padding {padding:.0%}" if padding and padding > _PADDED_RATIO else ""),
             sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units; {why}.",
             evidence=evidence,

@@ -1,4 +1,4 @@
-"""What devices spend their time on instead of computing: something takes too large a share of it.
+"""Findings about devices that spend too large a share of their time on something else than computing.
 
 outfeed-bound, host-transfer-bound, async-wait, data-shuffle, sparsecore-bound, debug-print. The limits are XProf's.
 """
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen
-from tpumon.model import Evidence
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
+from tpumon.model import Evidence, FindingDetail
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 WITHOUT_STEPS = "no steps in a trace, of which it would be a share"
@@ -37,29 +37,29 @@ class ShareRule(Rule[None, Mapping[str, float]]):
     severities = ("info", "warning")
     unknown: ClassVar[str] = "time by kind of op is not known: only traces show it"
 
-    def share(self, seen: Seen) -> float | None:
+    def share(self, seen: Observation) -> float | None:
         """Share of the time that a query showed; None: not known."""
         name, _, kind = self.field.partition(".")
         return op_time_ratio(seen, kind) if kind else getattr(seen.figures, name)
 
-    def usual(self, _seen: Seen) -> float | None:
-        """What the share is to be compared with; None: nothing but its limit."""
+    def usual(self, _seen: Observation) -> float | None:
+        """A share to compare it with; None: nothing but its limit."""
         return None
 
-    def across(self, _peers: Sequence[Peer[None]]) -> Mapping[str, float]:
+    def slice_stats(self, _peers: Sequence[Peer[None]]) -> Mapping[str, float]:
         """Nothing where workers are not compared."""
         return _NONE
 
-    def strength(self, member: Member[None, Mapping[str, float]]) -> float | str:
+    def severity_ratio(self, member: Member[None, Mapping[str, float]]) -> float | str:
         """The share relative to its limit."""
         share = self._counted(member)
         return self.unknown if share is None else share / self.limit_ratio
 
-    def account(self, member: Member[None, Mapping[str, float]]) -> Account:
+    def detail(self, member: Member[None, Mapping[str, float]]) -> FindingDetail:
         """Names the share."""
         share = self._counted(member) or 0.0
         evidence = Evidence(value=share, threshold=self.limit_ratio, reference=self.usual(member.seen))
-        return Account(
+        return FindingDetail(
             words=f"{self.label} {share:.0%}",
             sentence=f"{{who}}, {self.sentence.format(share=f'{share:.0%}')}.",
             evidence={self.field: evidence},
@@ -67,11 +67,11 @@ class ShareRule(Rule[None, Mapping[str, float]]):
         )
 
     def _counted(self, member: Member[None, Mapping[str, float]]) -> float | None:
-        own, least = self.share(member.seen), member.across.get(member.seen.target.slice or "")
+        own, least = self.share(member.seen), member.slice_stats.get(member.seen.target.slice or "")
         return own if own is None or least is None else min(own, least)
 
 
-def op_time_ratio(seen: Seen, kind: str) -> float | None:
+def op_time_ratio(seen: Observation, kind: str) -> float | None:
     """Share of the window that a kind of op takes, one of `tpumon.model.figure_table.OP_KINDS`; None: not known."""
     ratios = seen.figures.op_time_ratios
     return None if ratios is None else ratios.get(kind)

@@ -1,0 +1,105 @@
+"""Tables of the fields of a Sample object and of the options, made from the types that define them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+import typer
+from msgspec import Struct
+
+from tpumon.cli.app import app
+from tpumon.model import Figures, Sample
+from tpumon.model.figure_table import FIGURES
+
+Row = tuple[str, str]
+
+_NOT_IN_JSON = "not part of the JSON"
+_OTHERWISE = (
+    ("`warnings`", "what to know about the figures: messages"),
+    ("`warning_codes`", "a [code](#warning-codes) for each message, in the same order"),
+    (
+        "`companions_only`",
+        "only there, as `true`, if only companions of the profiler answered, and `source` does not say so already",
+    ),
+)
+"""Fields that are other in the JSON than in the types."""
+
+
+def sample_fields() -> list[Row]:
+    """The fields of every sample, figures apart."""
+    names = _in_json() - set(Figures.__struct_fields__)
+    return [("`schema`", "1"), *_rows(Sample, names - {"warnings"}), *_OTHERWISE]
+
+
+def figure_fields() -> list[Row]:
+    """The figures that are more than one number, and those that are no row of the table of figures."""
+    known = {name for figure in FIGURES for name in figure.fields}
+    hints = get_type_hints(Figures)
+    names = {name for name in hints if name not in known or _struct_in(hints[name])}
+    return list(_rows(Figures, names & _in_json()))
+
+
+def options() -> dict[str, list[Row]]:
+    """The options of `tpumon` by panel of its help, then those that only other commands have."""
+    group: Any = typer.main.get_command(app)
+    panels: dict[str, list[Row]] = {}
+    seen = {"help"}
+    for command, its in (("", group), *group.commands.items()):
+        for one in its.params:
+            if one.param_type_name == "option" and not one.hidden and one.name not in seen:
+                seen.add(one.name)
+                panel = f"`tpumon {command}`" if command else one.rich_help_panel
+                if panel is not None:
+                    panels.setdefault(panel, []).append((_spelled(one), _about(one)))
+    return panels
+
+
+def _in_json() -> set[str]:
+    return set(Sample(worker="", address="", time_unix_s=0.0, window_s=None, took_s=0.0).to_json())
+
+
+def _rows(kind: type[Struct], names: set[str], prefix: str = "") -> Iterator[Row]:
+    """The fields of a type and of those within it, by their paths; what needs no words stands beside its parent."""
+    hints = get_type_hints(kind)
+    about = _attributes(kind)
+    for name in kind.__struct_fields__:
+        if name not in names:
+            continue
+        inner = _struct_in(hints[name])
+        within = {} if inner is None else _attributes(inner)
+        fields = () if inner is None else inner.__struct_fields__
+        plain = ", ".join(f"`{each}`" for each in fields if each not in within)
+        yield f"`{prefix}{name}`{plain and ': '}{plain}", about.get(name, "")
+        if inner is not None:
+            shown = {each for each, words in within.items() if _NOT_IN_JSON not in words}
+            yield from _rows(inner, shown, f"{prefix}{name}{'[]' if 'tuple' in str(hints[name]) else ''}.")
+
+
+def _attributes(kind: type[Struct]) -> dict[str, str]:
+    """Meanings of a type's fields, from its docstring, with JSON's words for Python's."""
+    _, _, text = (kind.__doc__ or "").partition("Attributes:\n")
+    about = {}
+    for names, words in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", text, re.MULTILINE):
+        line = " ".join(words.split()).rstrip(".").replace("None", "`null`").replace("True", "`true`")
+        about.update(dict.fromkeys(names.split(", "), line))
+    return about
+
+
+def _struct_in(hint: Any) -> type[Struct] | None:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint
+    return next((inner for part in get_args(hint) if (inner := _struct_in(part)) is not None), None)
+
+
+def _spelled(one: Any) -> str:
+    names = ", ".join(f"`{each}`" for each in (*sorted(one.opts, key=len, reverse=True), *one.secondary_opts))
+    value = one.metavar or "|".join(map(str, get_args(one.type_descriptor.annotation))) or "TEXT"
+    return names if one.is_flag else f"{names} `{value}`"
+
+
+def _about(one: Any) -> str:
+    words = re.sub(r"(?<![\w-])(--[a-z][\w-]*|TPUMON_\w+)", r"`\1`", one.help or "")
+    shown = one.default not in (None, False) and "Default" not in words
+    return f"{words} Default: `{one.default}`." if shown else words

@@ -1,0 +1,272 @@
+"""The table of scenarios and findings: each fault of a simulated job is found, by its name, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from support.samples import failed_sample, sample
+from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.analysis import Analysis
+from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings.rules.slow_down import SlowDown
+from tpumon.model import FindingId, StepTimes, Target, Workers
+
+pytestmark = pytest.mark.slow
+
+BEGIN, END, ROUNDS = 12, 22, 28
+SAMPLES = 3
+INTERVAL_S = 10.0
+
+AT = f"@{BEGIN * INTERVAL_S:.0f}+{(END - BEGIN) * INTERVAL_S:.0f}"
+
+# finding: scenarios that have it, and in them nothing else
+DIAGONAL = {
+    "input-bound": [f"input-bound{AT}", f"input-bound{AT}:share=0.15+jitter"],
+    "host-bound": [f"host-bound{AT}"],
+    "idle": [f"jax+input-bound{AT}", f"jax+host-bound{AT}"],
+    "straggler": [
+        f"straggler{AT}:by=0.4", f"straggler{AT}:by=0.1+jitter", f"straggler{AT}:by=0.05+jitter",
+        f"jax+straggler{AT}:by=0.1", f"slow-core{AT}:by=0.4", f"slow-core{AT}:by=0.1+jitter",
+    ],
+    "slow-down": [f"slow-down{AT}:by={by}" for by in (0.1, 0.2, 0.5)] + [f"jax+slow-down{AT}:by=0.15+jitter"],
+    "hang": [f"hang{AT}", f"jax+hang{AT}"],
+    "hbm-nearly-full": [f"hbm-nearly-full{AT}"],
+    "recompiling": [f"recompiling{AT}", f"jax+recompiling{AT}"],
+    "collective-bound": [f"collective-bound{AT}", f"jax+collective-bound{AT}:share=0.6+jitter"],
+    "outfeed-bound": [f"outfeed-bound{AT}", f"outfeed-bound{AT}:share=0.1"],
+    "host-transfer-bound": [f"host-transfer-bound{AT}"],
+    "async-wait": [f"async-wait{AT}", f"jax+async-wait{AT}:share=0.7"],
+    "data-shuffle": [f"data-shuffle{AT}:share=0.4"],
+    "sparsecore-bound": [f"sparsecore-bound{AT}"],
+    "barrier-wait": [f"barrier-wait{AT}", f"jax+barrier-wait{AT}"],
+    "debug-print": [f"debug-print{AT}", f"jax+debug-print{AT}:share=0.1"],
+    "low-mxu": [f"small-shapes{AT}"],
+    "memory-bound": [f"memory-bound{AT}"],
+    "compute-bound": [f"compute-bound{AT}"],
+    "truncated": [f"overflow{AT}", f"jax+overflow-refused{AT}"],
+}  # fmt: skip
+SEVERITIES = {rule.finding: rule.severities for rule in RULES}
+ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
+
+NOTHING = ["steady", "jax", "jitter", "checkpoint@60:every=60", "compile-pause", "jax+checkpoint@60:every=60"]
+
+
+# They take more than a few samples: each has a test of its own below.
+SLOW = {"hbm-growing", "not-observed"}
+
+
+def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sample: sample, **given):
+    """The findings after each round of samples, each as `taken` makes it."""
+    scene, fleet = Scene(scenario, interval_s=interval_s, **given), Analysis()
+    fleet.take(scene.workers)
+    found = []
+    for number in range(rounds):
+        for one in scene.round(number):
+            fleet.take(taken(one))
+        now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
+        found.append({finding.finding: finding for finding in fleet.status(now_unix_s).findings})
+        assert all(finding.severity in SEVERITIES[finding.finding] for finding in found[-1].values())
+    return found
+
+
+@pytest.mark.parametrize(("finding", "scenario"), ROWS, ids=[f"{row[0]}: {row[1]}" for row in ROWS])
+def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(finding, scenario):
+    """The diagonal of the table; off it, nothing but a slow-down that is worse than what explains it."""
+    found = course(scenario)
+    assert all(not round_ for round_ in found[:BEGIN])
+    is_info = any(round_[finding].severity == "info" for round_ in found if finding in round_)
+    beside = {"slow-down"} if is_info and finding in SlowDown.begins_it else set()
+    assert all(set(round_) <= {finding, *beside} for round_ in found)
+    assert all(finding in round_ for round_ in found[BEGIN + SAMPLES - 1 : END])
+    assert all(not round_ for round_ in found[END + SAMPLES - 1 :])
+
+
+def test_what_is_only_information_hides_no_slow_down():
+    """A job that became slower is not ok because it is known where the time goes."""
+    found = course(f"collective-bound{AT}")[BEGIN + SAMPLES - 1 : END]
+    grades = [{name: finding.severity for name, finding in round_.items()} for round_ in found]
+    assert grades == [{"slow-down": "critical", "collective-bound": "info"}] * len(found)
+
+
+def test_every_finding_is_in_the_table():
+    """What the diagonal shows of one, it shows of all: nothing else is found."""
+    assert set(DIAGONAL) | SLOW == set(get_args(FindingId))
+    assert not set(DIAGONAL) & SLOW
+
+
+def test_hbm_that_grows_is_found_alone_after_a_quarter_of_an_hour():
+    """At 2 % in three minutes, before it is nearly full."""
+    found = course("hbm-leak@100:over=3600+jitter", rounds=110, topology="v6e-8")
+    assert [set(round_) for round_ in found[:90]] == [set()] * 90
+    assert all(set(round_) == {"hbm-growing"} for round_ in found[90:])
+    for number, round_ in enumerate(found[90:], start=91):
+        left_s = round_["hbm-growing"].evidence["hbm_full_in_s"].value
+        assert left_s == pytest.approx(3700 - INTERVAL_S * number, rel=0.15)  # from what is in use now
+
+
+def test_a_job_that_somebody_else_profiles_is_not_observed_after_ten_minutes():
+    """Figures that are kept away are no fault of the job; they come back at once."""
+    begin_unix_s, end_unix_s = BEGIN_UNIX_S + 200, BEGIN_UNIX_S + 1100
+
+    def taken(sample):
+        if not begin_unix_s <= sample.time_unix_s < end_unix_s:
+            return sample
+        busy = failed_sample(sample.worker, "busy", time_unix_s=sample.time_unix_s)
+        return replace(busy, address=sample.address, interval_s=sample.interval_s)
+
+    found = course("jitter", rounds=120, topology="v6e-8", taken=taken)
+    assert not any(found[:80])
+    assert all(set(round_) == {"not-observed"} for round_ in found[81:110])
+    assert not any(found[111:])
+
+
+@pytest.mark.parametrize("scenario", NOTHING)
+def test_a_healthy_job_has_no_finding(scenario):
+    """Jitter, checkpoints and compilations are no fault."""
+    assert all(not round_ for round_ in course(scenario))
+
+
+@pytest.mark.parametrize("scenario", [f"straggler{AT}:worker=2,by=0.1", f"slow-core{AT}:worker=2,core=1,by=0.4"])
+def test_the_straggler_is_named(scenario):
+    """Of four workers that step together, the third."""
+    last = course(scenario)[END - 1]["straggler"]
+    assert last.workers == ("sim-v6e-16-w2",)
+    assert last.since_unix_s == pytest.approx(BEGIN_UNIX_S + BEGIN * INTERVAL_S, abs=2.1 * INTERVAL_S)
+    if "core" in scenario:
+        assert "core 0 of chip 1" in last.sentence
+
+
+@pytest.mark.parametrize("scenario", ["slow-down@0:by=0.3", "slow-down@0:by=0.3+jitter:by=0.05"])
+def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
+    """Their steps are not equally long, so nobody waits for anybody; what to do stands in the reason."""
+    scenes = [Scene("jitter", "v6e-8"), Scene(scenario, "v5e-8", seed=2)]
+    targets = tuple(target for scene in scenes for target in scene.workers.targets)
+    fleet = Analysis()
+    fleet.take(Workers(targets=targets))
+    for number in range(8):
+        for scene in scenes:
+            for one in scene.round(number):
+                fleet.take(one)
+        now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
+        status = fleet.status(now_unix_s)
+        assert "straggler" not in {finding.finding for finding in status.findings}
+    (reason,) = (one.reason for one in status.not_judged() if one.finding == "straggler")
+    assert "give each a job (--targets)" in reason
+
+
+def test_who_hung_first_is_named():
+    """By the queue of programs that is empty, while those of the others are not."""
+    found = course(f"hang{AT}:worker=1")[END - 1]["hang"]
+    assert "Stopped first: sim-v6e-16-w1," in found.sentence
+    assert found.workers[0] == "sim-v6e-16-w1"
+    assert found.evidence["queue_size"].value == 0
+
+
+def after_each_round(names, rounds, interval_s, taken):
+    """The findings of workers that are named together; `taken` makes a sample from name, number and times."""
+    fleet = Analysis()
+    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    for number in range(rounds):
+        now_unix_s = BEGIN_UNIX_S + interval_s * number
+        for name in names:
+            fleet.take(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
+        yield fleet.status(now_unix_s + 1).findings
+
+
+def steps_of(time_s):
+    return StepTimes(avg=time_s, min=time_s, max=time_s)
+
+
+def hung_beside_another_worker(other_step_s):
+    """The hang of two workers with steps of 100 ms after 11 minutes, and a third worker that is down meanwhile."""
+
+    def taken(name, number, **given):
+        if number < 4:
+            return sample(name, step_time_s=steps_of(other_step_s if name == "b0" else 0.1), **given)
+        return failed_sample(name, "unavailable" if name == "b0" else "empty-trace", **given)
+
+    *_, (found,) = after_each_round(("a0", "a1", "b0"), 27, 30.0, taken)
+    return found
+
+
+def test_a_hang_is_put_down_to_a_worker_that_is_gone_only_if_that_may_be_of_the_same_job():
+    """Otherwise nobody would be told of it, because somebody else's job has ended."""
+    same = hung_beside_another_worker(0.101)
+    assert (same.finding, same.severity) == ("hang", "info")
+    assert "the others may wait for them: b0." in same.sentence
+    other = hung_beside_another_worker(0.2)
+    assert (other.finding, other.severity, other.workers) == ("hang", "critical", ("a0", "a1"))
+    assert "b0" not in other.sentence
+
+
+@pytest.mark.parametrize("varies_ratio", [0.02, 0.08])
+def test_a_hang_beside_a_worker_that_is_gone_is_no_page_however_much_steps_vary(varies_ratio):
+    """What a sample says of steps varies; the median of three does so, too."""
+    chance = random.Random(3)
+
+    def taken(name, number, **given):
+        if number < 9:
+            return sample(name, step_time_s=steps_of(chance.gauss(0.1, 0.1 * varies_ratio)), **given)
+        return failed_sample(name, "unavailable" if name == "w0" else "empty-trace", **given)
+
+    *_, (found,) = after_each_round([f"w{number}" for number in range(8)], 32, 30.0, taken)
+    assert (found.finding, found.severity, len(found.workers)) == ("hang", "info", 7)
+    assert "the others may wait for them: w0." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "is_first"), [((0.1, 0.1, 0.1), True), ((0.1, 0.1, 0.2), False), ((0.1, 0.2, 0.1), True)]
+)
+def test_who_stopped_first_is_looked_for_in_the_same_job(steps_s, is_first):
+    """Work in the queue of another job says nothing: w0 has none, the last one has some."""
+    workers = dict(zip(("w0", "w1", "w2"), zip(steps_s, (0, None, 3), strict=True), strict=True))
+
+    def taken(name, number, **given):
+        step_s, queue = workers[name]
+        ran = {"step_time_s": steps_of(step_s), "idle_ratio": 0.1} if number < 4 else {"idle_ratio": 1.0}
+        return sample(name, devices=[{"device": 0, "runtime_hlo_queue_size": queue}], **given, **ran)
+
+    *_, last = after_each_round(tuple(workers), 8, 10.0, taken)
+    found = next(one for one in last if "w0" in one.workers)
+    assert ("Stopped first: w0," in found.sentence) is is_first
+
+
+def test_how_much_workers_vary_is_asked_of_many():
+    """Of a large slice not all are looked at, but neither only the first, which is as steady as no other."""
+    chance = random.Random(1)
+
+    def taken(name, _number, **given):
+        idle = 0.3 if name == "w000" else min(max(chance.gauss(0.3, 0.06), 0.0), 1.0)
+        return sample(name, step_time_s=steps_of(0.1), idle_ratio=idle, **given)
+
+    for found in after_each_round([f"w{number:03}" for number in range(150)], 12, 10.0, taken):
+        assert "straggler" not in {one.finding for one in found}
+
+
+def test_several_faults_at_once_are_all_found():
+    """A straggler does not hide that HBM is full, nor input that is slow."""
+    last = course(f"straggler{AT}:by=0.3+hbm-nearly-full{AT}+input-bound{AT}")[END - 1]
+    assert set(last) == {"straggler", "hbm-nearly-full", "input-bound"}
+
+
+def test_a_slow_drift_is_found():
+    """Ten percent in ten minutes: no step is much longer than the one before."""
+    found = course("drift@120:by=0.3,over=1200", rounds=90)
+    first = next(number for number, round_ in enumerate(found) if round_)
+    assert set(found[first]) == {"slow-down"}
+    assert first < 60
+
+
+def test_another_program_is_no_slow_down():
+    """An evaluation with shorter steps, and the training after it."""
+    assert all(not round_ for round_ in course("evaluation@120:every=600,lasts=200", rounds=60))
+
+
+def test_an_evaluation_of_half_an_hour_is_no_fault():
+    """Nor is the training after it."""
+    scenario = "evaluation@300:every=7200,lasts=1800+jitter"
+    assert all(not round_ for round_ in course(scenario, rounds=85, interval_s=30.0, topology="v6e-8"))

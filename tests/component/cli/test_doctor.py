@@ -1,0 +1,546 @@
+"""What `tpumon doctor` finds and says, against servers on real ports; this host's own are replaced by a list."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import socket
+from contextlib import ExitStack
+
+import grpc
+import pytest
+
+from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
+from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
+from tpumon.cli.doctor import command, diagnosis
+from tpumon.cli.doctor.command import run
+from tpumon.cli.doctor.problems import problems_of
+from tpumon.collection.sources.examination import CompanionReport
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
+from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host.listening import Owner
+from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
+from tpumon.discovery.host.port_survey import SurveyedPort
+from tpumon.discovery.selection import Selection
+from tpumon.errors import SourceError
+from tpumon.model import Address, Target
+from tpumon.simulator.simulator_settings import SimulatorSettings
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch, tmp_path):
+    """A host without chips, pauses and listeners; `paused.txt` in its own directory pauses it."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    monkeypatch.setattr(diagnosis, "find_chips", lambda: Chips(chips=(), remarks=()))
+    listeners(monkeypatch)
+
+
+def listeners(monkeypatch, *seen):
+    async def survey(_port):
+        return list(seen)
+
+    monkeypatch.setattr(diagnosis, "survey", survey)
+
+
+@pytest.fixture
+def doctor(capsys, monkeypatch):
+    """Runs it and returns exit status and what it printed; given addresses are workers, each with its runtime's."""
+
+    def call(*addresses, output="text", simulate=None, runtime=()):
+        targets = [Target(worker=f"w{i}", address=address, runtime_addresses=tuple(runtime) or (NOWHERE,))
+                   for i, address in enumerate(addresses)]  # fmt: skip
+        if addresses:
+
+            async def find_now(*_args):
+                return targets
+
+            monkeypatch.setattr(command, "find_now", find_now)
+        where = Selection(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
+        status = run(where=where, output=output)
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        if output == "json":
+            return status, json.loads(printed.out)
+        assert max(len(line) for line in printed.out.splitlines()) <= 80
+        return status, printed.out
+
+    return call
+
+
+NOWHERE = f"127.0.0.1:{closed_port()}"
+DEAD = f"127.0.0.1:{closed_port()}"
+
+
+def one_line(text):
+    """The text as if it had not been wrapped."""
+    return re.sub(r"\s+", " ", text)
+
+
+def test_a_tpu_vm_is_watched_by_traces_and_runtime_metrics(doctor):
+    """RPC by RPC, with what it would use, and where the figures come from."""
+    status, text = doctor(simulate="v5e-8")
+
+    assert status == 0
+    assert re.search(r"Monitor +no +not offered \(UNIMPLEMENTED\)", text)
+    assert re.search(r"Profile +yes +returns traces, with device planes", text)
+    assert re.search(r"GetSnapshot +yes", text)
+    assert re.search(r"8 devices, HBM [\d.]+ of 125.0 GiB, duty cycle \d+ %", one_line(text))
+    assert "1 server, by short traces" in text
+    assert "nothing that can be seen from here" in text
+    assert text.count("Simulated by tpumon") == 2
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_an_attached_job_is_said_to_be_one(doctor, monkeypatch, attached):
+    """Its own traces wait for samples: nobody needs to be warned of them."""
+    with TpuNode(device=True) as node:
+        port = Address.parse(node.address).port
+        listeners(monkeypatch, SurveyedPort(address=node.address, port=port, is_profiler=True, attached=attached))
+        status, text = doctor()
+        found = doctor(output="json")[1]["servers"][0]
+
+    assert status == 0
+    assert found["attached"] is attached
+    assert ("its own traces wait for samples" in one_line(text)) is attached
+    assert ("Before you profile the job yourself" in text) is not attached
+
+
+def test_a_tpu_node_is_asked_for_monitor_only():
+    """It has the figures; nothing is traced, not for a millisecond."""
+    with TpuNode(Answer(figures=Figures(), text="TPU type: TPU v2\n")) as node:
+        found_there = examined(node.address)
+        calls = [call.method for call in node.calls]
+
+    assert calls == ["Monitor"]
+    assert found_there.source == "monitor"
+    assert found_there.answers[0].words.endswith("TPU v2")
+
+
+def examined(address):
+    import asyncio
+
+    look = diagnosis._Look(diagnosis.Client)
+    return asyncio.run(look._server(Target(worker="w", address=address)))
+
+
+@pytest.mark.parametrize(
+    ("generation", "calls", "age", "snapshot"),
+    [
+        ("new", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.9 or newer", "yes"),
+        ("2025", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.7 and 0.8", "no"),
+        ("old", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.6 or older", "no"),
+    ],
+)
+def test_the_age_of_a_server_is_known_by_its_answers(doctor, generation, calls, age, snapshot):
+    """Each RPC gets the one harmless call, of a millisecond."""
+    with TpuNode(generation=generation, device=True) as node:
+        status, text = doctor(node.address)
+
+    assert status == 0
+    assert [call.method for call in node.calls] == calls
+    assert [call.fields["duration_ms"] for call in node.calls[:2]] == [1, 1]
+    assert node.captures == []
+    assert age in text
+    assert re.search(rf"GetSnapshot +{snapshot} ", text)
+
+
+def test_an_old_server_elsewhere_is_no_use_without_a_common_directory(doctor, monkeypatch):
+    """It writes to a disk that is not to be seen from here."""
+    monkeypatch.setattr(Address, "is_this_host", False)
+    with TpuNode(generation="old") as node:
+        status, text = doctor(node.address)
+
+    assert status == 3
+    assert "give a --logdir DIR that both can see" in one_line(text)
+
+
+def test_host_events_that_may_hang_a_job_without_a_tpu(doctor):
+    """Only they tell its step time: what helps is a newer jaxlib."""
+    with TpuNode(generation="2025", device=False) as node:
+        status, text = doctor(node.address)
+
+    assert status == 3
+    assert "if it is a JAX job, update it to jaxlib 0.9 or newer" in one_line(text)
+    assert "step time" not in text.partition("What tpumon would use")[2].partition("What is wrong")[0]
+
+
+@pytest.mark.parametrize(
+    ("server", "gives"),
+    [
+        ({"device": True}, "by short traces: MXU, idle and step time"),
+        ({"device": False}, "by short traces: step time; no TPU is seen"),
+        ({"generation": "old"}, "by short traces: no figures unless the job uses a TPU; none is seen"),
+        ({"continuous": True}, "by short traces: not yet seen which figures"),
+    ],
+)
+def test_it_promises_only_what_it_has_seen(doctor, server, gives):
+    """A busy server, or one that can only write files, has shown nothing yet."""
+    with TpuNode(**server) as node:
+        _, text = doctor(node.address)
+
+    assert f"1 server, {gives}; the job is traced for 1 % of the time at most" in one_line(text)
+
+
+def test_what_the_owner_must_know_comes_first(doctor):
+    """What a sample does to their own trace, what avoids it, and what heals the process."""
+    with TpuNode(device=True) as node:
+        _, text = doctor(node.address)
+
+    first = one_line(text.split("\n\n")[1])
+    for words in ("tpumon pause 10m", "stop_trace raises ALREADY_EXISTS", "_profile_state.reset()"):
+        assert words in first
+
+
+def test_a_busy_server_is_usable_later(doctor):
+    """Somebody profiles: no reason to fail, and nothing to repair."""
+    with TpuNode(continuous=True) as node:
+        status, text = doctor(node.address)
+
+    assert status == 0
+    assert re.search(r"Profile +busy ", text)
+    assert "tpumon stands back until the other session is over" in one_line(text)
+
+
+def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
+    """The owner profiles; Monitor harms nobody. Who paused is not told."""
+    from tpumon.system import pausing
+
+    monkeypatch.setattr(pausing, "_name_of", lambda _uid: "alice")
+    pausing.pause_for(600)
+    with TpuNode(device=True) as node:
+        status, text = doctor(node.address)
+
+    assert status == 0
+    assert [call.method for call in node.calls] == ["Monitor"]
+    assert re.search(r"Profile +- +sampling on this host is paused", text)
+    assert "`tpumon pause 0`" in text
+    assert "alice" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("HTTP", "give the port that the job passes to start_server"), ("silent", "check that its host is alive")],
+)
+def test_something_else_on_the_port(doctor, kind, words, monkeypatch):
+    """It gets a single call, and a remedy stands beside it."""
+    monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
+    with WrongServer(kind) as server:
+        status, text = doctor(server.address)
+        connections = server.connections
+
+    assert status == 3
+    assert connections == 1
+    assert re.search(r"Monitor +FAILED ", text)
+    assert words in one_line(text)
+
+
+def test_it_ends_within_seconds_however_many_there_are(doctor, monkeypatch):
+    """Who has not been asked by then is named, and not asked."""
+    monkeypatch.setattr(diagnosis, "_ALL_S", -1.0)
+    with TpuNode(device=True) as node, RuntimeNode(metrics_of("v6e")) as runtime:
+        status, text = doctor(node.address, runtime=[runtime.address])
+
+        assert (status, node.calls, runtime.calls) == (3, [], [])
+    assert text.count("no time was left to ask") == 2
+
+
+def test_another_grpc_server_gets_one_call(doctor):
+    """What is no profiler server is not asked for more."""
+    with TpuNode(profiler=False) as node:
+        status, text = doctor(node.address)
+
+    assert status == 3
+    assert "a gRPC server, but not a profiler's" in one_line(text)
+
+
+def test_nobody_there(doctor):
+    """With the line that a job needs, whole and to be copied."""
+    status, text = doctor(DEAD)
+
+    assert status == 3
+    assert "connection refused" in text
+    assert "`server = jax.profiler.start_server(9999)`" in text
+    assert "nothing: no figure is available" in text
+
+
+def test_a_busy_tpu_node(doctor):
+    """Monitor may be refused for it, too."""
+    with TpuNode(BUSY_STEP) as node:
+        status, text = doctor(node.address)
+
+    assert status == 0
+    assert re.search(r"Monitor +busy ", text)
+    assert "1 server, by Monitor" in text
+
+
+def told_of(server, companions=()):
+    return diagnosis.Diagnosis(
+        versions={}, local=False, port=None, chips=(), chip_remarks=(), paused_until_unix_s=None, ports=(), problems=(),
+        servers=(server,), companions=companions, usable=False, took_s=0.1,
+    )  # fmt: skip
+
+
+def test_a_host_without_an_address_is_one_problem():
+    """Not another for its runtime metrics."""
+    words = "this name has no address"
+    answers = (diagnosis.Answer(rpc="Monitor", state="failed", words=words),)
+    reports = (CompanionReport(address="w:8431", state="failed", words=words),)
+    told = told_of(
+        diagnosis.ServerDiagnosis(worker="w", address="w:9999", reason="resolve", answers=answers),
+        (diagnosis.CompanionReports(kind=RuntimeMetrics, reports=reports),),
+    )
+
+    assert [problem.what for problem in problems_of(told)] == [f"w:9999: {words}"]
+
+
+@pytest.mark.parametrize(("source", "problems"), [("trace", 0), (None, 1)])
+def test_a_server_that_only_writes_is_wrong_only_where_nothing_is_seen_of_it(source, problems):
+    old = diagnosis.ServerDiagnosis(worker="w", address="w:9999", writes_only=True, source=source)
+    assert len(problems_of(told_of(old))) == problems
+
+
+def test_a_tpu_node_without_a_job(doctor):
+    """Monitor answers with nothing in it."""
+    with TpuNode(Answer(figures=Figures(), response_type=EMPTY_RESULT, text="")) as node:
+        status, text = doctor(node.address)
+
+    assert status == 0
+    assert re.search(r"Monitor +yes +Monitor answered without figures", text)
+    assert "wait for the job to begin a step" in one_line(text)
+
+
+def test_what_a_libtpu_offers_and_is_not_shown(doctor):
+    """By name, with kind and unit where it says so."""
+    listed = [supported(DUTY), supported("hlo.execution.timing.distribution.microseconds", "us", 3)]
+    with TpuNode(device=True) as node, RuntimeNode(metrics_of("v6e"), listed=listed) as runtime:
+        _, text = doctor(node.address, runtime=[runtime.address])
+
+    assert "2 metrics are offered; not shown by tpumon yet: 1" in text
+    assert "    hlo.execution.timing.distribution.microseconds distribution us\n" in text
+    assert DUTY not in text
+
+
+def test_errors_that_the_runtime_detects_are_problems(doctor):
+    """In its own words, which cannot drive a terminal."""
+    told = metrics_of("v4") | {MEGASCALE: [detected(1, error_type="HANG_DETECTED", error_message="\x1b[2Jslice 3")]}
+    with TpuNode(device=True) as node, RuntimeNode(told) as runtime:
+        _, text = doctor(node.address, runtime=[runtime.address])
+
+    assert "HANG_DETECTED: slice 3" in one_line(text)
+    assert "\x1b" not in text
+
+
+def test_a_runtime_port_given_for_a_profiler_s_is_called_as_what_it_is(doctor, monkeypatch):
+    """And by nothing else."""
+    with RuntimeNode(metrics_of("v6e")) as runtime:
+        port = int(runtime.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(port, port + 1))
+        status, text = doctor(runtime.address)
+
+    assert status == 0
+    assert "4 devices" in text
+    assert "Monitor" not in text
+
+
+def test_a_tpu_without_runtime_metrics(doctor):
+    """What is missing, and where it might be."""
+    with TpuNode(device=True) as node:
+        _, text = doctor(node.address)
+
+    assert "TPU_RUNTIME_METRICS_PORTS" in text
+
+
+def seen(address, **rest):
+    return SurveyedPort(address=address, port=int(address.rpartition(":")[2]), **rest)
+
+
+def test_this_host_port_by_port(doctor, monkeypatch):
+    """Profiler servers with the process that has them; the others with what they answered, or why they got no call."""
+    refusal = SourceError("not-a-profiler", "not gRPC", address="127.0.0.1:8080")
+    with TpuNode(device=True) as node, WrongServer("SSH") as foreign:
+        listeners(
+            monkeypatch,
+            seen(node.address, is_profiler=True, owner=Owner(pid=4711, program="python3.11", runs_xla=True)),
+            seen(foreign.address, not_approached="no JAX, TensorFlow or PyTorch/XLA process listens there"),
+            seen("127.0.0.1:8080", answer=refusal, owner=Owner(pid=12, program="nginx")),
+        )
+        status, text = doctor()
+        connections = foreign.connections
+
+    assert status == 0
+    assert connections == 0
+    assert f"  {node.address}  python3.11 (4711)\n" in text
+    assert "  not gRPC\n    nginx (12): 8080\n" in text
+    port = foreign.address.rpartition(":")[2]
+    assert f"  no JAX, TensorFlow or PyTorch/XLA process listens there\n    ?: {port}\n" in text
+    assert "to watch it: tpumon --level 2\n" in text
+
+
+def test_hundreds_of_ports_are_few_lines(doctor, monkeypatch):
+    """By what came of them and by process, some of each; those of other addresses with these."""
+    reason, owner = "no JAX, TensorFlow or PyTorch/XLA process listens there", Owner(pid=7, program="envoy")
+    ports = [seen(f"127.0.0.1:{20000 + i}", owner=owner, not_approached=reason) for i in range(300)]
+    listeners(monkeypatch, seen("10.0.0.5:443", not_approached=reason), *ports)
+    _, text = doctor()
+
+    assert "    ?: 10.0.0.5:443\n" in text
+    assert "20000, 20001" in text
+    assert "and 290 more" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_a_job_without_a_profiler_server(doctor, monkeypatch):
+    """Its memory and duty cycle are to be had; the line for the rest stands there."""
+    with RuntimeNode(metrics_of("v6e")) as runtime:
+        port = int(runtime.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(port, port + 1))
+        listeners(monkeypatch, seen(runtime.address, owner=Owner(pid=4711, program="python3.11", runs_xla=True)))
+        status, text = doctor()
+
+    assert status == 0
+    assert "a job uses the TPU, but has no profiler server" in one_line(text)
+    assert "`server = jax.profiler.start_server(9999)`" in text
+
+
+def test_a_stranger_on_a_runtime_port_gets_no_call(doctor, monkeypatch):
+    """Whoever listens there is no job."""
+    with WrongServer("HTTP") as foreign:
+        port = int(foreign.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(port, port + 1))
+        owner = Owner(pid=12, program="nginx")
+        listeners(monkeypatch, seen(foreign.address, owner=owner, not_approached="it is the runtime metric service's"))
+        status, _ = doctor()
+
+        assert (status, foreign.connections) == (3, 0)
+
+
+def test_where_proc_cannot_be_read_the_usual_ports_are_tried(doctor, monkeypatch):
+    """With the reason, and without those where nobody is."""
+
+    async def forbidden(_port):
+        raise PermissionError(13, "Permission denied")
+
+    with TpuNode(device=True) as node:
+        monkeypatch.setattr(diagnosis, "survey", forbidden)
+        port = int(node.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "USUAL_PORTS", (closed_port(), port))
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(closed_port(), 65536))
+        status, text = doctor()
+
+    assert status == 0
+    assert "cannot read what listens here: Permission denied" in one_line(text)
+    assert text.count("Monitor ") == 1
+    assert node.address in text
+
+
+def test_chips_with_their_files_and_holders(doctor, monkeypatch):
+    """Kind by kind, then chip by chip; and a job that has them but no profiler server is named."""
+    chip = Chip(name="TPU v6e", pci="0000:00:04", functions=1, nodes=("/dev/vfio/0",), missing=(),
+                holders=(ChipHolder(pid=4711, program="python3.11"),))  # fmt: skip
+    other = Chip(name="TPU (1ae0:0099)", pci="0000:00:05", functions=1, nodes=(), missing=("/dev/vfio/1",), holders=())
+    monkeypatch.setattr(diagnosis, "find_chips", lambda: Chips(chips=(chip, chip, other), remarks=("a remark",)))
+    status, text = doctor()
+
+    assert status == 3
+    assert "  2 x TPU v6e\n  1 x TPU (1ae0:0099)\n" in text
+    assert "    0000:00:04  /dev/vfio/0  held by python3.11 (4711)\n" in text
+    assert "/dev/vfio/1 (missing)" in text
+    assert "  a remark\n" in text
+    assert "python3.11 (4711) holds the chips, but has no profiler server" in one_line(text)
+
+
+def test_servers_that_answer_alike_stand_together(doctor):
+    """Ten of them by name; JSON has all."""
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(TpuNode(device=True)).address for _ in range(12)]
+        _, text = doctor(*addresses)
+        _, told = doctor(*addresses, output="json")
+
+    assert text.count("    Monitor ") == 1
+    assert "  w9 " in text
+    assert "  w10 " not in text
+    assert "  and 2 more (--output json has all)" in text
+    assert [server["worker"] for server in told["servers"]] == [f"w{i}" for i in range(12)]
+
+
+def test_json_says_the_same(doctor):
+    """One object, for programs; the exit status is the same."""
+    with TpuNode(device=True) as node:
+        status, told = doctor(node.address, output="json")
+    server = told["servers"][0]
+
+    assert (status, told["schema"], told["usable"], told["local"]) == (0, 1, True, False)
+    assert [answer["rpc"] for answer in server["answers"]] == ["Monitor", "Profile", "GetSnapshot"]
+    assert server["source"] == "trace"
+    assert told["problems"][0]["remedy"]
+
+    status, told = doctor(DEAD, output="json")
+    assert (status, told["usable"], told["servers"][0]["reason"]) == (3, False, "unavailable")
+
+
+def test_what_it_prints_may_be_pasted_anywhere(doctor, monkeypatch):
+    """Neither the environment, nor the user's or this machine's name."""
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    monkeypatch.setenv("TPUMON_TOKEN", "hunter2")
+
+    async def find_now(*_args):
+        return [Target(worker=f"{socket.gethostname()}:1", address=DEAD)]
+
+    monkeypatch.setattr(command, "find_now", find_now)
+    for output in ("text", "json"):
+        _, said = doctor(simulate="v5e-8", output=output)
+        said = json.dumps(said)
+        words = set(re.findall(r"[\w-]+", said))
+        assert not {"hunter2", getpass.getuser(), socket.gethostname()} & words
+
+
+def test_a_finder_that_fails_is_a_problem(doctor, monkeypatch):
+    """What cannot be found is said, with the exit status of nothing usable."""
+
+    async def find_now(*_args):
+        raise SourceError("resolve", "the TPU my-tpu is not to be found in zone us-east5-a")
+
+    monkeypatch.setattr(command, "find_now", find_now)
+    status, text = doctor(simulate="v5e-8")
+
+    assert status == 3
+    assert "my-tpu is not to be found" in one_line(text)
+
+
+def test_a_status_in_a_server_s_own_words(doctor):
+    """Its text is cut to a line and cannot drive a terminal."""
+    with TpuNode(Fail(code=grpc.StatusCode.INTERNAL, details="\x1b[31mout of\nmemory")) as node:
+        status, text = doctor(node.address)
+
+    assert status == 3
+    assert "out of memory" in text
+    assert "\x1b" not in text
+    assert "see the job's own log" in text
+
+
+def test_a_bug_in_a_source_costs_no_other_worker_its_report(doctor, monkeypatch):
+    """It is that server's failure, and named."""
+    real = TraceSource.examine
+
+    async def examine(source):
+        if source._target.worker == "w0":
+            raise ZeroDivisionError("of no\nuse")
+        return await real(source)
+
+    monkeypatch.setattr(TraceSource, "examine", examine)
+    with TpuNode(device=True) as broken, TpuNode(device=True) as healthy:
+        status, text = doctor(broken.address, healthy.address)
+    assert status == 0
+    assert "a bug in tpumon: ZeroDivisionError: of no use" in one_line(text)
+    assert "MXU, idle and step time" in text
+
+
+def test_two_names_of_one_server_cost_it_two_probes(doctor, tmp_path, monkeypatch):
+    """Both are in the ledger of duty."""
+    monkeypatch.setattr(TraceSource, "unpaid_s", 0.5)
+    with TpuNode(device=True) as node:
+        doctor(node.address, node.address.replace("127.0.0.1", "localhost"))
+    (file,) = tmp_path.glob("tpumon-duty-*")
+    ((_, _, traced_s, *_),) = json.loads(file.read_text())["servers"].values()
+    assert traced_s == 1.0

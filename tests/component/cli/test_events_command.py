@@ -1,0 +1,97 @@
+"""`tpumon events`: what changed, and when, in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from support import free_port
+from support.exporter import sample, serving
+from tpumon.cli.commands import events
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.collection.sampler import Pace
+from tpumon.discovery.selection import Selection
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.model import Query
+from tpumon.pipeline import FeedSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
+from tpumon_exporters.web import Request
+
+
+def of(exporter, **more):
+    return {"feed": FeedSettings(origin=ExportersSource(f"http://{exporter.address}")), **more}
+
+
+@pytest.fixture
+def exporter():
+    """One that saw a worker go and another one being profiled."""
+    now = time.time()
+    with serving("a", "b") as output:
+        for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
+            output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        output.take(sample("b", time_unix_s=now - 35))
+        yield output
+
+
+def test_what_an_exporter_remembers_is_printed(exporter, capsys):
+    """A line each, oldest first; then it ends."""
+    assert events.run(**of(exporter)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == [
+        "a  down: unavailable",
+        "b  capture began: busy",
+        "b  capture ended, ok: after about 15 s",
+    ]
+
+
+def test_that_nothing_changed_is_said(capsys):
+    """On stderr: a reader of stdout gets changes only."""
+    with serving("a") as output:
+        output.take(sample("a", time_unix_s=time.time() - 5))
+        capsys.readouterr()  # where it listens
+        assert events.run(**of(output)) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter began to follow its workers\n")
+
+
+def test_as_json_every_field_has_a_name(exporter, capsys):
+    assert events.run(**of(exporter, output="jsonl")) == 0
+    first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first.items() >= {
+        "schema": 1, "worker": "a", "what": "state", "state": "down", "severity": "critical", "before": "ok",
+        "words": "unavailable",
+    }.items()  # fmt: skip
+    assert first["time_unix_s"] == pytest.approx(time.time() - 60, abs=30)
+    assert (last["what"], last["state"], last["severity"], last["before"]) == ("capture-ended", "live", "ok", "busy")
+    assert first["number"] < last["number"]
+
+
+def test_an_exporter_that_does_not_answer_is_an_error():
+    """With its reason; nobody waits for it."""
+    feed = FeedSettings(origin=ExportersSource(f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(NoTargetError, match="Connection refused"):
+        events.run(feed=feed)
+
+
+def test_an_exporter_of_an_earlier_version_remembers_nothing(exporter, monkeypatch):
+    """It hands on samples only; that is said."""
+    monkeypatch.setattr(
+        exporter._server, "_answer", lambda request: exporter._pages.answer(Request(path=request.path, query={}))
+    )
+    with pytest.raises(UsageError, match="remembers no changes"):
+        events.run(**of(exporter))
+
+
+def test_workers_can_be_watched_for_changes(capsys):
+    """Samples of this process: what changes is printed as it comes."""
+    sampling = SamplingSource(
+        query=Query(level=2, window_s=0.02),
+        selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
+        pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),
+    )
+    assert events.run(feed=FeedSettings(origin=sampling)) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "  sim-v5e-8-w0  no-activity: the trace holds no event" in line

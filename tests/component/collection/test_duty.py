@@ -1,0 +1,600 @@
+"""For how long a job is traced by all tpumons of a host together, in virtual time; and what they tell each other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from support import virtual_time
+from support.samples import sample as taken
+from tpumon.collection.sampler import Pace, Sampler, duty
+from tpumon.collection.sampler.duty import DutyControl
+from tpumon.discovery import addresses
+from tpumon.discovery.addresses import server_name
+from tpumon.discovery.finder import Fixed
+from tpumon.model import Query, Target
+from tpumon.system import host_files, ledger
+from tpumon.system.ledger import DutyLedger
+from tpumon.system.pausing import Pause
+
+ADDRESS = "10.0.0.2:9999"
+TRACE_S = 0.2
+OTHER_UID = 54321
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's files")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """A directory for the files; threads and clocks are those of virtual time."""
+
+    async def at_once(function, *, timeout_s):
+        return function()
+
+    def since_boot_s():
+        return asyncio.get_running_loop().time()
+
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    monkeypatch.setattr(duty, "in_thread", at_once)
+    monkeypatch.setattr(duty.time, "thread_time", lambda: 0.0)  # looks are as rare as they are dear
+    for module in (duty, ledger, host_files):
+        monkeypatch.setattr(module, "since_boot_s", since_boot_s)
+    return tmp_path
+
+
+class Job:
+    """A profiler server that is traced by many: notes when. The first trace of each may take longer than the others."""
+
+    def __init__(self, trace_s=TRACE_S, first_s=None):
+        self.trace_s = trace_s
+        self.first_s = first_s or trace_s
+        self.spans = []
+
+    def __call__(self, client, target, options):
+        job = self
+
+        class Source:
+            name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
+
+            def likely_s(self, _query):
+                return job.trace_s if self.unpaid_s else 0.6  # a first guess, like that of real traces
+
+            async def fetch(self, query):
+                begun_s = asyncio.get_running_loop().time()
+                self.unpaid_s = job.trace_s if self.unpaid_s else job.first_s
+                await asyncio.sleep(self.unpaid_s)
+                job.spans.append((begun_s, begun_s + self.unpaid_s))
+                return taken(target.worker, address=target.address, traced_s=self.unpaid_s, source="fake")
+
+        return Source()
+
+    def share(self, begin_s, end_s):
+        """The share of a span of time for which it was traced; sessions that overlap count twice."""
+        return sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in self.spans) / (end_s - begin_s)
+
+    def largest_share_of(self, span_s):
+        """The largest share in any span of this length; it begins with a trace."""
+        return max(self.share(begin, begin + span_s) for begin, _ in self.spans)
+
+
+class NoClient:
+    def __init__(self, address):
+        pass
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exc):
+        pass
+
+
+async def no_pause():
+    """This host is not paused."""
+
+
+def tpumon(job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, samples=None):
+    """A tpumon of its own that follows the job."""
+    return Sampler(
+        Fixed([Target(worker="w", address=address)]),
+        Query(level=2, window_s=0.1),
+        Pace(num_queries=num_queries, max_duty_ratio=max_duty_ratio, interval_s=interval_s),
+        on_sample=(samples if samples is not None else []).append,
+        open_client=NoClient,
+        profilers=[job],
+        companions=[],
+        pause=no_pause,
+        ledger=DutyLedger(),
+    )
+
+
+async def for_a_while(seconds, *samplers):
+    """Runs samplers until then, and ends them as Ctrl-C does."""
+    tasks = [asyncio.create_task(sampler.run()) for sampler in samplers]
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def killed_after(seconds, sampler):
+    """Runs one, and ends it without a word to the others."""
+    sampler._duty.close = no_pause
+    await for_a_while(seconds, sampler)
+    if sampler._duty._again is not None:
+        sampler._duty._again.cancel()
+
+
+async def one(job, end_s):
+    await for_a_while(end_s, tpumon(job))
+
+
+async def one_that_wants_more(job, end_s):
+    await for_a_while(end_s, tpumon(job, interval_s=0.0))
+
+
+async def ten_at_once(job, end_s):
+    await for_a_while(end_s, *(tpumon(job) for _ in range(10)))
+
+
+async def ten_one_after_the_other(job, end_s):
+    await asyncio.gather(*(starting_at(5.0 * i, job, end_s) for i in range(10)))
+
+
+async def starting_at(at_s, job, end_s):
+    await asyncio.sleep(at_s)
+    await for_a_while(end_s - at_s, tpumon(job))
+
+
+async def restarting(job, end_s):
+    for _ in range(int(end_s / 4)):
+        await for_a_while(4, tpumon(job))
+
+
+async def killed_every_four_seconds(job, end_s):
+    for _ in range(int(end_s / 4)):
+        await killed_after(4, tpumon(job))
+
+
+async def once_in_a_loop(job, end_s):
+    async def loop():
+        while True:
+            await tpumon(job, num_queries=3, interval_s=1.0).run()
+            await asyncio.sleep(1)
+
+    task = asyncio.create_task(loop())
+    await asyncio.sleep(end_s)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def all_of_it(job, end_s):
+    await asyncio.gather(one(job, end_s), restarting(job, end_s), once_in_a_loop(job, end_s))
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        one,
+        one_that_wants_more,
+        ten_at_once,
+        ten_one_after_the_other,
+        restarting,
+        killed_every_four_seconds,
+        once_in_a_loop,
+        all_of_it,
+    ],
+)
+def test_however_many_trace_a_job_and_however_often_they_start_it_is_one_share_of_its_time(who):
+    """At most 1.5 % of any ten minutes, and 3 % of any minute; and nearly all of that is used."""
+    job = Job()
+
+    async def main():
+        begun_s = asyncio.get_running_loop().time()
+        await who(job, 1200.0)
+        return begun_s + 1200.0
+
+    end_s = virtual_time.run(main())
+    assert job.largest_share_of(600) <= 0.015
+    assert job.largest_share_of(60) <= 0.03
+    assert job.share(job.spans[0][0] + 300, end_s) > 0.004
+
+
+def test_a_query_is_due_by_what_it_is_likely_to_cost_not_by_what_the_last_one_did():
+    """The first window is long, as nothing is known of the steps; the next ones come at the usual interval."""
+    job, samples = Job(0.1, first_s=0.6), []
+    virtual_time.run(for_a_while(60, tpumon(job, samples=samples)))
+    assert len(samples) >= 5
+    assert samples[0].interval_s == pytest.approx(10)
+
+
+def test_those_who_share_a_job_get_as_much_each_and_say_how_often_they_really_sample():
+    """Five of them: a fifth of the samples each, and the interval told is the one that is kept."""
+    job, samples = Job(), [[] for _ in range(5)]
+
+    async def main():
+        await for_a_while(3000, *(tpumon(job, samples=each, interval_s=1.0) for each in samples))
+
+    virtual_time.run(main())
+    counts = [len(each) for each in samples]
+    assert sum(counts) == pytest.approx(150, rel=0.15)
+    assert max(counts) < 1.4 * min(counts)
+    assert all(each[-1].interval_s == pytest.approx(100, rel=0.01) for each in samples)
+
+
+def test_the_smallest_share_that_one_of_them_allows_holds_for_all():
+    """And only while it follows the job."""
+    job = Job()
+
+    async def main():
+        careful = asyncio.create_task(for_a_while(3000, tpumon(job, max_duty_ratio=0.002)))
+        await asyncio.sleep(30)
+        await for_a_while(2970, tpumon(job, interval_s=1.0))
+        await careful
+        begun_s = asyncio.get_running_loop().time()
+        await for_a_while(2000, tpumon(job, interval_s=1.0))
+        return begun_s
+
+    begun_s = virtual_time.run(main())
+    assert job.share(begun_s - 2000, begun_s) == pytest.approx(0.002, rel=0.15)
+    assert job.share(begun_s + 1000, begun_s + 2000) == pytest.approx(0.01, rel=0.15)
+
+
+def test_who_no_longer_renews_its_entry_shares_no_longer():
+    """Three intervals after one was killed, the other has all of the share."""
+    job, samples = Job(), []
+
+    async def main():
+        other = asyncio.create_task(killed_after(300, tpumon(job, interval_s=1.0)))
+        await for_a_while(2000, tpumon(job, interval_s=1.0, samples=samples))
+        await other
+
+    virtual_time.run(main())
+    assert samples[-1].interval_s == pytest.approx(20)
+
+
+def test_a_server_is_one_whatever_its_address_is_called():
+    """`localhost`, a loopback address and this host's name are one port of one host; another port is another server."""
+    names = ["localhost:9999", "127.0.0.1:9999", "[::1]:9999", f"{os.uname().nodename}:9999"]
+    assert {server_name(name) for name in names} == {"localhost:9999"}
+    assert server_name("localhost:9998") != "localhost:9999"
+    assert server_name("10.99.99.99:9999") == "10.99.99.99:9999"
+
+
+def test_files_go_when_they_have_no_effect(directory):
+    """Those of a tpumon that was killed are removed by the next one; a tpumon that traced nothing leaves none."""
+    job = Job()
+
+    async def main():
+        for _ in range(3):
+            await killed_after(10, tpumon(job))
+        left = len(list(directory.iterdir()))
+        await asyncio.sleep(1000)
+        await for_a_while(1, tpumon(Job(), address="10.0.0.3:1"))
+        return left
+
+    assert virtual_time.run(main()) == 3
+    assert len(list(directory.iterdir())) == 1
+
+
+def test_every_user_can_read_the_file_whatever_the_umask(directory):
+    """And only its owner can write to it."""
+    before = os.umask(0o077)
+    try:
+        virtual_time.run(for_a_while(1, tpumon(Job())))
+    finally:
+        os.umask(before)
+    (file,) = directory.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_who_cannot_write_there_says_so_and_counts_for_itself(monkeypatch, said):
+    """Sampling goes on as if it were alone."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", "/nonexistent/directory")
+    job = Job()
+    virtual_time.run(for_a_while(600, tpumon(job)))
+    assert len(said) == 1
+    assert said[0].startswith("/nonexistent/directory: No such file or directory")
+    assert 0.005 < job.share(1000, 1600) <= 0.015
+
+
+def test_a_pause_that_begins_while_a_worker_waits_for_its_share_holds():
+    """Its owner profiles the job by then."""
+    job, samples, pauses = Job(), [], []
+
+    async def pause():
+        return pauses[0] if pauses else None
+
+    async def main():
+        for _ in range(4):
+            await for_a_while(3, tpumon(job, interval_s=0.0))
+        waiting = tpumon(job, samples=samples)
+        waiting._pause = pause
+        task = asyncio.create_task(for_a_while(300, waiting))
+        await asyncio.sleep(1)
+        pauses.append(Pause(until_unix_s=0, who="owner"))
+        before = len(job.spans)
+        await task
+        return before
+
+    assert virtual_time.run(main()) == len(job.spans)
+    assert {sample.errors[0].reason for sample in samples} == {"paused"}
+
+
+def test_late_first_figures_are_explained(said):
+    """Another tpumon has just used the credit: who comes now is told why it waits, once."""
+    job = Job()
+
+    async def main():
+        for _ in range(4):
+            await for_a_while(3, tpumon(job, interval_s=0.0))
+        said.clear()
+        await tpumon(job, num_queries=1).run()
+
+    virtual_time.run(main())
+    assert len(said) == 1
+    assert said[0].startswith(f"{ADDRESS}: the first sample comes in ")
+    assert "--max-duty" in said[0]
+
+
+ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0}
+
+
+def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
+    """A file that says something of the server."""
+    path = directory / name
+    servers = {ledger._key(ADDRESS): list({**ENTRY, **changed}.values())}
+    path.write_text(json.dumps({"boot": boot or host_files.boot(), "servers": servers}))
+    if uid is not None:
+        os.chown(path, uid, uid)
+    return path
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"time_s": 2000.0},
+        {"since_s": 1000.0, "time_s": 999.0},
+        {"debt_s": -1.0},
+        {"debt_s": float("nan")},
+        {"debt_s": float("inf")},
+        {"debt_s": 10**400},
+        {"debt_s": "1"},
+        {"debt_s": None},
+        {"duty_ratio": 0.0},
+        {"duty_ratio": 7.0},
+        {"boot": "another"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_nonsense_counts_for_nothing(directory, changed):
+    """Whatever is no entry of this boot: the first sample comes at once."""
+    said_by(directory, **changed)
+    job = Job()
+    virtual_time.run(for_a_while(5, tpumon(job)))
+    assert len(job.spans) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"boot": 1}', "[" * 100_000, "\0" * 1000, '{"servers": []}'])
+def test_what_is_no_ledger_counts_for_nothing(directory, text):
+    (directory / "tpumon-duty-1-x").write_text(text)
+    job = Job()
+    virtual_time.run(for_a_while(5, tpumon(job)))
+    assert len(job.spans) == 1
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "changed", [{"debt_s": 1e9}, {"traced_s": 1e9}, {"interval_s": 1e9}, {"duty_ratio": 0.0001}], ids=str
+)
+def test_another_user_can_slow_sampling_but_not_stop_it_for_good(directory, changed, monkeypatch):
+    """An entry counts for no more than the time that has passed, and at first for a minute of tracing at most."""
+    monkeypatch.setattr(os, "getuid", lambda: 12345)  # root would be believed
+    job = Job()
+
+    async def main():
+        said_by(directory, uid=OTHER_UID)
+        task = asyncio.create_task(for_a_while(12_000, tpumon(job)))
+        await asyncio.sleep(100)
+        said_by(directory, uid=OTHER_UID, **{"time_s": 1099.0, **changed})
+        await task
+
+    virtual_time.run(main())
+    assert job.spans[-1][0] > 1000 + 10_000
+    assert job.share(9_000, 13_000) > 0.002
+
+
+def test_a_file_is_replaced_at_once_and_its_temporary_is_not_left(directory):
+    """A reader never sees half a file."""
+    files = host_files.HostFiles("tpumon-duty-", most_of_one_user=3, most_bytes=100)
+    path = files.new_path()
+    files.write(path, "a")
+    files.write(path, "b")
+    assert [file.path for file in files.listed()] == [path]
+    assert files.read(path) == ("b", os.getuid())
+    assert len(list(directory.iterdir())) == 1
+
+
+def test_an_account_outlives_the_worker_until_it_is_full():
+    """A worker that comes back under another name is not traced more."""
+
+    async def main():
+        all_of_them = DutyControl(0.01)
+        account = all_of_them.follow(ADDRESS)
+        await all_of_them.enter(account, 0.5)
+        all_of_them.settle(account, 0.5, 3.0)
+        all_of_them.leave(account)
+        again = all_of_them.follow(ADDRESS)
+        waits_s = again.ready_s(0.5) - asyncio.get_running_loop().time()
+        all_of_them.leave(again)
+        await asyncio.sleep(301)
+        all_of_them.leave(all_of_them.follow("10.0.0.3:1"))
+        return again is account, waits_s, all_of_them.follow(ADDRESS) is account
+
+    assert virtual_time.run(main()) == (True, pytest.approx(250), False)
+
+
+def test_all_go_on_at_once_after_a_pause_and_none_is_left_behind():
+    """By then their files have no effect any more, and are removed by each other."""
+    job, pauses, samples = Job(), [], [[] for _ in range(10)]
+
+    async def pause():
+        return pauses[0] if pauses else None
+
+    async def main():
+        samplers = [tpumon(job, samples=each, interval_s=1.0) for each in samples]
+        for sampler in samplers:
+            sampler._pause = pause
+        running = asyncio.create_task(for_a_while(6000, *samplers))
+        await asyncio.sleep(2000)
+        pauses.append(Pause(until_unix_s=0, who="owner"))
+        await asyncio.sleep(1000)
+        pauses.clear()
+        before = [len(each) for each in samples]
+        await running
+        return [len(each) - count for each, count in zip(samples, before, strict=True)]
+
+    assert min(virtual_time.run(main())) >= 11
+    assert job.largest_share_of(600) <= 0.015
+    assert job.largest_share_of(60) <= 0.03
+
+
+def test_a_file_that_was_away_is_not_counted_once_more(directory):
+    """During a pause the files of all lose their effect and are removed; what was traced before is long over."""
+
+    async def main():
+        all_of_them = DutyControl(0.01, DutyLedger())
+        account = all_of_them.follow(ADDRESS)
+        debts_s = []
+        for waits_s, traced_s, debt_s in (
+            (0, None, 0.0),
+            (10, 0.6, 0.6),
+            (5000, 50.0, 0.0),
+            (600, None, 0.0),
+            (1, 50.2, 0.2),
+        ):
+            await asyncio.sleep(waits_s)
+            now_s = asyncio.get_running_loop().time()
+            path = directory / "tpumon-duty-1-x"
+            path.unlink(missing_ok=True)
+            if traced_s is not None:
+                said_by(directory, since_s=1005.0, time_s=now_s, traced_s=traced_s, debt_s=debt_s)
+            await all_of_them._exchange()
+            debts_s.append(account.entry(now_s).debt_s)
+        return debts_s
+
+    assert virtual_time.run(main()) == [0, pytest.approx(0.5), 0, 0, pytest.approx(0.2, abs=0.02)]
+
+
+def test_files_that_cannot_be_used_for_a_while_change_nothing(said):
+    """Five who share a job: each still takes a fifth, and nothing is counted twice when the files are back."""
+    job, samples = Job(), [[] for _ in range(5)]
+
+    async def main():
+        samplers = [tpumon(job, samples=each, interval_s=1.0) for each in samples]
+        running = asyncio.create_task(for_a_while(4000, *samplers))
+        await asyncio.sleep(2000)
+        usual = [sampler._duty._ledger.exchange for sampler in samplers]
+        for sampler in samplers:
+            sampler._duty._ledger.exchange = no_answer
+        await asyncio.sleep(150)
+        for sampler, exchange in zip(samplers, usual, strict=True):
+            sampler._duty._ledger.exchange = exchange
+        back_s = asyncio.get_running_loop().time()
+        await running
+        return back_s
+
+    def no_answer(_own):
+        raise TimeoutError
+
+    back_s = virtual_time.run(main())
+    assert sum("by this tpumon alone" in line for line in said) == 5
+    assert job.largest_share_of(600) <= 0.015
+    assert job.largest_share_of(60) <= 0.03
+    assert job.share(back_s, back_s + 1000) == pytest.approx(0.01, rel=0.2)
+
+
+def test_who_looks_rarely_counts_the_time_that_has_passed_for_all_others_together():
+    """It waits for none of what they traced within their share since it looked last."""
+    job, samples = Job(), []
+
+    async def main():
+        others = (tpumon(job, interval_s=1.0) for _ in range(4))
+        await for_a_while(8000, tpumon(job, interval_s=1000.0, samples=samples), *others)
+
+    virtual_time.run(main())
+    assert len(samples) >= 7
+    assert all(sample.interval_s == 1000.0 for sample in samples[1:])
+
+
+def test_whatever_goes_wrong_with_the_files_sampling_goes_on(monkeypatch, said):
+    """An error that nobody thought of is no reason to sample less, nor to give the files up."""
+    job = Job()
+
+    async def main():
+        sampler = tpumon(job)
+        failing = [RuntimeError("can't start new thread")]
+
+        async def at_once(function, *, timeout_s):
+            if failing:
+                raise failing.pop()
+            return function()
+
+        monkeypatch.setattr(duty, "in_thread", at_once)
+        await for_a_while(300, sampler)
+
+    virtual_time.run(main())
+    assert [line.partition("; ")[0].rpartition(": ")[2] for line in said] == ["can't start new thread"]
+    assert job.share(1000, 1300) > 0.005
+    (file,) = host_files.HostFiles("tpumon-duty-", most_of_one_user=3, most_bytes=100).listed()
+    assert file.uid == os.getuid()
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_removed(directory, monkeypatch):
+    """Such as by a process that has no descriptor left: what it says still counts, and counts once."""
+    path = said_by(directory, time_s=999.0)
+    read = host_files.HostFiles.read
+    results = [None]
+
+    def once_not(files, at):
+        return results.pop() if results else read(files, at)
+
+    monkeypatch.setattr(host_files.HostFiles, "read", once_not)
+
+    async def main():
+        book = DutyLedger()
+        entry = ledger.Entry(**ENTRY)
+        return [len(book.exchange({ADDRESS: entry})) for _ in range(2)]
+
+    assert virtual_time.run(main()) == [0, 1]
+    assert path.exists()
+
+
+def test_a_worker_cut_off_before_its_call_costs_nothing():
+    """Discovery may drop it while it looks for a pause."""
+
+    async def main():
+        looks = []
+
+        async def pause():
+            looks.append(1)
+            if len(looks) == 2:
+                await asyncio.Event().wait()
+
+        sampler = tpumon(Job())
+        sampler._pause = pause
+        await for_a_while(5, sampler)
+        return len(looks), sampler._duty._accounts
+
+    assert virtual_time.run(main()) == (2, {})
+
+
+def test_a_host_has_one_address_by_which_its_servers_are_one(monkeypatch):
+    """At its others, of services or containers, the same port may be another server's: each has an account."""
+    monkeypatch.setattr(addresses, "_own_ip", {4: "10.0.0.2", 6: "fd00::2"}.get)
+    server_name.cache_clear()
+    names = [server_name(f"{host}:8466") for host in ("10.0.0.2", "[fd00::2]", "127.0.0.1", "10.0.0.3", "127.0.0.9")]
+    server_name.cache_clear()
+    assert names == ["localhost:8466"] * 3 + ["10.0.0.3:8466", "127.0.0.9:8466"]

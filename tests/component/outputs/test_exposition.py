@@ -1,0 +1,348 @@
+"""The page of metrics: what stands on it, and that it is what prometheus_client would have written."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from support.exporter import found, sample
+from support.library import Library
+from support.prometheus import promtool
+from support.samples import changed
+from tpumon import __version__
+from tpumon.analysis import Analysis, FleetStatus
+from tpumon.analysis.history import STEP_BUCKETS_S
+from tpumon.errors import REASONS
+from tpumon.model import Cause, Spread, StepTimes, Target, Workers
+from tpumon.outputs import metrics
+from tpumon_exporters.exposition import END, Exposition
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+NOW = 1_769_000_000.0
+
+
+def remembered(*samples, workers=("w",)):
+    fleet = Analysis()
+    fleet.take(found(*workers))
+    for each in samples:
+        fleet.take(each)
+    return fleet
+
+
+def exposed(status, **options):
+    return Exposition("prometheus").render(status, **options)
+
+
+def page(fleet, *, now_unix_s=NOW, **options):
+    return exposed(fleet.status(now_unix_s), **options)
+
+
+def series(text):
+    return {line.split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+FULL = sample(
+    time_unix_s=NOW,
+    device_type="TPU v6 Lite",
+    cores=2,
+    mxu_method="counter",
+    step_source="steps",
+    idle_ratio=0.0,
+    duty_cycle_ratio=0.75,
+    flops_utilization_ratio=0.3,
+    hbm_bandwidth_utilization_ratio=0.2,
+    step_time_s=StepTimes(avg=0.010, min=0.009, max=0.012),
+    infeed_ratio=Spread(avg=0.1, min=0.0, max=0.2),
+    step_parts_s={"infeed": 0.001, "idle": 0.002},
+    per_core=({"chip": 0, "core": 1, "idle_ratio": 0.1, "flops_utilization_ratio": None, "step_time_s": 0.01},),
+    devices=({"device": "0", "hbm_used_bytes": 17_179_869_184, "hbm_total_bytes": 34_359_738_368,
+              "runtime_duty_cycle_ratio": 0.5},),
+    runtime={"uptime_s": 12.0},
+    step_durations_s=(0.0005, 0.010, 0.0101, 500.0),
+)  # fmt: skip
+
+
+CAUSES = {
+    "hang": Cause(words="hangs", finding="hang", severity="critical", since_unix_s=NOW - 600.5),
+    "idle": Cause(words="idle", finding="idle", severity="warning"),
+    "straggler": None,
+    "truncated": Cause(words="truncated", finding="truncated", severity="info", since_unix_s=NOW),
+}
+JUDGED = {"findings": tuple(cause for cause in CAUSES.values() if cause is not None), "judged": tuple(CAUSES)}
+
+
+def in_order(text):
+    """Labels sorted by name, as the library has them."""
+
+    def sorted_labels(match):
+        return "{" + ",".join(sorted(re.findall(r'\w+="(?:[^"\\]|\\.)*"', match[1]))) + "}"
+
+    return re.sub(r'(?<=\w)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\}(?= )', sorted_labels, text)
+
+
+# As long as they can be encoded: a lone surrogate makes the library raise.
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ratios = st.none() | st.floats(0, 1)
+amounts = st.floats(0, 1e18) | st.integers(0, 10**12)
+spreads = st.none() | st.builds(Spread, avg=amounts, min=amounts, max=amounts)
+rows = st.fixed_dictionaries({"hbm_used_bytes": st.none() | amounts, "runtime_hlo_queue_size": st.none() | amounts})
+
+
+@st.composite
+def statuses(draw):
+    names = draw(st.lists(texts, max_size=4, unique=True))
+    followed = Analysis()
+    named = st.none() | texts
+    followed.take(
+        Workers(
+            targets=tuple(
+                Target(worker=name, address=f"a{i}:1", job=draw(named), slice=draw(named))
+                for i, name in enumerate(names)
+            )
+        )
+    )
+    for name in names:
+        for _ in range(draw(st.integers(0, 2))):
+            if draw(st.booleans()):
+                followed.take(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
+                continue
+            devices = draw(st.lists(rows, max_size=3))
+            followed.take(
+                sample(
+                    name,
+                    time_unix_s=NOW - draw(st.sampled_from([0, 1000])),
+                    device_type=draw(texts),
+                    mxu_utilization_ratio=draw(ratios),
+                    infeed_ratio=draw(spreads),
+                    step_parts_s=draw(st.none() | st.dictionaries(texts, amounts, max_size=3)),
+                    devices=tuple({"device": str(at), **row} for at, row in enumerate(devices)),
+                    step_durations_s=tuple(draw(st.lists(st.floats(0, 1e4), max_size=3))),
+                    traced_s=draw(st.floats(0, 1e9)),
+                    **draw(st.sampled_from([{}, JUDGED])),
+                )
+            )
+    return followed.status(NOW)
+
+
+@given(statuses())
+def test_the_page_is_what_the_library_writes(status):
+    """Text format 0.0.4, byte for byte but for the order of labels, whatever workers are called."""
+    assert in_order(exposed(status)) == in_order(generate_latest(Library(status)).decode())
+
+
+@given(statuses())
+def test_the_openmetrics_page_is_what_the_library_writes(status):
+    """The same for OpenMetrics 1.0: counters without `_total` in their headers, units, the end mark."""
+    theirs = generate_openmetrics(Library(status, openmetrics=True)).decode()
+    assert in_order(exposed(status, openmetrics=True) + END) == in_order(theirs)
+
+
+@given(statuses())
+def test_the_librarys_parsers_read_it_back(status):
+    """Every series is read with the labels and the value that went in; both formats say the same."""
+    wanted = [(each.name, each.labels, each.value) for family in Library(status).collect() for each in family.samples]
+    for text, parse in ((exposed(status), parse_text), (exposed(status, openmetrics=True) + END, parse_openmetrics)):
+        read = [(each.name, each.labels, each.value) for family in parse(text) for each in family.samples]
+        assert read == wanted
+
+
+def test_promtool_finds_no_fault_with_it():
+    """Names, help, types and units as Prometheus' own checker wants them."""
+    busy = sample("busy", reason="busy", time_unix_s=NOW)
+    promtool("check", "metrics", text=page(remembered(FULL, busy, workers=("w", "busy", "waiting"))))
+
+
+def test_every_metric_is_declared_even_without_series():
+    """An empty fleet's page holds all headers, and the version."""
+    text = exposed(FleetStatus(time_unix_s=NOW))
+    for metric in metrics.METRICS:
+        assert f"# HELP {metric.name} " in text
+        assert f"# TYPE {metric.name} {metric.kind}\n" in text
+    assert series(text) == {f'tpumon_build_info{{version="{__version__}"}}'}
+
+
+def test_absent_is_no_series_and_zero_is_zero():
+    """A measured zero is shown; what is not to be had is not."""
+    lines = page(remembered(FULL)).splitlines()
+    assert 'tpu_idle_ratio{worker="w"} 0.0' in lines
+    assert 'tpu_core_idle_ratio{worker="w",core="0.1"} 0.1' in lines
+    assert 'tpu_hbm_used_bytes{worker="w",device="0"} 1.7179869184e+10' in lines
+    assert not [line for line in lines if line.startswith("tpu_core_flops_utilization_ratio{")]
+    assert not [line for line in lines if line.startswith("tpu_core_infeed_ratio{")]
+
+
+def test_steps_are_counted_in_classic_buckets():
+    """Cumulated, with count and sum; a step longer than the last bound is only above it."""
+    lines = page(remembered(FULL)).splitlines()
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.001"} 1.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.00848"} 1.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.01"} 2.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="100.0"} 3.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="+Inf"} 4.0' in lines
+    assert 'tpu_step_duration_seconds_count{worker="w"} 4.0' in lines
+    assert 'tpu_step_duration_seconds_sum{worker="w"} 500.0206' in lines
+
+
+@pytest.mark.parametrize(
+    ("cores", "devices", "told"),
+    [
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["8", "9", "10", "11"], ["0.0=8", "0.1=9", "1.0=10", "1.1=11"]),
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["4", "5"], ["0.0=4", "0.1=4", "1.0=5", "1.1=5"]),
+        ([(0, 0), (1, 0)], ["4", "5"], ["0.0=4", "1.0=5"]),
+        ([(0, 0), (1, 0)], ["4", "5", "6"], []),
+        ([(0, 0)], [], []),
+    ],
+)
+def test_cores_and_devices_can_be_joined(cores, devices, told):
+    """By order, where their numbers fit."""
+    text = page(remembered(sample(
+        time_unix_s=NOW,
+        per_core=tuple({"chip": chip, "core": core, "idle_ratio": 0.1} for chip, core in cores),
+        devices=tuple({"device": device, "hbm_used_bytes": 1} for device in devices),
+    )))  # fmt: skip
+    pairs = re.findall(r'^tpu_core_info\{worker="w",core="(.+)",device="(.+)"\} 1.0$', text, re.MULTILINE)
+    assert [f"{core}={device}" for core, device in pairs] == told
+
+
+def test_empty_buckets_at_the_start_have_no_series():
+    """Of many workers they are half of all series. Four stay: the shortest step's bucket begins where the last ends."""
+    steps = (0.075, 0.08, 0.3)
+    text = page(remembered(sample(time_unix_s=NOW, step_durations_s=steps)))
+    shown = dict(re.findall(r'tpu_step_duration_seconds_bucket\{worker="w",le="(.+)"\} (.+)', text))
+    assert [float(bound) for bound in shown] == [*(b for b in STEP_BUCKETS_S if b >= 0.0439), math.inf]
+    assert [shown[bound] for bound in ("0.0439", "0.072", "0.0848", "0.268", "0.316", "+Inf")] == [
+        *("0.0", "0.0", "2.0", "2.0", "3.0", "3.0")
+    ]
+
+
+@pytest.mark.parametrize("end", ["failed", "old"])
+def test_a_worker_without_a_present_sample_keeps_only_what_is_about_watching_it(end):
+    """Its tpu_* series vanish, the histogram's too; tpumon_target_up says 0."""
+    followed = remembered(FULL)
+    assert 'tpumon_target_up{worker="w"} 1.0' in page(followed)
+    if end == "failed":
+        followed.take(sample(reason="unavailable", time_unix_s=NOW))
+    text = page(followed, now_unix_s=NOW + (1 if end == "failed" else 1000))
+    assert not [name for name in series(text) if name.startswith("tpu_")]
+    assert 'tpumon_target_up{worker="w"} 0.0\n' in text
+    assert 'tpumon_samples_total{worker="w"} 1.0\n' in text
+    assert f'tpumon_target_last_success_timestamp_seconds{{worker="w"}} {(NOW + 1.25) / 1e9}e+09\n' in text
+
+
+def test_what_is_no_number_is_left_out():
+    """NaN and infinity from a source's bug are not shown as figures."""
+    rows = ({"chip": 0, "core": 0, "idle_ratio": math.nan},)
+    odd = changed(FULL, mxu_utilization_ratio=math.nan, idle_ratio=math.inf, duty_cycle_ratio=0.5, per_core=rows)
+    text = page(remembered(odd))
+    assert "NaN" not in text
+    assert not re.search(r"Inf$", text, re.MULTILINE)
+    assert 'tpu_duty_cycle_ratio{worker="w"} 0.5\n' in text
+
+
+def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch, said):
+    """The page never breaks: the other metrics are there, and the other workers' series of this one."""
+
+    def values(current):
+        if current.worker == "bad":
+            raise KeyError("boom")
+        return (((), 1.0),)
+
+    broken = metrics.SampleMetric(name="tpu_broken_ratio", help="Broken.", values=values)
+    monkeypatch.setattr(metrics, "METRICS", (broken, *metrics.METRICS))
+    shown = Exposition("prometheus")
+    followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))
+    texts = [shown.render(followed.status(NOW)) for _ in range(3)]
+    for text in texts:
+        assert 'tpu_broken_ratio{worker="w"} 1.0\n' in text
+        assert 'tpu_broken_ratio{worker="bad"}' not in text
+        assert 'tpu_mxu_utilization_ratio{worker="bad"} 0.425\n' in text
+    assert said == ["prometheus: tpu_broken_ratio is left out of the page: KeyError: 'boom'"]
+    said.clear()
+
+
+def test_two_rows_of_the_same_core_are_one_series():
+    """A scraper would refuse the page for a series that is there twice."""
+    rows = ({"chip": 0, "core": 0, "idle_ratio": 0.1}, {"chip": 0, "core": 0, "idle_ratio": 0.2})
+    text = page(remembered(changed(FULL, per_core=rows)))
+    assert text.count('tpu_core_idle_ratio{worker="w",core="0.0"} ') == 1
+
+
+def test_only_the_metrics_asked_for():
+    """By the names of their series, as `name[]` has them."""
+    text = page(remembered(FULL), names={"tpu_idle_ratio", "tpu_step_duration_seconds_sum", "tpumon_samples_total"})
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == {
+        "tpu_idle_ratio",
+        "tpu_step_duration_seconds",
+        "tpumon_samples_total",
+    }
+
+
+def test_job_and_slice_are_labels_of_everything_about_a_worker():
+    """Of histograms, findings and a worker that does not answer, too; what is not known is no label."""
+    followed = Analysis()
+    followed.take(
+        Workers(
+            targets=(
+                Target(worker="w", address="a:1", job='ml/"gemma"', slice="0"),
+                Target(worker="down", address="b:1", job="", slice="1"),
+            )
+        )
+    )
+    followed.take(replace(FULL, **JUDGED))
+    followed.take(sample("down", reason="unavailable", time_unix_s=NOW))
+    names = series(page(followed))
+    assert 'tpumon_finding_severity{worker="w",tpu_job="ml/\\"gemma\\"",tpu_slice="0",finding="hang"}' in names
+    assert 'tpumon_target_up{worker="down",tpu_slice="1"}' in names
+    own = {metric.name for metric in metrics.EXPORTER_METRICS}
+    told = {re.match(r'\w+\{(worker="(?:w",tpu_job="ml/\\"gemma\\"",tpu_slice="0|down",tpu_slice="1)")', name)
+            for name in names if name.partition("{")[0] not in own}  # fmt: skip
+    assert None not in told
+
+
+def test_a_finding_has_its_severity_and_since_when():
+    """0 to 3; no time where it is absent or since when is not known; nothing of a worker that is down or unjudged."""
+    judged = replace(FULL, **JUDGED)
+    text = page(remembered(judged))
+    told = re.findall(r'^tpumon_finding_(\w+)\{worker="w",finding="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    assert [(name, finding, float(value)) for name, finding, value in told] == [
+        ("severity", "hang", 3),
+        ("severity", "idle", 2),
+        ("severity", "straggler", 0),
+        ("severity", "truncated", 1),
+        ("since_timestamp_seconds", "hang", NOW - 600.5),
+        ("since_timestamp_seconds", "truncated", NOW),
+    ]
+    for reason, there in (("busy", True), ("paused", True), ("unavailable", False)):
+        kept = page(remembered(judged, sample(reason=reason, time_unix_s=NOW)), now_unix_s=NOW + 1)
+        assert ("tpumon_finding_severity{" in kept) is there, reason
+    assert "tpumon_finding_severity{" not in page(remembered(judged), now_unix_s=NOW + 1000)
+
+
+def test_worker_is_the_first_label_of_everything_about_workers():
+    """People read pages, too."""
+    text = page(remembered(FULL))
+    own = {metric.name for metric in metrics.EXPORTER_METRICS}
+    assert all("{worker=" in name for name in series(text) if name.partition("{")[0] not in own)
+
+
+def test_waiting_for_a_worker_is_told_apart_from_not_knowing():
+    """1 while there is none, 0 while there is one; no series before anything is known."""
+    followed = Analysis()
+    assert "\ntpumon_waiting " not in page(followed)
+    followed.take(Workers(waiting="no job here"))
+    text = page(followed)
+    assert "\ntpumon_waiting 1.0\n" in text
+    assert in_order(text) == in_order(generate_latest(Library(followed.status(NOW))).decode())
+    promtool("check", "metrics", text=text)
+    followed.take(found("w"))
+    assert "\ntpumon_waiting 0.0\n" in page(followed)

@@ -1,0 +1,342 @@
+"""`tpumon report`: sections, choices, what is printed, and what becomes of files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from fakes.run import tpumon
+from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
+from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
+from tpumon.cli.commands.report import ReportSettings, run
+from tpumon.cli.process import command_of
+from tpumon.errors import UsageError
+from tpumon.proto.hlo_pb2 import HloProgram
+from tpumon.proto.profiler_pb2 import ProfileOptions
+from tpumon.report.render import plain_text
+from tpumon.report.render.documents import markdown
+from tpumon.report.sections import SECTIONS, report
+from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.profile.step_times import _PARTS_OF
+
+ONE_CORE_STEP_S = 1e-6 * (300 + 500 + 30 + 100 + 60 + 65 + 70 + 200 + 40 + 20 + 10)
+
+
+def printed(capsys, *paths, sections=("overview",), output="json", **choice):
+    settings = ReportSettings(
+        paths=[str(path) for path in paths], sections=sections, output=output, choice=Choice(**choice)
+    )
+    status = run(settings)
+    out, errors = capsys.readouterr()
+    return status, json.loads(out)["sections"] if output == "json" and out else out, errors
+
+
+def test_the_overview_has_figures_steps_and_operations(tmp_path, capsys):
+    status, found, errors = printed(capsys, *saved(tmp_path, training(cores=1)))
+
+    overview = found["overview"]
+    assert (status, errors) == (0, "")
+    assert overview["mxu_utilization_ratio"] == 0.425
+    assert overview["step_time_s"]["count"] == 4
+    assert overview["step_time_s"]["min"] == pytest.approx(ONE_CORE_STEP_S)
+    assert overview["percentiles"]["p99"] == overview["step_time_s"]["max"]
+    assert overview["step_durations_s"][0] == pytest.approx(ONE_CORE_STEP_S)
+    assert [op["name"] for op in overview["top_ops"][:2]] == ["fusion.1", "infeed.1"]
+    assert len(overview["top_ops"]) <= 10
+    assert overview["environment"]["device_type"] == "TPU v5"
+    (finding,) = overview["findings"]
+    assert (finding["finding"], finding["since_unix_s"]) == ("input-bound", None)
+
+
+def test_only_what_is_chosen_is_counted(tmp_path):
+    files = saved(tmp_path, nested())
+    every = section(files, "ops")
+    assert {row["name"] for row in every["by_program"]} == {"jit_train_step(42)", "jit_eval(77)"}
+
+    chosen = section(files, "ops", Choice(program="jit_eval"))
+    assert {op["name"] for op in chosen["ops"]} == {"dot.0", "dot.1"}
+    assert chosen["chosen"] == "program jit_eval"
+    # Shares stay shares of everything.
+    assert chosen["total_time_s"] == every["total_time_s"]
+
+    found = section(files, "ops", Choice(words="ATTENTION"))
+    assert [op["name"] for op in found["ops"]] == ["fusion.1"]
+    assert section(files, "ops", Choice(words="model.py:22"))["ops"][0]["name"] == "fusion.2"
+    assert section(files, "ops", Choice(words="no such thing"))["ops"] == []
+
+
+def test_no_table_is_longer_than_asked_for(tmp_path):
+    ops = section(saved(tmp_path, training()), "ops", Choice(top=3))
+    assert ops["count"] > 3
+    assert [len(ops[name]) for name in ("ops", "by_category", "by_provenance")] == [3, 3, 3]
+
+
+def test_a_fusion_says_what_it_is_made_of(tmp_path):
+    ops = {op["name"]: op for op in section(saved(tmp_path, nested()), "ops")["ops"]}
+    assert ops["fusion.2"]["contents"] == ["multiply.0", "multiply.1"]
+    assert ops["fusion.1"]["contents"] == []
+
+
+def test_the_same_op_of_two_hosts_is_one(tmp_path):
+    one = section(saved(tmp_path, training(name="a")), "ops")
+    two = section(saved(tmp_path, training(name="a"), training(name="b")), "ops")
+    assert two["count"] == one["count"]
+    assert two["ops"][0]["occurrences"] == 2 * one["ops"][0]["occurrences"]
+    assert two["total_time_s"] == pytest.approx(2 * one["total_time_s"])
+
+
+def test_what_does_not_say_its_bytes_has_none(tmp_path):
+    traced = Traced()
+    plane = traced.core(0)
+    plane.event("XLA Ops", CONV, 100, 50)
+    plane.event("XLA Modules", "jit_train_step(42)", 100, 60)
+    for stats in (metadata.stats for metadata in traced.space.planes[0].event_metadata.values()):
+        named = Plane(traced.space.planes[0])
+        kept = [stat for stat in stats if stat.metadata_id != named.stat_id("memory_access_breakdown")]
+        del stats[:]
+        stats.extend(kept)
+    (op,) = section(saved(tmp_path, traced), "ops")["ops"]
+    assert (op["hbm_bytes"], op["hbm_rate"], op["hbm_utilization_ratio"]) == (None, None, None)
+    assert op["bound_by"] == "compute"
+
+
+def test_names_are_made_safe(tmp_path):
+    traced = Traced()
+    traced.core(0).event("XLA Ops", Op("\x1b[31mred\x07" + "x" * 5000, "\x1b]0;t\x07fusion"), 100, 50)
+    files = saved(tmp_path, traced)
+    (op,) = section(files, "ops")["ops"]
+    assert op["name"].startswith("redxxx")
+    assert len(op["name"]) <= 200
+    assert op["category"] == "fusion"
+    made = report(capture_of(files), tuple(SECTIONS), Choice())
+    assert "\x1b" not in plain_text.render(made.pages, 80)
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path, capsys):
+    (good,) = saved(tmp_path, training(cores=1))
+    bad = tmp_path / "bad.xplane.pb"
+    bad.write_bytes(b"\xff" * 40)
+    status, found, errors = printed(capsys, bad, good)
+    assert status == 1
+    assert "bad.xplane.pb: not a trace" in errors
+    assert found["overview"]["step_time_s"]["count"] == 4
+
+    assert printed(capsys, bad)[:2] == (1, "")
+
+
+def test_hosts_of_one_name_stay_apart(tmp_path, capsys):
+    files = saved(tmp_path, training(name="same"), training(name="same"))
+    _, found, _ = printed(capsys, *files, sections=("environment",))
+    assert [host["worker"] for host in found["environment"]["hosts"]] == ["same", "host-1"]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_text_fits_its_width(golden, tmp_path, width):
+    made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), tuple(SECTIONS), Choice(top=5))
+    shown = plain_text.render(made.pages, width)
+    golden.check(f"report/{width}.txt", shown)
+
+
+def test_a_trace_without_devices_has_steps_of_the_host(tmp_path):
+    traced = Traced()
+    host = traced.host(None)
+    for i in range(5):
+        host.event("python", "train", 1000 * i, 300, step_num=i)
+    files = saved(tmp_path, traced)
+    overview = section(files, "overview")
+    assert overview["step_source"] == "host"
+    assert overview["top_ops"] == []
+    steps = section(files, "steps")
+    assert steps["durations_s"] == [pytest.approx(1e-3)] * 4
+    assert steps["cores"] == []
+    assert report(capture_of(files), tuple(SECTIONS), Choice()).pages
+
+
+def test_the_core_that_others_wait_for_is_last(tmp_path):
+    """All cores' steps are equally long, because the fast ones wait in the all-reduce."""
+    traced = Traced()
+    for number, work_us in enumerate((500, 900, 500)):
+        plane, at_us = traced.core(number), 100.0
+        for step in range(3):
+            wait = {"all_reduce_unique_id": step + 1}
+            at_us = run_step(plane, at_us, [(CONV, work_us), (ALL_REDUCE, 1000 - work_us, wait)]) + 20
+    steps = section(saved(tmp_path, traced), "steps")
+    assert [step["last"] for step in steps["steps"]] == ["chip 1"] * 3
+    assert [core["times_last"] for core in steps["cores"]] == [0, 3, 0]
+    assert steps["steps"][0]["skew_s"] == pytest.approx(400e-6)
+    assert steps["cores"][1]["parts_s"]["collective"] == pytest.approx(100e-6)
+    assert sum(steps["cores"][0]["parts_s"].values()) == pytest.approx(steps["cores"][0]["step_time_s"])
+
+
+def test_nobody_is_last_where_all_take_equally_long(tmp_path):
+    steps = section(saved(tmp_path, megacore()), "steps")
+    assert {step["last"] for step in steps["steps"]} == {None}
+
+
+def test_many_cores_are_shown_by_worker(tmp_path):
+    files = saved(tmp_path, *(training(cores=8, steps=2, name=f"w{i}") for i in range(9)))
+    steps = section(files, "steps")
+    assert steps["per_worker"]
+    assert [core["name"] for core in steps["cores"]] == [f"host-{i}.xplane.pb" for i in range(9)]
+
+
+def test_what_was_live_at_the_peak_adds_up_to_it(tmp_path):
+    for use in section(saved(tmp_path, with_memory()), "memory")["memories"]:
+        assert sum(row["size_bytes"] * row["count"] for row in use["live"]) == use["peak_bytes"]
+        assert {"what": "stack of programs", "size_bytes": 5000, "count": 1} in use["live"]
+        names = {row["what"] for row in use["live"]}
+        assert names == {"stack of programs", "op0 f32[8]", "op1 f32[8]", "op2 f32[8]"}
+
+
+def test_what_came_before_the_window_is_named(tmp_path):
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    stats = {"index_on_host": 0, "bytes_allocated": 900, "bytes_available": 100, "allocation_bytes": 400, "addr": 7}
+    host.event("allocator", "MemoryAllocation", 100, 1, **stats)
+    (use,) = section(saved(tmp_path, traced), "memory")["memories"]
+    assert use["live"] == [
+        {"what": "allocated before the window", "size_bytes": 500, "count": 1},
+        {"what": "allocated in the window", "size_bytes": 400, "count": 1},
+    ]
+
+
+def test_allocators_without_a_number_go_by_their_name(tmp_path):
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    for i, name in enumerate(("GPU_0_bfc", "gpu_host_bfc", "GPU_0_bfc")):
+        host.event("allocator", "MemoryAllocation", 100 + i, 1, allocator_name=name, bytes_allocated=10 + i)
+    memories = section(saved(tmp_path, traced), "memory")["memories"]
+    assert [(use["memory"], use["events"], use["peak_bytes"]) for use in memories] == [
+        ("GPU_0_bfc", 2, 12),
+        ("gpu_host_bfc", 1, 11),
+    ]
+
+
+@pytest.mark.parametrize("size", [-5, 1 << 62])
+def test_impossible_sizes_count_as_none(size, tmp_path):
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    for i, allocated in enumerate((100, size)):
+        host.event("allocator", "MemoryAllocation", 100 + i, 1, index_on_host=0, bytes_allocated=allocated)
+    (use,) = section(saved(tmp_path, traced), "memory")["memories"]
+    assert use["peak_bytes"] == 100
+
+
+def test_programs_whose_hlo_is_broken_are_left_out(tmp_path):
+    traced = training(cores=1)
+    metadata = traced.named("/host:metadata")
+    good = HloProgram()
+    good.buffers.allocations.add(size=1000, is_parameter=True)
+    good.buffers.allocations.add(size=300).assigned.add(logical_buffer_id=1)
+    good.buffers.logical_buffers.add(id=1, size=250).defined_at.instruction_id = 5
+    good.module.computations.add().instructions.add(id=5, name="dot.1")
+    for name, raw in (("jit_good(42)", good.SerializeToString()), ("jit_bad(43)", b"\xff\xff"), ("odd", b"")):
+        number = metadata.event_id(name)
+        metadata.put(metadata.plane.event_metadata[number].stats, {"Hlo Proto": raw})
+    (program,) = section(saved(tmp_path, traced), "memory")["programs"]
+    assert program["name"] == "jit_good"
+    assert (program["arguments_bytes"], program["temporary_bytes"]) == (1000, 300)
+    assert program["largest"] == [{"name": "dot.1", "path": "", "size_bytes": 250}]
+
+
+def test_the_environment_says_how_the_profile_was_taken(tmp_path):
+    traced = training(name="tpu-w-0")
+    options = ProfileOptions(host_tracer_level=2, device_type=ProfileOptions.TPU)
+    options.advanced_configuration["tpu_num_chips_to_profile_per_task"].int64_value = 1
+    environment = traced.named("Task Environment")
+    environment.put(
+        environment.plane.stats,
+        {
+            "profile_start_time": 1_700_000_000 * 10**9,
+            "profile_stop_time": 1_700_000_001 * 10**9,
+            "profile_options": options.SerializeToString(),
+        },
+    )
+    metadata = traced.named("/host:metadata")
+    metadata.put(metadata.plane.stats, {"jax_version": "0.10.0"})
+    (host,) = section(saved(tmp_path, traced), "environment")["hosts"]
+    assert host["versions"] == {"jax_version": "0.10.0"}
+    assert host["duration_s"] == 1
+    assert host["options"]["device_type"] == "TPU"
+    assert host["options"]["tpu_num_chips_to_profile_per_task"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (["x.pb", "--section", "nothing"], "--section nothing: choose one of overview, ops"),
+        (["x.pb", "--output", "xml"], "--output xml: choose one of text, markdown"),
+        (["x.pb", "--service-addr", "h:1"], "of files or of workers"),
+        ([], "requires FILE"),
+        (["x.pb", "--fail-above", "5%"], "requires --against"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "much"], "give a share such as 5%"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "5"], "--fail-above 5: for percent, write 5%"),
+        (["x.pb", "--against", "y.pb", "--section", "ops"], "leave out --section"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(argument, words):
+    with pytest.raises(UsageError, match=words):
+        command_of(["report", *argument])
+
+
+def test_markdown_shows_names_as_they_are(tmp_path):
+    traced = Traced()
+    traced.core(0).event("XLA Ops", Op("a|b*c*<b>`_x_", "loop|fusion"), 100, 50)
+    made = report(capture_of(saved(tmp_path, traced)), ("ops",), Choice())
+    shown = markdown(made.pages)
+    assert "a\\|b\\*c\\*\\<b\\>\\`\\_x\\_" in shown
+    tables = [line for line in shown.splitlines() if line.startswith("|")]
+    bars = {len(re.findall(r"(?<!\\)\|", line)) for line in tables[:3]}
+    assert len(bars) == 1
+
+
+def test_markdown_is_what_it_was(golden, tmp_path):
+    made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), ("overview", "steps"), Choice(top=5))
+    golden.check("report/report.md", markdown(made.pages))
+
+
+def test_a_truncated_trace_says_so_in_every_section(tmp_path, capsys):
+    traced = training(cores=2, steps=12)
+    traced.space.warnings.append("The trace buffers are full: device events were dropped.")
+    Plane(traced.space.planes[0]).event("XLA TraceMe", "Trace Buffers Dropped", 15_000, 10)
+    files = saved(tmp_path, traced)
+    assert capture_of(files).figures.truncated
+    status, found, _ = printed(capsys, *files, sections=tuple(SECTIONS), output="text")
+    assert status == 0
+    assert found.count("the trace is truncated") >= len(SECTIONS)
+
+
+def test_impossible_numbers_are_absent(tmp_path, capsys):
+    traced = training(cores=1)
+    core, host = (Plane(plane) for plane in traced.space.planes)
+    for stat in core.plane.stats:
+        if stat.metadata_id == core.stat_id("peak_hbm_bw_gigabytes_per_second"):
+            stat.double_value = 1e300
+    host.line("allocator", timestamp_ns=1 << 62)
+    host.event("allocator", "MemoryAllocation", 100, 1, index_on_host=0, bytes_allocated=5, fragmentation=1e999)
+    _, found, _ = printed(capsys, *saved(tmp_path, traced), sections=tuple(SECTIONS))
+    assert found["memory"]["memories"][0]["peak_bytes"] == 5
+    assert found["environment"]["peak_hbm_rate"] is None
+
+
+def test_every_kind_of_time_is_in_one_part_of_a_step():
+    """Otherwise the parts of a core's step would not add up to it."""
+    every = [category for categories in _PARTS_OF.values() for category in categories]
+    assert sorted(every) == sorted(Category)
+
+
+def test_the_overview_shows_findings(tmp_path, capsys):
+    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
+    assert "Findings\n  critical input-bound:" in found
+    assert "To do:" in found
+
+
+def test_a_terminal_without_block_characters_gets_others(tmp_path):
+    files = [str(file) for file in saved(tmp_path, training(cores=2))]
+    done = tpumon("report", *files, "--section", "steps", env={"PYTHONIOENCODING": "ascii"}).ended(0)
+    assert done.out.isascii()
+    assert "us mean" in done.out
+    assert "?" not in done.out
+    assert "####" in done.out

@@ -1,0 +1,227 @@
+"""Every output says the same of every worker: findings, severities, since when, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from support.courses import Course, every
+from support.every_output import (
+    EveryOutput,
+    Reader,
+    exit_of,
+    grouped_causes,
+    grouped_findings,
+    judged_of,
+    marks_of,
+    said_of,
+)
+from support.given_feed import GivenFeed
+from support.scenes import BEGIN_UNIX_S
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.findings import RULES
+from tpumon.cli import session
+from tpumon.cli.commands import mcp, once, why
+from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import RecordingSource
+from tpumon.model import Change
+from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.pipeline import FeedSettings
+
+_AWAY = {"down", "stale", "waiting"}
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in every()])
+def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
+    """Of one course: text, JSON lines, screens, commands, metrics, readers of exporters, and a recording of it."""
+    course = make()
+    run = EveryOutput(course, tmp_path)
+    for number in run.run():
+        reference = run.status()
+        for reader in (run.reader, run.behind):
+            assert said_of(reader.status()) == said_of(reference), f"{course.name}, round {number}"
+            assert marks_of(reader.status()) == marks_of(reference), f"{course.name}, round {number}"
+            assert judged_of(reader.status()) == judged_of(reference), f"{course.name}, round {number}"
+        assert grouped_findings(reference.findings) == grouped_causes(reference), f"{course.name}, round {number}"
+        both, behind = run.both.status(), run.behind_both.status()
+        assert said_of(behind) == said_of(both), f"{course.name}, round {number}"
+        assert marks_of(behind) == marks_of(both), f"{course.name}, round {number}"
+        assert judged_of(behind) == judged_of(both), f"{course.name}, round {number}"
+    _wanted(course, reference)
+    _lines_and_text(run, reference)
+    _screens(run, reference)
+    _metrics(run, reference)
+    _commands(course, run, reference, monkeypatch, capsys)
+    for reader in (run.reader, run.behind):
+        there = reader.status()
+        assert grouped_findings(there.findings) == grouped_findings(reference.findings)
+        assert exit_of(there) == exit_of(reference)
+        assert run.by_metrics(reader) == run.by_metrics()
+        assert [replace(one, number=0) for one in there.changes] == [
+            replace(one, number=0) for one in reference.changes
+        ]
+    both, behind = run.both.status(), run.behind_both.status()
+    _fleet(course, reference, both)
+    assert grouped_findings(both.findings) == grouped_findings(behind.findings) == grouped_causes(both)
+    assert run.by_metrics(run.behind_both) == run.by_metrics(run.both)
+    assert _unnumbered(both) == _unnumbered(behind)
+    for exporter in (run.exporter, run.reader, run.both):
+        late = Reader([exporter], "late")
+        late.poll()
+        assert said_of(late.status()) == said_of(exporter.status())
+        assert marks_of(late.status()) == marks_of(exporter.status())
+        assert grouped_findings(late.status().findings) == grouped_findings(exporter.status().findings)
+        assert exit_of(late.status()) == exit_of(exporter.status())
+    replayed = run.replayed()
+    assert said_of(replayed) == said_of(reference)
+    assert marks_of(replayed) == marks_of(reference)
+    assert exit_of(replayed) == exit_of(reference)
+
+
+def _wanted(course: Course, status: FleetStatus) -> None:
+    """The course is the one that it is called: what it should show is found, so the test compares something."""
+    assert course.wanted <= {one.finding for one in status.findings}, course.name
+    began = re.search(r"@(\d+)", course.name)
+    for one in status.findings if began is not None else ():
+        assert one.since_unix_s >= BEGIN_UNIX_S + float(began[1]) - course.interval_s, (course.name, one.finding)
+
+
+def _unnumbered(status: FleetStatus) -> list[Change]:
+    return [replace(change, number=0) for change in status.changes]
+
+
+_CONSEQUENCES = {rule.finding: {*rule.hidden_by, *rule.begins_it} for rule in RULES if rule.hidden_by or rule.begins_it}
+
+
+def _fleet(course: Course, status: FleetStatus, both: FleetStatus) -> None:
+    """Two exporters of half of the workers each.
+
+    By design they differ from one in three things: what is found by comparing may be found some intervals earlier or
+    later, as others are compared; an exporter that follows none but the waiting workers says that they wait, because
+    a reader hides nothing that an exporter says; and workers of no known job are compared with those of their exporter
+    only.
+    """
+    if any(target.job is None for target in course.workers.targets):
+        return
+    found = {finding for each in said_of(status).values() for finding, *_ in each}
+    for name, each in said_of(status).items():
+        there = {finding: (grade, since) for finding, grade, since in said_of(both)[name]}
+        for finding, grade, since in each:
+            assert finding in there, f"{course.name}: {finding} of {name}"
+            assert there[finding][0] == grade
+            assert abs(there[finding][1] - since) <= 3 * course.interval_s
+        for finding in there.keys() - {one[0] for one in each}:
+            assert _CONSEQUENCES.get(finding, set()) & found, f"{course.name}: {finding} of {name}"
+    assert exit_of(both) == exit_of(status)
+
+
+def _lines_and_text(run: EveryOutput, status: FleetStatus) -> None:
+    """Of workers that are there; of one that is not, the last line is of the time when it was."""
+    wanted = {name: each for name, each in said_of(status).items() if status.workers[name].verdict.state not in _AWAY}
+    by_lines = run.by_lines()
+    assert {name: by_lines[name] for name in wanted} == wanted
+    by_text = run.by_text()
+    for name, found in wanted.items():
+        if status.workers[name].verdict.state in {"live", "no-activity"}:
+            assert by_text.get(name, frozenset()) == {one[:2] for one in found}
+
+
+def _screens(run: EveryOutput, status: FleetStatus) -> None:
+    """Marks of the rows, titles of findings, and one line for each change."""
+    now = run.clock()
+    if len(status.workers) == 1:
+        (verdict,) = (each.verdict for each in status.all())
+        look = LOOKS[verdict.status]
+        assert any(line.strip().startswith(f"{look.mark} {look.word}".strip()) for line in run.screen())
+    rows = [] if len(status.workers) == 1 else [line.split() for line in run.screen()[2 : 2 + len(status.workers)]]
+    expected = [] if not rows else sorted((each.name, LOOKS[each.verdict.status].mark.strip()) for each in status.all())
+    assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
+    titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
+    shown = sorted(re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles)))
+    assert [(name, grade, since.removesuffix(" or earlier")) for name, grade, since in shown] == sorted(
+        (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
+    )
+    changes = [line for line in run.screen("e")[2:] if re.match(r" +\d[\d:]+", line)]
+    assert len(changes) == len(status.changes)
+    for line, change in zip(changes, reversed(status.changes), strict=True):
+        assert clock(change.time_unix_s, now) in line
+        assert change.worker in line
+
+
+def _metrics(run: EveryOutput, status: FleetStatus) -> None:
+    """Findings of workers that are there, and who answers."""
+    found, up = run.by_metrics()
+    expected = {name: each for name, each in said_of(status).items() if status.workers[name].verdict.state not in _AWAY}
+    assert found == {name: each for name, each in expected.items() if each}
+    for name, each in status.workers.items():
+        state = each.verdict.state
+        wanted = None if state in {"paused", "stale", "waiting"} else float(state not in _AWAY)
+        assert up.get(name) == wanted, (name, state)
+
+
+def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch, capsys) -> None:
+    """`once` and `why`, for people and as JSON, and what an agent is answered."""
+
+    def events():
+        yield course.workers
+        yield from course.samples
+
+    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
+    given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
+
+    def printed(command):
+        exit_status = command.run(output="text", **given), command.run(output="json", **given)
+        assert exit_status == (exit_of(status),) * 2
+        text, _, plain = capsys.readouterr().out.rstrip("\n").rpartition("\n")
+        return text, json.loads(plain)
+
+    text, plain = printed(once)
+    _once(text, plain, status)
+    text, answer = printed(why)
+    _why(text, answer, status)
+    questions = mcp._Questions(given["feed"], samples=3)
+    listed = json.loads(mcp._workers(why.read_status(**given)))
+    asked = json.loads(questions._ask(lambda found: why.answer_of(found).to_json()))
+    assert asked["findings"] == answer["findings"]
+    assert {one["worker"]: (one["state"], one["severity"], sorted(one["findings"])) for one in listed["workers"]} == {
+        each.name: (each.verdict.state, each.verdict.severity, sorted(one for one, *_ in said_of(status)[each.name]))
+        for each in status.all()
+    }
+
+
+def _once(text: str, plain, status: FleetStatus) -> None:
+    found = {
+        one["worker"]: frozenset((c["finding"], c["severity"], round(c["since_unix_s"], 1)) for c in one["findings"])
+        for one in plain["workers"]
+    }
+    assert found == said_of(status)
+    marks = {
+        one["worker"]: (one["severity"] if one["state"] == "live" else one["state"], round(one["since_unix_s"], 1))
+        for one in plain["workers"]
+    }
+    assert marks == marks_of(status)
+    for each in status.all():
+        look = LOOKS[each.verdict.status]
+        assert re.search(rf"^{re.escape(look.mark)} +{re.escape(each.name)} +{look.word} ", text, re.MULTILINE)
+
+
+def _why(text: str, answer, status: FleetStatus) -> None:
+    """States are findings of their own there."""
+    findings = [one for one in answer["findings"] if one["finding"] not in {"down", "restarted"}]
+    assert sorted(
+        (one["finding"], one["severity"], one["since_unix_s"], len(one["workers"]) + one.get("more_workers", 0))
+        for one in findings
+    ) == grouped_causes(status)
+    down = sum(len(one["workers"]) for one in answer["findings"] if one["finding"] == "down")
+    assert down == sum(each.verdict.state == "down" for each in status.all())
+    heads = re.findall(r"^(critical|warning|info) ([\w-]+), since (\S+(?: \S+)*?) \(", text, re.MULTILINE)
+    assert sorted((name, grade, since) for grade, name, since in heads if name not in {"down", "restarted"}) == sorted(
+        (one[0], one[1], clock(one[2], status.time_unix_s)) for one in grouped_causes(status)
+    )

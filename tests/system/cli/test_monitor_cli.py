@@ -1,0 +1,641 @@
+"""`tpumon` at levels 1 and 2, as its users run it, against a fake TPU node."""
+
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import pytest
+
+from fakes.run import CONTROL, Tpumon, each, environment, tpumon
+from fakes.tpu_node import (
+    EMPTY_RESULT,
+    GARBAGE,
+    LEVEL_1,
+    LEVEL_2,
+    NO_MONITOR,
+    OLDER_LEVEL_2,
+    UTIL_IDLE,
+    UTIL_ONLY,
+    Answer,
+    Fail,
+    Figures,
+    Hang,
+    Raw,
+    TpuNode,
+    WrongServer,
+    closed_port,
+    free,
+)
+
+FULL = Answer(text=LEVEL_2, figures=Figures())
+QUICK = ("--duration-ms", "50")
+ONCE = (*QUICK, "--num-queries", "1")
+
+FIELDS = {
+    "schema", "worker", "address", "time_unix_s", "window_s", "took_s", "interval_s", "source", "simulated",
+    "device_type", "cores", "mxu_utilization_ratio", "mxu_method", "idle_ratio", "duty_cycle_ratio",
+    "flops_utilization_ratio", "hbm_bandwidth_utilization_ratio", "step_time_s", "step_source", "infeed_ratio",
+    "step_parts_s", "per_core", "hbm_used_bytes", "hbm_total_bytes", "devices", "errors",
+}  # fmt: skip
+
+
+def about(result, address):
+    """The lines on stderr that tell what is wrong with one target; the last one, a summary, is not one of them."""
+    return [line for line in result.messages if address in line and "never answered" not in line]
+
+
+def reasons(sample):
+    return [error["reason"] for error in sample["errors"]]
+
+
+# --- what a node was told is what is printed
+
+
+def test_level_2_as_json_lines_has_the_figures_that_the_node_was_told():
+    """Percent become ratios, milliseconds seconds; type and cores are the text's; nothing is rounded."""
+    began = time.time()
+    with TpuNode(FULL) as node:
+        result = tpumon("--level", "2", "--service-addr", node.address, *ONCE, "--output", "jsonl").ended(0)
+        (call,) = node.of("Monitor")
+    (sample,) = result.samples
+    assert set(sample) >= FIELDS
+    assert {
+        name: sample[name] for name in ("schema", "address", "source", "simulated", "device_type", "cores", "errors")
+    } == {
+        "schema": 1,
+        "address": node.address,
+        "source": "monitor",
+        "simulated": False,
+        "device_type": "TPU v2",
+        "cores": 8,
+        "errors": [],
+    }
+    assert began - 1 < sample["time_unix_s"] < time.time()
+    assert sample["window_s"] == 0.05
+    assert 0.05 <= sample["took_s"] < 30
+    assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125, rel=1e-12)
+    assert sample["idle_ratio"] == pytest.approx(0.081236, rel=1e-12)
+    step = sample["step_time_s"]
+    assert [step["avg"], step["min"], step["max"]] == pytest.approx([0.0908125, 0.08977, 0.09224], rel=1e-12)
+    assert sample["infeed_ratio"] == pytest.approx({"avg": 0.155, "min": 0.1526, "max": 0.16}, rel=1e-12)
+    assert (sample["mxu_method"], sample["step_source"]) == ("server", "server")
+    for name in (
+        "flops_utilization_ratio",
+        "hbm_bandwidth_utilization_ratio",
+        "step_parts_s",
+        "hbm_used_bytes",
+        "hbm_total_bytes",
+    ):
+        assert sample[name] is None, name
+    assert call.fields == {"duration_ms": 50, "monitoring_level": 2, "timestamp": True}
+    assert 8 < call.time_remaining < 300
+
+
+def test_level_1_asks_for_level_1_and_has_no_other_figures():
+    """What was not asked is null, in one run by text and by JSON."""
+    with TpuNode(Answer(text=LEVEL_1, figures=Figures())) as node:
+        lines, text = each(
+            [
+                ["--level", "1", "--service-addr", node.address, *ONCE, "--output", output]
+                for output in ("jsonl", "text")
+            ]
+        )
+        assert [call.fields["monitoring_level"] for call in node.of("Monitor")] == [1, 1]
+    (sample,) = lines.ended(0).samples
+    assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125, rel=1e-12)
+    assert (sample["idle_ratio"], sample["step_time_s"], sample["step_source"], sample["infeed_ratio"]) == (None,) * 4
+    assert text.ended(0).out == LEVEL_1 + "\n"
+
+
+def test_text_is_printed_as_the_node_sent_it():
+    """Both spellings of the old tool pass through untouched, an empty line after each; text is what a pipe gets."""
+    script = [Answer(text=LEVEL_2.rstrip("\n"), figures=Figures()), Answer(text=OLDER_LEVEL_2)]
+    with TpuNode(script) as node:
+        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "2").ended(0)
+    assert result.out == f"{LEVEL_2}\n{OLDER_LEVEL_2}\n"
+
+
+def test_figures_alone_are_laid_out_with_three_digits_and_milliseconds():
+    """A node without text: the block is composed; long steps stay milliseconds; what no message tells is n/a."""
+    slow = Figures(idle=0.09123, mxu=10.66, step=(1950.4, 999.7, 12345.6), infeed=(0.0, 0.0, 100.0))
+    with TpuNode([Answer(figures=Figures()), Answer(figures=slow)]) as node:
+        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "2", "--output", "text").ended(0)
+    first, second = result.out.removesuffix("\n\n").split("\n\n")
+    for block in (first, second):
+        timestamp, device_type, cores, *_ = block.splitlines()
+        assert re.fullmatch(r"Timestamp: \d\d:\d\d:\d\d", timestamp)
+        assert re.fullmatch(r"TPU type: n/a [(\[].+[)\]]", device_type)
+        assert re.fullmatch(r"Number of TPU cores: n/a [(\[].+[)\]]", cores)
+    assert first.splitlines()[3:] == [
+        "TPU idle time (lower is better): 8.12%",
+        "Utilization of TPU Matrix Units (higher is better): 42.5%",
+        "Step time: 90.8ms (avg), 89.8ms (min), 92.2ms (max)",
+        "Infeed percentage: 15.5% (avg), 15.3% (min), 16.0% (max)",
+    ]
+    idle, *others, infeed = second.splitlines()[3:]
+    assert re.fullmatch(r"TPU idle time \(lower is better\): 0\.0912?%", idle)
+    assert others == [
+        "Utilization of TPU Matrix Units (higher is better): 10.7%",
+        "Step time: 1950ms (avg), 1000ms (min), 12346ms (max)",
+    ]
+    assert re.fullmatch(r"Infeed percentage: 0(\.0+)?% \(avg\), 0(\.0+)?% \(min\), 100% \(max\)", infeed)
+
+
+def test_text_alone_is_read_in_both_spellings():
+    """A node that sends no figures beside its text: the text is where they are taken from."""
+    with TpuNode([Answer(text=LEVEL_2), Answer(text=OLDER_LEVEL_2), Answer(text=LEVEL_1)]) as node:
+        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "3", "--output", "jsonl").ended(0)
+    new, older, brief = result.samples
+    assert [(s["device_type"], s["cores"]) for s in result.samples] == [("TPU v2", 8), ("TPU v3", 32), ("TPU v2", None)]
+    assert [s["mxu_utilization_ratio"] for s in result.samples] == pytest.approx([0.107, 0.125, 0.101])
+    assert [new["idle_ratio"], older["idle_ratio"]] == pytest.approx([0.00091, 0.369])
+    assert [new["step_time_s"][name] for name in ("avg", "min", "max")] == pytest.approx([0.0908, 0.0898, 0.0922])
+    assert [older["step_time_s"][name] for name in ("avg", "min", "max")] == pytest.approx([1.95, 1.90, 2.01])
+    assert new["infeed_ratio"] == pytest.approx({"avg": 0.875, "min": 0.872, "max": 0.878})
+    assert older["infeed_ratio"] == {"avg": 0, "min": 0, "max": 0}
+    assert {s["mxu_method"] for s in result.samples} == {"server"}
+    assert (brief["idle_ratio"], brief["step_time_s"], brief["infeed_ratio"]) == (None, None, None)
+
+
+def test_absent_is_null_and_measured_zero_is_zero():
+    """The response type says which figures are there; zeros, which do not travel, are zeros where it says so."""
+    zero = Figures(idle=0, mxu=0, step=(0, 0, 0), infeed=(0, 0, 0))
+    script = [Answer(figures=zero, response_type=t) for t in (None, UTIL_IDLE, UTIL_ONLY, EMPTY_RESULT)]
+    with TpuNode(script) as node:
+        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "4", "--output", "jsonl")
+    everything, idle, only, nothing = result.samples
+    assert [s["mxu_utilization_ratio"] for s in result.samples] == [0, 0, 0, None]
+    assert [s["idle_ratio"] for s in result.samples] == [0, 0, None, None]
+    assert everything["infeed_ratio"] == {"avg": 0, "min": 0, "max": 0}
+    for sample in (idle, only, nothing):
+        assert (sample["step_time_s"], sample["step_source"], sample["infeed_ratio"]) == (None, None, None)
+    assert nothing["mxu_method"] is None
+    result.ended(0)
+
+
+def test_an_absent_figure_is_not_available_for_a_reason_in_text():
+    """UTIL_ONLY at level 2: n/a, the reason in brackets at the end of the line, and never a zero."""
+    with TpuNode(Answer(figures=Figures(), response_type=UTIL_ONLY)) as node:
+        result = tpumon("--service-addr", node.address, *ONCE, "--output", "text").ended(0)
+    assert "Utilization of TPU Matrix Units (higher is better): 42.5%\n" in result.out
+    for label in ("TPU idle time (lower is better)", "Step time", "Infeed percentage"):
+        assert re.search(rf"^{re.escape(label)}: n/a [(\[].+[)\]]$", result.out, re.MULTILINE), result
+
+
+# --- hostile answers
+
+
+def test_impossible_figures_are_absent():
+    """NaN and infinity are null in JSON, which has no word for them, and n/a in text; huge ones crash nothing."""
+    nan, inf = float("nan"), float("inf")
+    script = [
+        Answer(figures=Figures(idle=nan, mxu=inf, step=(nan, 1, 2), infeed=(-inf, nan, 5))),
+        Answer(figures=Figures(idle=1e300, mxu=1e308, step=(1e308, 1e308, 1e308))),
+    ]
+    with TpuNode(script) as node, TpuNode(script) as other:
+        lines, text = each(
+            [
+                ["--service-addr", address, *QUICK, "--num-queries", "2", "--output", output]
+                for address, output in ((node.address, "jsonl"), (other.address, "text"))
+            ]
+        )
+    impossible, _ = lines.ended(0).samples
+    for name in ("idle_ratio", "mxu_utilization_ratio", "step_time_s", "infeed_ratio"):
+        assert impossible[name] is None or None in impossible[name].values(), name
+    assert not re.search(r"nan|inf(?!eed)", text.ended(0).out, re.IGNORECASE)
+    assert text.out.count("Utilization of TPU Matrix Units") == 2
+
+
+def test_nothing_that_a_node_sends_controls_the_terminal():
+    """Escape sequences, C1 controls, carriage returns and bells are gone from text, JSON and error messages."""
+    evil = LEVEL_2.replace("TPU v2", "TPU\x1b[2J\x1b]0;owned\x07 v2\x9b31m\x08\x00\r")
+    broken = Fail(code=grpc.StatusCode.INTERNAL, details="\x1b[31mred\x9bm\nsecond line\r\x07")
+    with TpuNode(Answer(text=evil)) as node, TpuNode(broken) as failing:
+        addresses = f"{node.address},{failing.address}"
+        text, lines = each(
+            [
+                ["--service-addr", addresses, *ONCE, "--num-tracing-attempts", "1", "--output", output]
+                for output in ("text", "jsonl")
+            ]
+        )
+    assert "Number of TPU cores: 8" in text.ended(0).out
+    assert "TPU type: TPU" in text.out
+    (line,) = [line for line in text.messages if "red" in line]
+    assert "second line" in line
+    answered = next(s for s in lines.ended(0).samples if s["source"])
+    assert not CONTROL.search(json.dumps(answered, ensure_ascii=False))
+    assert answered["cores"] == 8
+    assert answered["mxu_utilization_ratio"] == pytest.approx(0.107)
+
+
+def test_a_reply_that_is_no_message_is_malformed():
+    """Random bytes, a message cut short, text that is no UTF-8: one reason, one line, and nobody answered."""
+    cut = Raw(reply=Answer(figures=Figures()).reply(2)[:-3])
+    with TpuNode(GARBAGE) as garbage, TpuNode(cut) as short, TpuNode(Answer(text=b"TPU type: \xff\xfe")) as latin:
+        addresses = [garbage.address, short.address, latin.address]
+        lines, text = each(
+            [
+                ["--service-addr", ",".join(addresses), *ONCE, "--num-tracing-attempts", "1", "--output", output]
+                for output in ("jsonl", "text")
+            ]
+        )
+    assert [reasons(s) for s in lines.ended(3).samples] == [["malformed"]] * 3
+    assert {s["source"] for s in lines.samples} == {None}
+    assert text.ended(3).out == ""
+    for address in addresses:
+        assert len(about(text, address)) == 1, text
+
+
+def test_an_answer_of_monitor_is_four_megabytes_at_most():
+    """What is larger is no answer to trust; up to there the figures are those beside the text."""
+    for size, rc in ((3_000_000, 0), (5_000_000, 3)):
+        with TpuNode(Answer(text=LEVEL_2 + "x" * size, figures=Figures())) as node:
+            (sample,) = tpumon("--service-addr", node.address, *ONCE, "--output", "jsonl").ended(rc).samples
+        if rc:
+            assert sample["errors"][0]["reason"] == "too-large"
+        else:
+            assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125)
+
+
+def test_what_is_no_grpc_server_is_named_in_one_line():
+    """An HTTP server, an SSH server, one that hangs up: unavailable or not a profiler, never a crash."""
+    with WrongServer("HTTP") as web, WrongServer("SSH") as ssh, WrongServer("close") as closing:
+        servers = (web, ssh, closing)
+        command = ["--service-addr", ",".join(s.address for s in servers), *ONCE, "--num-tracing-attempts", "1"]
+        lines, text = each([[*command, "--output", output] for output in ("jsonl", "text")])
+        assert all(server.connections for server in servers)
+    assert len(lines.ended(3).samples) == 3
+    assert all(reasons(s)[0] in ("unavailable", "not-a-profiler") for s in lines.samples)
+    assert text.ended(3).out == ""
+    for server in servers:
+        assert len(about(text, server.address)) == 1, text
+
+
+# --- servers without Monitor
+
+
+def test_a_server_that_is_no_profiler_is_told_and_left_alone():
+    """A run ends at once, after one call; one line says what it is not."""
+    with TpuNode(profiler=False) as other:
+        query = ["--service-addr", other.address, *QUICK, "--num-queries", "50", "--output"]
+        text, lines = each([[*query, "text"], [*query, "jsonl"]])
+    assert {reasons(s)[0] for s in lines.ended(3).samples} == {"not-a-profiler"}
+    (line,) = about(text.ended(3), other.address)
+    assert "not a profiler" in line
+    assert text.out == ""
+
+
+def test_without_monitor_figures_come_from_traces():
+    """A profiler that has no Monitor is asked for traces, and that is said; what they do not hold is null."""
+    with TpuNode(NO_MONITOR) as jax:
+        result = tpumon("--service-addr", jax.address, *ONCE, "--output", "jsonl").ended(0)
+        assert len(jax.of("Monitor")) == 1
+        probe, trace = jax.of("Profile")
+    assert (probe.fields["repository_root"], trace.fields["repository_root"]) == ("/dev/null", "/dev/null")
+    assert 8 < (probe.time_remaining or 0) < 300
+    assert (trace.time_remaining or 0) > 30
+    assert [s["source"] for s in result.samples] == ["trace"]
+    assert result.samples[0]["mxu_utilization_ratio"] is None
+    (line,) = result.messages
+    assert "UNIMPLEMENTED" in line
+
+
+# --- pace, retries, recovery
+
+
+def test_the_number_of_queries_and_the_interval_are_kept():
+    """Three answers and no fourth call; the second and third begin a second, give or take the jitter, later."""
+    with TpuNode(FULL) as node:
+        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "3", "--interval", "1").ended(0)
+        calls = node.of("Monitor")
+    assert result.out == (LEVEL_2 + "\n") * 3
+    assert len(calls) == 3
+    assert min(after.at - before.at for before, after in itertools.pairwise(calls)) > 0.85
+
+
+def test_a_query_is_tried_as_often_as_asked_before_it_counts_as_failed():
+    """Two failures of three tries: one answer; three of three: one failed query. Pauses between tries grow."""
+    flaky = [
+        Fail(code=grpc.StatusCode.UNAVAILABLE),
+        Fail(code=grpc.StatusCode.UNKNOWN, details="Stream removed (Socket closed)"),
+        Fail(code=grpc.StatusCode.UNAVAILABLE),
+        FULL,
+    ]
+    with TpuNode(flaky) as node, TpuNode(Fail()) as broken:
+        command = [*ONCE, "--output", "jsonl", "--num-tracing-attempts"]
+        answered, failed = each(
+            [["--service-addr", node.address, *command, "4"], ["--service-addr", broken.address, *command, "2"]]
+        )
+        tries = node.of("Monitor")
+        assert (len(tries), len(broken.of("Monitor"))) == (4, 2)
+    (sample,) = answered.ended(0).samples
+    assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125)
+    pauses = [after.at - before.at for before, after in itertools.pairwise(tries)]
+    assert pauses[0] > 0.01
+    assert pauses[2] > 1.5 * pauses[0]
+    (sample,) = failed.ended(3).samples
+    assert reasons(sample) == ["unavailable"]
+    assert "the node is being repaired" in sample["errors"][0]["message"]
+    assert sample["mxu_utilization_ratio"] is None
+
+
+def test_a_node_that_goes_and_returns_is_monitored_again():
+    """Without a number of queries failures end nothing: figures return when the node does, and Ctrl-C ends it."""
+    with TpuNode(FULL) as node:
+        port = node.port
+        command = ["--service-addr", node.address, *QUICK, "--num-tracing-attempts", "1", "--output", "jsonl"]
+        monitor = Tpumon(*command)
+        with monitor:
+            monitor.wait_for(lambda: '"source":"monitor"' in monitor.out)
+            node.stop()
+            monitor.wait_for(lambda: '"unavailable"' in monitor.out)
+            seen = len(monitor.out)
+            with TpuNode(Answer(figures=Figures(mxu=77.0)), port=port) as back:
+                monitor.wait_for(lambda: "0.77" in monitor.out[seen:])
+                assert back.of("Monitor")
+            result = monitor.signal(signal.SIGINT).end()
+    assert result.rc == 130
+
+
+def test_one_worker_down_and_one_slow_leave_the_others_alone():
+    """The good one has all its answers before the slow one's first; the dead one's queries count; some answered: 0."""
+    gate = threading.Event()
+    down = f"127.0.0.1:{closed_port()}"
+    command = [*QUICK, "--num-queries", "3", "--num-tracing-attempts", "1", "--output", "jsonl"]
+    with TpuNode(FULL) as good, TpuNode(Answer(text=OLDER_LEVEL_2, when=gate)) as slow:
+        command += ["--service-addr", f"{down},{slow.address}", "--service-addr", good.address]
+        with Tpumon(*command) as monitor:
+            monitor.wait_for(lambda: monitor.out.count('"TPU v2"') == 3)
+            assert "TPU v3" not in monitor.out
+            gate.set()
+            result = monitor.end().ended(0)
+    by_address = {}
+    for sample in result.samples:
+        by_address.setdefault(sample["address"], []).append(sample)
+    assert {address: len(s) for address, s in by_address.items()} == {down: 3, slow.address: 3, good.address: 3}
+    for sample in by_address[down]:
+        assert reasons(sample) == ["unavailable"]
+        assert (sample["source"], sample["mxu_utilization_ratio"], sample["idle_ratio"]) == (None, None, None)
+    assert [s["device_type"] for s in by_address[slow.address]] == ["TPU v3"] * 3
+    assert len({s["worker"] for s in result.samples}) == 3
+
+
+def test_blocks_of_several_workers_bear_their_names():
+    """`Worker: NAME` stands before each block, the dead one's name on stderr only."""
+    down = f"127.0.0.1:{closed_port()}"
+    with TpuNode(FULL) as first, TpuNode(Answer(text=OLDER_LEVEL_2)) as second:
+        command = [*ONCE, "--num-tracing-attempts", "1", "--output"]
+        command = ["--service-addr", f"{first.address},{down},{second.address}", *command]
+        lines, text = each([[*command, "jsonl"], [*command, "text"]])
+    names = {s["address"]: s["worker"] for s in lines.ended(0).samples}
+    blocks = text.ended(0).out.removesuffix("\n\n").split("\n\n")
+    assert sorted(blocks) == sorted(
+        f"Worker: {names[node.address]}\n{block.removesuffix(chr(10))}"
+        for node, block in ((first, LEVEL_2), (second, OLDER_LEVEL_2))
+    )
+    assert about(text, down)
+
+
+def test_nobody_answers_is_exit_status_3_with_a_line_for_each():
+    """Closed ports: the address, that it cannot be reached, and 3."""
+    addresses = [f"127.0.0.1:{closed_port()}" for _ in range(2)]
+    command = ["--service-addr", ",".join(addresses), *ONCE, "--num-tracing-attempts", "1", "--output", "text"]
+    result = tpumon(*command).ended(3)
+    assert result.out == ""
+    for address in addresses:
+        assert len(about(result, address)) == 1, result
+    assert len(result.messages) <= 3
+
+
+# --- the end
+
+
+@pytest.mark.parametrize(
+    ("number", "rc"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=lambda v: str(int(v))
+)
+def test_a_signal_ends_it_with_the_shells_status(number, rc):
+    """At once, also while a node does not answer, without a traceback; what was printed stays whole."""
+    with TpuNode([FULL, Hang()]) as node, Tpumon("--service-addr", node.address, *QUICK) as monitor:
+        monitor.wait_for(lambda: monitor.out == LEVEL_2 + "\n")
+        node.wait_for(lambda: len(node.of("Monitor")) == 2)
+        result = monitor.signal(number).end(timeout_s=20)
+    assert result.rc == rc, result
+    assert result.out == LEVEL_2 + "\n"
+
+
+@pytest.mark.parametrize("output", ["text", "jsonl"])
+def test_a_reader_that_goes_away_ends_it_with_0(output):
+    """`tpumon | head -1`."""
+    with TpuNode(FULL) as node, Tpumon("--service-addr", node.address, *QUICK, "--output", output, head=1) as monitor:
+        result = monitor.end(timeout_s=20).ended(0)
+    assert result.out
+    assert result.messages == []
+
+
+def test_an_interrupt_while_it_is_still_loading_is_as_quiet(tmp_path):
+    """Ctrl-C in the first tenths of a second, before the libraries are loaded: 130 and no traceback."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT)
+    result = tpumon("--service-addr", f"127.0.0.1:{closed_port()}", *ONCE, env={"PYTHONPATH": str(tmp_path)})
+    assert (result.rc, result.said) == (130, "")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def test_without_a_stdout_it_ends_like_anyone(tmp_path):
+    """`tpumon >&-`, as some service managers start programs: no traceback."""
+    with TpuNode(FULL) as node:
+        command = f"{sys.executable} -m tpumon --service-addr {node.address} {' '.join(ONCE)} >&-"
+        ended = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
+        )
+    assert ended.returncode in (0, 1)
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 1
+
+
+# --- where to look
+
+
+def test_a_proxy_in_the_environment_is_for_the_web_unless_asked_for():
+    """http_proxy and its kin are ignored; with --use-proxy the call goes through the proxy."""
+    with TpuNode(FULL) as node, WrongServer("HTTP") as proxy:
+        env = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY"), f"http://{proxy.address}")
+        tpumon("--service-addr", node.address, *ONCE, env=env).ended(0)
+        assert proxy.connections == 0
+        command = ["--service-addr", node.address, *ONCE, "--num-tracing-attempts", "1", "--use-proxy"]
+        tpumon(*command, env=env).ended(3)
+        assert f"CONNECT {node.address}".encode() in proxy.received
+
+
+def test_addresses_are_taken_as_people_write_them():
+    """grpc:// is stripped, IPv6 stands in brackets, 8470 and no port mean 8466, lists have commas and spaces."""
+    if not free(8466, "127.0.0.2"):
+        pytest.skip("something listens on port 8466 here")
+    with TpuNode(FULL) as node, TpuNode(FULL, host="[::1]") as six, TpuNode(FULL, host="127.0.0.2", port=8466) as usual:
+        results = each(
+            [
+                ["--service-addr", f"grpc://{node.address}", *ONCE],
+                ["--service-addr", six.address, *ONCE],
+                ["--service-addr", "127.0.0.2", *ONCE],
+                ["--service-addr", "grpc://127.0.0.2:8470", *ONCE],
+                [f"--service-addr={node.address}, {six.address}", *ONCE],
+            ]
+        )
+        assert (len(node.of("Monitor")), len(six.of("Monitor")), len(usual.of("Monitor"))) == (2, 2, 2)
+    for result in results:
+        result.ended(0)
+        assert LEVEL_2 in result.out
+
+
+BAD_ADDRESSES = (
+    "", " ", ",", ":8466", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1:8466/path", "http://127.0.0.1:1",
+    "a b:8466", "::1", "fe80::1:8466", "[::1", "127.0.0.1:-1", "127.0.0.1:", "127.0.0.1:84\x1b[31m66",
+)  # fmt: skip
+
+
+def test_bad_addresses_are_usage_errors_that_show_the_good_form():
+    """Nothing is dialled; one message with what a good address looks like."""
+    for result in each([["--service-addr", address, *ONCE] for address in BAD_ADDRESSES]):
+        result.ended(2)
+        assert result.out == ""
+        assert re.search(r"host:port|10\.0\.0\.\d:\d+", result.err, re.IGNORECASE), result
+
+
+def test_without_a_target_this_host_is_searched():
+    """Nothing there: with a number of queries 3, else waiting; both with the line to add. Then a job comes up."""
+    port = closed_port()
+    here = ("--level", "2", "--port", str(port))  # at the usual ports others' jobs may run
+    hints = ("jax.profiler.start_server(9999)", "tpumon --simulate v5e-8")
+    result = tpumon(*here, *ONCE).ended(3)
+    assert result.out == ""
+    for hint in hints:
+        assert hint in result.err
+    with Tpumon(*here, *QUICK, "--output", "text") as monitor:
+        monitor.wait_for(lambda: all(hint in monitor.err for hint in ("WAITING", hints[0])))
+        assert monitor.running
+        with TpuNode(FULL, port=port) as node:
+            found = tpumon(*here, *ONCE).ended(0)
+            assert LEVEL_2 in found.out
+            monitor.wait_for(lambda: LEVEL_2 in monitor.out)
+            assert {call.fields["duration_ms"] for call in node.of("Monitor")} <= {0, 1, 50}
+        result = monitor.signal(signal.SIGINT).end()
+    assert result.rc == 130
+
+
+# --- options
+
+
+def test_options_are_read_from_the_environment():
+    """TPUMON_<NAME> stands for every option; the command line wins."""
+    with TpuNode(FULL) as node:
+        env = {
+            "TPUMON_SERVICE_ADDR": node.address,
+            "TPUMON_LEVEL": "1",
+            "TPUMON_NUM_QUERIES": "2",
+            "TPUMON_DURATION_MS": "40",
+            "TPUMON_OUTPUT": "jsonl",
+        }
+        assert len(tpumon(env=env).ended(0).samples) == 2
+        tpumon("--level", "2", "--num-queries", "1", env=env).ended(0)
+        asked = [(c.fields["monitoring_level"], c.fields["duration_ms"]) for c in node.of("Monitor")]
+    assert asked == [(1, 40), (1, 40), (2, 40)]
+
+
+def test_command_lines_that_cannot_be_obeyed_say_what_would_be():
+    """Usage errors: exit status 2, nothing on stdout, and the way out on stderr."""
+    address = f"127.0.0.1:{closed_port()}"
+    cases = {
+        ("--level", "3", "--service-addr", address): r"--level|monitoring level",
+        ("--monitoring_level=3", f"--service_addr={address}"): r"(?i)--level|monitoring.level",
+        ("--level", "0", "--service-addr", address): r"--logdir",
+        ("--level", "2", "--tpu", "my-tpu"): r"--zone",
+        ("--simulate", "v5e-8", "--service-addr", address): r"cannot be combined",
+        ("--simulate", "v5e-8", "--from", "http://127.0.0.1:1"): r"--from",
+        ("--export", "carrier-pigeon", "--service-addr", address): r"NAME=WHERE",
+        ("--export", "pigeon=x", "--service-addr", address): r"prometheus",
+        ("--infeed-limits", "0.2,0.1", "--service-addr", address): r"smaller first",
+        ("--fleet-summary", "--service-addr", address): r"jsonl",
+        ("--output", "live", "--service-addr", address): r"not a terminal",
+        ("serve", "--level", "0", "--service-addr", address): r"--logdir",
+        ("--servce_addr", address): r"--service[-_]addr",
+        ("--num-querys", "3"): r"--num[-_]queries",
+        ("--num-queries", "-1", "--service-addr", address): r"num-queries",
+        ("--duration-ms", "soon", "--service-addr", address): r"--duration-ms",
+        ("--output", "xml", "--service-addr", address): r"jsonl",
+    }
+    no_cloud = {"GCE_METADATA_HOST": address}
+    for (command, hint), result in zip(cases.items(), each(list(cases), env=no_cloud), strict=True):
+        assert result.rc == 2, (command, result)
+        assert result.out == "", result
+        assert re.search(hint, result.err), result
+
+
+# --- old command lines
+
+
+def test_an_old_command_line_does_what_it_did():
+    """The old header with its counter from 0, a blank line and the text, as often as asked."""
+    with TpuNode(FULL) as node:
+        result = tpumon(
+            "--monitoring_level=2", f"--service_addr={node.address}", "--num_queries=2", "--duration_ms=40"
+        ).ended(0)
+        asked = [(c.fields["monitoring_level"], c.fields["duration_ms"]) for c in node.of("Monitor")]
+    assert asked == [(2, 40), (2, 40)]
+    headers = [f"Cloud TPU Monitoring Results (Sample {i}):" for i in range(2)]
+    assert result.out == "".join(f"{header}\n\n{LEVEL_2}\n" for header in headers)
+
+
+def test_the_old_spelling_of_the_level_brings_a_hundred_queries():
+    """And --level does not: it goes on until it is stopped."""
+    with TpuNode(Answer(text=LEVEL_1, after_s=0)) as node, TpuNode(Answer(text=LEVEL_1, after_s=0)) as other:
+        with Tpumon("--level", "1", "--service-addr", other.address, "--duration-ms", "1") as monitor:
+            result = tpumon("--monitoring_level", "1", "--service_addr", node.address, "--duration_ms", "1").ended(0)
+            other.wait_for(lambda: len(other.of("Monitor")) > 101)
+            assert monitor.running
+        assert len(node.of("Monitor")) == 100
+    assert re.findall(r"\(Sample (\d+)\):", result.out) == [str(i) for i in range(100)]
+
+
+def test_deprecated_flags_are_accepted_with_a_note():
+    """All spellings that absl took, one dash too; a note on stderr for each that does nothing any more."""
+    with TpuNode(FULL) as node:
+        base = ["-monitoring_level=2", f"-service_addr={node.address}", "-num_queries", "1", "-duration_ms=40"]
+        old, negated, both = each(
+            [
+                [*base, "--include_dataset_ops=false", "--display_timestamp=true"],
+                [*base, "--noinclude_dataset_ops", "--nodisplay_timestamp"],
+                [*base, "--tpu=my-tpu", "--tpu_zone=us-central1-b", "--gcp_project=mine"],
+            ]
+        )
+    for result in (old, negated, both):
+        assert LEVEL_2 in result.ended(0).out
+    for result in (old, negated):
+        for flag in ("include_dataset_ops", "display_timestamp"):
+            assert [line for line in result.messages if flag in line], result
+    (line,) = [line for line in both.messages if "--tpu" in line.replace("_zone", "")]
+    assert "service" in line
+
+
+def test_a_list_of_workers_is_asked_worker_by_worker():
+    """--workers_list, with the spaces of its help text, asks every worker itself."""
+    with TpuNode(FULL) as first, TpuNode(FULL) as second:
+        workers = f"{first.address}, {second.address}"
+        result = tpumon("--level", "2", "--workers_list", workers, *ONCE, "--output", "jsonl").ended(0)
+        assert (len(first.of("Monitor")), len(second.of("Monitor"))) == (1, 1)
+    assert {s["address"] for s in result.samples} == {first.address, second.address}

@@ -1,0 +1,213 @@
+"""Since when a worker is as it is, what counts as a change, and how many changes are remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.exporter import found
+from support.samples import failed_sample, sample
+from tpumon.analysis import Analysis
+from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
+from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
+from tpumon.model import Change, Spread, StepTimes
+
+NOW = 1_800_000_000.0
+
+
+def course_of(*marks):
+    """What was noted every 10 s, and what each note changed."""
+    course = StatusTimeline()
+    whats = []
+    for i, mark in enumerate(marks):
+        live = mark in {"ok", "warning", "critical", "unknown"}
+        whats.append(course.note(Moment(10.0 * i), "live" if live else mark, mark if live else "unknown"))
+    return course, whats
+
+
+@pytest.mark.parametrize(
+    ("marks", "since_s"),
+    [
+        (["ok", "ok"], 0),
+        (["ok", "warning", "critical", "warning"], 10),
+        (["ok", "busy", "busy", "ok"], 0),
+        (["ok", "continuous", "paused", "stale", "ok"], 0),
+        (["critical", "busy", "critical"], 0),
+        (["ok", "busy", "busy"], 10),
+        (["ok", "busy", "critical"], 20),
+        (["ok", "down", "ok"], 20),
+        (["ok", "no-activity", "ok"], 20),
+        (["critical", "down", "warning"], 0),
+        (["critical", "no-activity", "critical"], 0),
+        (["ok", "down", "down"], 10),
+        (["ok", "unknown", "ok"], 0),
+        (["ok", "unknown", "unknown"], 10),
+        (["ok", "no-activity", "stale", "busy", "no-activity"], 10),
+        (["ok", "down", "paused", "down"], 10),
+        (["down", "stale", "no-activity"], 20),
+        (["down", "stale", "down", "no-activity", "busy", "down"], 50),
+    ],
+)
+def test_since_when(marks, since_s):
+    """Gaps that say nothing about a worker restart nothing, nor does trouble that changes its severity."""
+    course, _ = course_of(*marks)
+    assert course.since == Moment(since_s)
+
+
+def test_when_it_became_critical_is_remembered_beside_when_trouble_began():
+    course, _ = course_of("ok", "warning", "critical", "busy", "critical")
+    assert (course.since, course.critical_since) == (Moment(10), Moment(20))
+    course, _ = course_of("critical", "warning")
+    assert course.critical_since is None
+
+
+def test_a_restarted_job_begins_anew():
+    """Its trouble is not that of the job before."""
+    course, _ = course_of("critical", "down")
+    course.note(Moment(20), "live", "critical", restarted=True)
+    assert (course.since, course.critical_since) == (Moment(20), Moment(20))
+
+
+@pytest.mark.parametrize(
+    ("marks", "whats"),
+    [
+        (["ok", "ok"], [None, None]),
+        (["down", "down", "ok"], ["state", None, "state"]),
+        (["ok", "warning", "critical", "ok"], [None, "severity", "severity", "severity"]),
+        (["ok", "busy", "continuous", "ok"], [None, "capture-began", "state", "capture-ended"]),
+        (["ok", "busy", "down"], [None, "capture-began", "capture-ended"]),
+        (["critical"], ["state"]),
+    ],
+)
+def test_what_changed(marks, whats):
+    """Each change once; to be well from the first is none."""
+    assert course_of(*marks)[1] == whats
+
+
+def change(number, worker):
+    return Change(number=number, time_unix_s=NOW, worker=worker, what="state", state="down", severity="unknown")
+
+
+def test_changes_are_bounded_and_one_worker_does_not_displace_the_others():
+    """Of one that changes all the time, fewer are kept."""
+    changes = Changes()
+    changes.add(change(1, "calm"))
+    for number in range(2, 3 * MOST_OF_A_WORKER):
+        changes.add(change(number, "restless"))
+    assert [one.number for one in changes.all() if one.worker == "calm"] == [1]
+    assert len(changes.all()) == 1 + MOST_OF_A_WORKER
+    for number in range(1000, 1000 + 2 * MOST_CHANGES):
+        changes.add(change(number, f"w{number % 100}"))
+    kept = changes.all()
+    assert len(kept) == MOST_CHANGES
+    assert [one.number for one in kept] == sorted(one.number for one in kept)
+    assert [one.number for one in changes.after(changes.last - 2)] == [changes.last - 1, changes.last]
+
+
+def test_samples_between_two_looks_are_all_judged():
+    """A capture that began and ended in the meantime is told, and samples that wait for input all count."""
+    fleet = Analysis()
+    fleet.take(found(*"abcd"))
+
+    def infeed(worker, at, ratio):
+        return sample(worker, time_unix_s=at, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
+
+    for worker in "abcd":
+        fleet.take(infeed(worker, NOW, 0.01))
+    fleet.status(NOW)
+    fleet.take(failed_sample("a", "busy", time_unix_s=NOW + 10))
+    fleet.take(infeed("a", NOW + 20, 0.01))
+    for i in range(1, 4):
+        fleet.take(infeed("d", NOW + 5 * i, 0.3))
+    status = fleet.status(NOW + 21)
+    a, d = (status.workers[worker].verdict for worker in "ad")
+    changes = [one for one in status.changes if one.worker == "a"]
+    assert [one.title for one in changes] == ["capture began", "capture ended, ok"]
+    assert [one.words for one in changes] == ["busy", "after about 10 s"]
+    assert (a.since_unix_s, d.severity, d.since_unix_s) == (NOW, "critical", NOW + 5)
+
+
+def test_a_worker_that_falls_silent_is_told_once():
+    """Nobody's sample tells: the time does."""
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW))
+    for age_s in (1, 20, 30, 40, 50):
+        verdict = fleet.status(NOW + age_s).workers["a"].verdict
+    assert (verdict.status, verdict.since_unix_s) == ("stale", NOW)
+    assert [one.title for one in fleet.status(NOW + 50).changes] == ["stale"]
+    fleet.take(sample("a", time_unix_s=NOW + 25, took_s=30.0))
+    times = [one.time_unix_s for one in fleet.status(NOW + 51).changes]
+    assert times == sorted(times), "a query that began before is answered after"
+
+
+def hung(**runtime):
+    """A TPU that nothing runs on: the trace is empty, or only the runtime answers."""
+    devices = tuple(
+        {"device": str(i), "runtime_duty_cycle_ratio": 0.0, "runtime_tensorcore_idle_s": 7.3} for i in range(4)
+    )
+    return failed_sample(source="runtime", devices=devices, **runtime)
+
+
+@pytest.mark.parametrize(
+    ("one", "mark"),
+    [
+        (failed_sample(reason="empty-trace"), "no-activity"),
+        (hung(reason="empty-trace"), "no-activity"),
+        (hung(reason="deadline"), "no-activity"),
+        (hung(reason="busy"), "busy"),
+        (failed_sample(source="runtime", devices=({"device": "0", "runtime_duty_cycle_ratio": 0.4},)), "unknown"),
+        (sample(idle_ratio=1.0), "no-activity"),
+        (sample(idle_ratio=1.0, mxu_utilization_ratio=0.0), "no-activity"),
+        (sample(idle_ratio=0.99), "ok"),
+        (sample(idle_ratio=1.0, step_time_s=StepTimes(avg=1.0, min=1.0, max=1.0)), "ok"),
+        (sample(idle_ratio=1.0, infeed_ratio=Spread(avg=0.5, min=0.5, max=0.5)), "no-activity"),
+        (sample(), "ok"),
+    ],
+)
+def test_a_worker_on_which_nothing_runs(one, mark):
+    """It answers, so it is not down; and it does not look well."""
+    fleet = Analysis()
+    fleet.take(found("w0"))
+    fleet.take(one)
+    assert fleet.status(one.time_unix_s + 1).workers["w0"].verdict.status == mark
+    stale = fleet.status(one.time_unix_s + 100).workers["w0"].verdict.status
+    assert stale == ("busy" if mark == "busy" else "stale"), "what is old is stale"
+
+
+def ran(after_s, uptime_s):
+    """Answered after so many seconds, by a runtime that has run for so long."""
+    return sample(time_unix_s=1000.0 + after_s, runtime={"uptime_s": uptime_s})
+
+
+CLOSED = failed_sample(message="connection refused; nothing listens")
+COMPILES = failed_sample(reason="empty-trace", time_unix_s=1015.0)
+AGAIN = sample(time_unix_s=1020.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "restarts"),
+    [
+        ([ran(0, 900.0), ran(10, 910.0)], 0),
+        ([ran(0, 900.0), ran(10, 4.0)], 1),
+        ([ran(0, 900.0), failed_sample(time_unix_s=1010.0), ran(20, 4.0), ran(30, 14.0)], 1),
+        ([ran(0, 900.0), ran(10, 4.0), ran(20, 14.0), ran(30, 4.0)], 2),
+        ([sample(), CLOSED, AGAIN], 1),
+        ([ran(0, 900.0), CLOSED, AGAIN, ran(30, 12.0)], 1),
+        ([sample(), CLOSED, COMPILES, AGAIN], 1),
+        ([ran(0, 900.0), CLOSED, COMPILES, ran(60, 12.0)], 1),
+        ([sample(), CLOSED, failed_sample(reason="busy", time_unix_s=1020.0), AGAIN], 1),
+        ([sample(), CLOSED, failed_sample(reason="paused", time_unix_s=1020.0)], 0),
+        ([CLOSED, AGAIN], 0),
+        ([sample(), failed_sample(reason="deadline"), AGAIN], 0),
+    ],
+)
+def test_a_restarted_job(samples, restarts):
+    """Its runtime's uptime goes back, or nothing listened at its port before it answers again; each is told once."""
+    histories = Histories()
+    histories.follow(found("w0"))
+    seen = []
+    for one in samples:
+        history = histories.add(one)
+        if history.restarted is not None and history.restarted not in seen:
+            seen.append(history.restarted)
+    assert len(seen) == restarts

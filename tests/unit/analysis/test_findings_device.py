@@ -1,0 +1,278 @@
+"""Findings about what devices spend their time on, recompiling, truncated traces: limits, words, what is not judged."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from support import REPOSITORY
+from support.samples import sample
+from tpumon.analysis import Analysis
+from tpumon.analysis.findings import Observation, Thresholds
+from tpumon.analysis.findings.rule_table import RULES
+from tpumon.analysis.findings.rules.device.shares import ShareRule
+from tpumon.analysis.findings.rules.recompiling import Recompiling
+from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model.figure_table import OP_KINDS, values
+
+STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
+INTERVAL_S = 10.0
+
+
+class Job:
+    """A slice whose workers are queried round after round."""
+
+    def __init__(self, *workers):
+        self.workers = workers or ("a",)
+        self.fleet, self.now = Analysis(), 1000.0
+        self.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in self.workers)))
+
+    def round(self, count=1, others=None, **figures):
+        """Findings by id after so many samples of all; `others` have other figures than the first worker."""
+        for _ in range(count):
+            self.now += INTERVAL_S
+            for worker in self.workers:
+                own = {**figures, **(others or {})} if worker != self.workers[0] else figures
+                self.fleet.take(sample(worker, **{"time_unix_s": self.now, "step_time_s": STEP, **own}))
+        return {finding.finding: finding for finding in self.fleet.status(self.now + 1).findings}
+
+    def reasons(self):
+        return {one.finding: one.reason for one in self.fleet.status(self.now + 1).not_judged()}
+
+
+def kinds(**shares):
+    """Time by kind of op; what is not given is compute."""
+    ratios = dict.fromkeys(OP_KINDS, 0.0) | shares
+    ratios["compute"] = shares.get("compute", 0.95 - sum(shares.values()))
+    return {"op_time_ratios": ratios, "idle_ratio": 0.05}
+
+
+# finding: figures just below its limit, above it, and where it becomes a warning; None: never
+LIMITS = {
+    "outfeed-bound": (kinds(outfeed=0.049), kinds(outfeed=0.051), kinds(outfeed=0.21)),
+    "host-transfer-bound": (kinds(host_transfer=0.09), kinds(host_transfer=0.11), kinds(host_transfer=0.51)),
+    "async-wait": (kinds(async_wait=0.09), kinds(async_wait=0.11), kinds(async_wait=0.51)),
+    "data-shuffle": (kinds(data_shuffle=0.29), kinds(data_shuffle=0.31), kinds(data_shuffle=0.51)),
+    "sparsecore-bound": (kinds(sparsecore=0.09), kinds(sparsecore=0.11), kinds(sparsecore=0.51)),
+    "collective-bound": (kinds(collective=0.29), kinds(collective=0.31), kinds(collective=0.51)),
+    "barrier-wait": ({"barrier_ratio": 0.09}, {"barrier_ratio": 0.11}, {"barrier_ratio": 0.51}),
+    "debug-print": ({"debug_print_ratio": 0.045}, {"debug_print_ratio": 0.06}, {"debug_print_ratio": 0.51}),
+    "memory-bound": (
+        {"mxu_utilization_ratio": 0.4, "hbm_bandwidth_utilization_ratio": 0.69},
+        {"mxu_utilization_ratio": 0.4, "hbm_bandwidth_utilization_ratio": 0.71},
+        None,
+    ),
+    "compute-bound": (
+        {"mxu_utilization_ratio": 0.69, "hbm_bandwidth_utilization_ratio": 0.4},
+        {"mxu_utilization_ratio": 0.71, "hbm_bandwidth_utilization_ratio": 0.4},
+        None,
+    ),
+    "low-mxu": (
+        {"mxu_utilization_ratio": 0.21, "hbm_bandwidth_utilization_ratio": 0.4, **kinds()},
+        {"mxu_utilization_ratio": 0.19, "hbm_bandwidth_utilization_ratio": 0.4, **kinds()},
+        None,
+    ),
+    "truncated": ({}, {"truncated": "events of TPU:0 are missing"}, None),
+}
+
+
+@pytest.mark.parametrize("finding", LIMITS)
+def test_at_its_limit_three_samples_make_a_finding_and_two_end_it(finding):
+    below, above, bad = LIMITS[finding]
+    assert Job().round(5, **below) == {}
+    job = Job()
+    assert job.round(2, **above) == {}
+    found = job.round(1, **above)
+    assert set(found) == {finding}
+    assert found[finding].severity == "info"
+    assert found[finding].remedy
+    assert set(job.round(3, **below)) <= {finding}  # just below it, it stays
+    if finding != "truncated":
+        assert set(job.round(1)) == {finding}, "one sample that cannot be judged changes nothing"
+    else:
+        assert job.round(1) == {}
+    if bad is not None:
+        assert Job().round(3, **bad)[finding].severity == "warning"
+
+
+def test_a_finding_that_came_back_stays_for_one_sample_below():
+    """As the first time."""
+    job, (_, above, _) = Job(), LIMITS["debug-print"]
+    none = {"debug_print_ratio": 0.0}
+    assert job.round(3, **above)
+    assert not job.round(2, **none)
+    assert job.round(3, **above)
+    assert job.round(1, **none)
+    assert not job.round(1, **none)
+
+
+def test_workers_that_are_told_anew_keep_their_findings():
+    job, (_, above, _) = Job("a", "b"), LIMITS["barrier-wait"]
+    assert job.round(4, **above)
+    job.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
+    assert set(job.round(1, **above)["barrier-wait"].workers) == {"a", "b"}
+    verdict = job.fleet.status(job.now + 1).workers["a"].verdict
+    assert [cause.finding for cause in verdict.causes] == ["barrier-wait"]
+
+
+def test_a_restart_ends_a_hang_that_hides_other_findings():
+    job = Job()
+    job.round(4, runtime={"uptime_s": 1000.0})
+    silent = {"step_time_s": None, "idle_ratio": 1.0}
+    assert set(job.round(4, **silent, runtime={"uptime_s": 1100.0})) == {"hang"}
+    slow = {"infeed_ratio": Spread(avg=0.3, min=0.3, max=0.3)}
+    assert set(job.round(3, **slow, runtime={"uptime_s": 5.0})) == {"input-bound"}
+
+
+@pytest.mark.parametrize("finding", sorted(LIMITS.keys() - {"truncated"}))
+def test_without_its_figures_it_is_not_judged(finding):
+    """Silence is no all-clear."""
+    job = Job()
+    assert job.round(4) == {}
+    assert job.reasons()[finding]
+
+
+def test_figures_of_the_monitor_say_nothing_of_ops_or_traces():
+    job = Job()
+    job.round(3, source="monitor")
+    assert {"truncated", "async-wait", "recompiling"} <= set(job.reasons())
+
+
+def test_each_kind_of_op_that_is_no_computing_has_its_finding():
+    """Infeed is input-bound, and collectives exclude the straggler."""
+    fields = [rule.field.split(".") for rule in RULES if issubclass(rule, ShareRule)]
+    judged = {kind for name, *kinds in fields if name == "op_time_ratios" for kind in kinds}
+    assert judged == set(OP_KINDS) - {"compute", "infeed", "collective"}
+
+
+@pytest.mark.parametrize(
+    ("finding", "figures", "others"),
+    [
+        ("collective-bound", kinds(collective=0.1), kinds(collective=0.5)),
+        ("barrier-wait", {"barrier_ratio": 0.02}, {"barrier_ratio": 0.3}),
+    ],
+)
+def test_who_waits_for_a_straggler_is_not_slowed_by_communication(finding, figures, others):
+    """All but the first worker wait for it."""
+    assert finding not in Job("a", "b", "c", "d").round(4, others, **figures)
+    assert set(Job("a", "b", "c", "d").round(4, **others)[finding].workers) == {"a", "b", "c", "d"}
+
+
+def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
+    """The slice's input explains why `b` is idle, before `b` is asked again."""
+    idle = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"compute": 0.6}}
+    job = Job("a", "b")
+    assert set(job.round(3, **idle)) == {"idle"}
+
+    def causes(worker):
+        return {cause.finding for cause in job.fleet.status(job.now + 1).workers[worker].verdict.causes}
+
+    assert causes("b") == {"idle"}
+    for _ in range(3):
+        job.fleet.take(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
+    assert causes("a") == {"input-bound"}
+    assert causes("b") == set()
+    assert job.fleet.status(job.now + 1).workers["b"].verdict.severity == "ok"
+
+
+def test_of_one_worker_the_core_counts_that_waits_least():
+    def cores(*shares):
+        return {"per_core": tuple({"core": i, "collective_ratio": share} for i, share in enumerate(shares))}
+
+    assert Job().round(4, **kinds(collective=0.5), **cores(0.6, 0.6, 0.1)) == {}
+    assert set(Job().round(4, **kinds(collective=0.5), **cores(0.6, 0.6, 0.4))) == {"collective-bound"}
+
+
+def test_matrix_units_are_low_only_on_a_device_that_computes_and_has_bandwidth_left():
+    low = {"mxu_utilization_ratio": 0.05, "hbm_bandwidth_utilization_ratio": 0.2}
+    assert set(Job().round(3, **low, **kinds())) == {"low-mxu"}
+    assert Job().round(3, **low, **kinds(compute=0.4)) == {}
+    assert Job().round(3, **(low | {"hbm_bandwidth_utilization_ratio": 0.6}), **kinds()) == {}
+
+
+def test_padding_is_named_where_it_explains_it():
+    low = {"mxu_utilization_ratio": 0.05, "hbm_bandwidth_utilization_ratio": 0.2, **kinds()}
+    padded = Job().round(3, **low, matmul_padding_ratio=0.6)["low-mxu"]
+    assert "60% of the work of matrix products is padding" in padded.sentence
+    assert "padding" not in Job().round(3, **low, matmul_padding_ratio=0.1)["low-mxu"].sentence
+    assert Job().round(3, **low, mxu_method="flops")["low-mxu"].confidence == "medium"
+
+
+def test_callbacks_make_a_host_slow_where_no_idle_time_is_known():
+    """Few of them are no all-clear: Python between steps is not seen."""
+    job = Job()
+    assert job.round(4, callback_ratio=0.1) == {}
+    assert job.reasons()["host-bound"] == "idle time is not known, and callbacks take little"
+    assert job.round(2, callback_ratio=0.21) == {}
+    found = job.round(1, callback_ratio=0.21)["host-bound"]
+    assert found.sentence == "On a, compiled programs run Python 21% of the time, in callbacks."
+    assert "pure_callback" in found.remedy
+    assert set(job.round(2, callback_ratio=0.17)) == {"host-bound"}
+    assert job.round(3, callback_ratio=0.0) == {}
+    assert "host-bound" not in Job().round(4, callback_ratio=0.9, **kinds())
+
+
+def program(number, function="jit_step", **more):
+    return {"programs": (str(number),), "functions": (FunctionFigures(name=function, runs=5),), **more}
+
+
+def test_a_function_that_is_compiled_anew_again_and_again():
+    job = Job()
+    assert job.round(3, **program(1)) == {}
+    assert job.round(1, **program(2)) == {}
+    found = job.round(1, **program(3))["recompiling"]
+    assert (found.severity, found.sentence) == ("warning", "On a, jit_step was compiled anew 2 times.")
+    assert set(job.round(2, **program(3))) == {"recompiling"}
+    assert job.round(1, **program(3)) == {}
+
+
+def test_two_samples_say_nothing_of_recompiling():
+    job = Job()
+    job.round(2, **program(1))
+    assert job.reasons()["recompiling"] == "too few samples: it takes 3 to see new programs"
+    job.round(1, **program(1))
+    assert "recompiling" not in job.reasons()
+
+
+def test_programs_that_take_turns_are_known():
+    """Training and evaluation, batches of a few sizes, one compiled after the other."""
+    job = Job()
+    for number in (1, 1, 2, 1, 2, 2, 1, 3, 3, 3, 1, 2, 3):
+        assert job.round(1, **program(number)) == {}
+    assert job.round(1, **program(7, "jit_eval")) == job.round(1, **program(8, "jit_test")) == {}
+
+
+def test_compiling_amid_steps_counts_compiling_at_the_start_does_not():
+    job = Job()
+    assert job.round(2, compile_ratio=0.0) == {}
+    assert job.round(1, compile_ratio=0.3) == {}
+    found = job.round(1, compile_ratio=0.3)["recompiling"]
+    assert "the host compiles 30% of the time" in found.sentence
+    assert Job().round(5, compile_ratio=0.9, step_time_s=None) == {}
+
+
+def test_what_is_remembered_of_programs_is_bounded():
+    rule = Recompiling(Thresholds())
+    memory = rule.memory_type()
+    for number in range(20_000):
+        one = sample(**program(number, f"jit_{number % 40}"))
+        rule.take(
+            memory,
+            Observation(target=Target(worker="a", address="a:1"), sample=one, state="live", values=values(one.figures)),
+        )
+    assert len(memory.programs) <= 32
+    assert max(len(ids) for ids in memory.programs.values()) <= 256
+
+
+def test_the_page_has_every_finding_and_its_limit():
+    """Its address is in each finding."""
+    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    sections = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    assert sorted(sections) == sorted(get_args(FindingId))
+    for rule in RULES:
+        if issubclass(rule, ShareRule):
+            (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+            assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
+            assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())

@@ -1,0 +1,399 @@
+"""An exporter hands on what it knows: who attaches late, or again, sees what those see who were always there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from support import every_output
+from support.exporter import found
+from support.samples import failed_sample, sample
+from tpumon.analysis import Analysis
+from tpumon.analysis.handover import page_of, read_handover
+from tpumon.analysis.history import RollupSeries
+from tpumon.collection.remote import TroubleError
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.model import Change, Handover, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model.documents import decoded, encoded
+from tpumon.model.figure_table import COMPARED
+from tpumon.model.page import Page
+from tpumon.outputs import Context
+from tpumon_exporters.pages import Pages
+from tpumon_exporters.web import Request
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+BEGIN = 1_800_000_000.0
+INTERVAL_S = 20.0
+NAMES = [f"w{i}" for i in range(8)]
+
+
+class Clock:
+    """Simulated time: both clocks go on only when a test says so."""
+
+    def __init__(self, ahead_s=0.0):
+        self.passed_s = 0.0
+        self.ahead_s = ahead_s
+
+    def __call__(self):
+        return BEGIN + self.ahead_s + self.passed_s
+
+    def monotonic_s(self):
+        return 5000.0 + self.passed_s
+
+
+class Exporter:
+    """Pages, and the analysis behind them."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.fleet = Analysis(monotonic_s=clock.monotonic_s)
+        self.fleet.remember()
+        self._pages = Pages(Context(fleet=self.fleet, clock=clock))
+
+    def take(self, event):
+        self._pages.on_update(self.fleet.take(event))
+
+    def page(self, **query):
+        return decoded(Page, self._pages.answer(Request(path="/samples", query=query)).body)
+
+
+class Job(Exporter):
+    """An exporter of eight workers, of which seven wait for each other."""
+
+    def __init__(self, clock):
+        super().__init__(clock)
+        slices = {"w4": "other"}  # of one that hangs, the others of its slice have no other finding
+        targets = (Target(worker=name, address=f"{name}:9999", slice=slices.get(name, "s")) for name in NAMES)
+        self.take(Workers(targets=tuple(targets)))
+        self._random = random.Random(1)
+        self._uptime_s = 1000.0
+
+    def sample_all(self, number):
+        """One query of each: the others wait for w2, then for w1; w2 is profiled, w3 goes and returns, w4 stops."""
+        for name in NAMES:
+            self.take(self._sample(name, number))
+        self.fleet.tick(self.clock())
+
+    def _sample(self, name, number):
+        at = {"time_unix_s": self.clock(), "interval_s": INTERVAL_S, "address": f"{name}:9999"}
+        if name == "w2" and number == 100:
+            return failed_sample(name, "busy", "another profiling session is active", **at)
+        if name == "w3" and 111 <= number < 113:
+            return failed_sample(name, "unavailable", "connection refused; nothing is there", **at)
+        if name == "w4" and number >= 150:
+            return failed_sample(name, "empty-trace", "the trace holds no event", **at)
+        work = {"w1": 0.7 if number < 75 else 0.85} if number >= 50 else {"w2": 0.8}
+        step = 0.1 * self._random.uniform(0.99, 1.01)
+        return sample(
+            name,
+            mxu_utilization_ratio=self._random.uniform(0.4, 0.5),
+            idle_ratio=0.1,
+            step_time_s=StepTimes(avg=step, min=step, max=step),
+            step_work_s=step * work.get(name, 0.6),
+            **at,
+        )
+
+    def answer(self, after, changed):
+        if after is None:
+            return self.page(history=["1"])
+        return self.page(after=[str(after)], changed=[str(changed or 0)])
+
+
+class View:
+    """A fleet that gets what `--from` gets."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.fleet = Analysis(monotonic_s=clock.monotonic_s)
+        self.fleet.remember()
+        self._remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=clock, monotonic_s=clock.monotonic_s)
+
+    def poll(self, exporter):
+        self.read(exporter.answer(self._remote._after, self._remote._changed))
+
+    def read(self, page):
+        asyncio.run(self._remote._answered(page, self.clock(), self.fleet.take))
+        self.fleet.tick(self.clock())
+
+    def lose(self):
+        """The exporter does not answer, twice."""
+        for _ in range(2):
+            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self.fleet.take)
+        self.fleet.tick(self.clock())
+
+    def status(self):
+        return self.fleet.status(self.clock())
+
+    def verdicts(self):
+        return {each.name: each.verdict for each in self.status().all()}
+
+    def marks(self):
+        return {worker: verdict.status for worker, verdict in self.verdicts().items()}
+
+
+class Near:  # noqa: PLW1641 - it is compared only
+    """A figure or None, compared to the four digits that are handed on."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return self.value == (None if other.value is None else pytest.approx(other.value, rel=5e-4))
+
+
+def shown(view):
+    """Marks, since when, why, changes, graphs and findings, as far as anybody can see them."""
+    now, status = view.clock(), view.status()
+    graphs = {
+        (worker, key): [
+            (round(point.start_unix_s, 1), round(point.end_unix_s, 1), *map(Near, point[2:5]), *point[5:])
+            for point in status.workers[worker].history.series.points(key, now - 7200, now)
+        ]
+        for worker in NAMES
+        for key in COMPARED
+    }  # fmt: skip
+    since = {
+        worker: (
+            verdict.status,
+            verdict.severity,
+            verdict.causes,
+            round(verdict.since_unix_s, 1),
+            None if verdict.critical_since_unix_s is None else round(verdict.critical_since_unix_s, 1),
+        )
+        for worker, verdict in view.verdicts().items()
+    }
+    return since, [replace(change, number=0) for change in status.changes], graphs, status.findings, status.not_judged()
+
+
+@pytest.fixture(scope="module")
+def hour():
+    """An exporter and a view that was attached all the time, after an hour; and one that lost it for ten minutes.
+
+    The exporter's clock is two hours ahead.
+    """
+    there, here = Clock(ahead_s=7200.0), Clock()
+    exporter, always, lost = Job(there), View(here), View(here)
+    for number in range(180):
+        exporter.sample_all(number)
+        always.poll(exporter)
+        if 100 <= number < 130:
+            if number == 101:
+                lost.lose()
+        else:
+            lost.poll(exporter)
+        for clock in (there, here):
+            clock.passed_s += INTERVAL_S
+    for view in (always, lost):
+        view.poll(exporter)
+    return exporter, always, lost
+
+
+def test_a_view_that_attaches_late_sees_what_one_sees_that_was_always_there(hour):
+    """In its first picture: marks, since, changes and graphs."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    assert shown(late) == shown(always)
+    marks = late.marks()
+    assert (marks["w0"], marks["w1"], marks["w3"], marks["w4"]) == ("ok", "critical", "ok", "no-activity")
+
+
+def test_a_view_that_lost_the_exporter_sees_the_same_afterwards(hour):
+    """The ten minutes are there, too."""
+    _, always, lost = hour
+    assert shown(lost) == shown(always)
+
+
+def test_since_when_is_the_exporters(hour):
+    """Trouble began when it began: a capture does not restart it, nor does its getting worse; a restart does."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    now = always.clock()
+    verdicts = late.verdicts()
+    ago_s = {worker: 3600.0 - (now - verdict.since_unix_s) for worker, verdict in verdicts.items()}
+    assert ago_s["w1"] == pytest.approx(1020.0, abs=1), "two of three samples"
+    assert 3600.0 - (now - verdicts["w1"].critical_since_unix_s) == pytest.approx(1520.0, abs=1)
+    assert ago_s["w2"] == pytest.approx(1020.0, abs=1), "marked before, well since then, and through the capture"
+    assert ago_s["w3"] == pytest.approx(2260.0, abs=1), "restarted"
+    assert ago_s["w4"] == pytest.approx(3000.0, abs=1), "nothing runs"
+    assert ago_s["w0"] == pytest.approx(0.0, abs=1)
+    straggler = next(one for one in late.status().findings if one.finding == "straggler")
+    (cause,) = verdicts["w1"].causes
+    for one in (straggler, cause):
+        assert 3600.0 - (now - one.since_unix_s) == pytest.approx(1020.0, abs=1), "by this machine's clock"
+
+
+def test_every_change_is_told_once(hour):
+    """What happened, in order."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    changes = late.status().changes
+    told = {name: [change.title for change in changes if change.worker == name] for name in NAMES}
+    assert told == {
+        "w0": [],
+        "w1": ["warning", "critical"],
+        "w2": ["critical", "ok", "capture began", "capture ended, ok"],
+        "w3": ["down", "job restarted", "ok"],
+        "w4": ["no-activity"],
+        "w5": [],
+        "w6": [],
+        "w7": [],
+    }
+    assert [change.number for change in changes] == sorted({change.number for change in changes})
+
+
+def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
+    """They are stale, not down, with the reason; and no change of theirs is told."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    changes = late.status().changes
+    late.lose()
+    verdicts, status = late.verdicts(), late.status()
+    assert {verdict.status for verdict in verdicts.values()} == {"stale"}
+    assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
+    assert status.findings == status.not_judged() == ()
+    assert status.changes == changes
+    late.poll(exporter)
+    assert shown(late) == shown(always)
+
+
+def test_changes_that_a_restarted_exporter_forgot_are_kept_by_all_who_read_it():
+    """Directly, or through another; each once."""
+    clock = every_output.Clock()
+    clock.now = BEGIN
+    exporter = every_output.Exporter(clock)
+    direct = every_output.Reader([exporter])
+    behind = every_output.Reader([direct], "behind")
+
+    def passes(*reasons):
+        for reason in reasons:
+            clock.now += INTERVAL_S
+            made = sample if reason is None else failed_sample
+            given = {"time_unix_s": clock.now, "took_s": 0.0, "address": "w0:9999", "interval_s": INTERVAL_S}
+            exporter.take(made("w0", **given, **({} if reason is None else {"reason": reason})))
+            direct.poll()
+            behind.poll()
+
+    exporter.take(found("w0"))
+    passes(None, "unavailable", None)
+    exporter = every_output.Exporter(clock, "restarted")
+    exporter.take(found("w0"))
+    direct.replace_exporter(0, exporter)
+    passes(None, "unavailable", None)
+    for reader in (direct, behind):
+        assert [change.status for change in reader.status().changes] == ["down", "ok"] * 2
+
+
+def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
+    """`--from` with `--listen`: two steps away, nothing is lost."""
+    exporter, always, _ = hour
+    between = Exporter(always.clock)
+    remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=always.clock, monotonic_s=always.clock.monotonic_s)
+    asyncio.run(remote._answered(exporter.answer(None, None), always.clock(), between.take))
+    last = View(always.clock)
+    last.read(between.page(history=["1"]))
+    assert shown(last)[1:] == shown(always)[1:]
+    assert last.marks() == always.marks()
+
+
+def test_findings_are_told_anew_while_they_change():
+    """A hang lasts longer with each sample, although no worker changes."""
+    there = Clock()
+    exporter, view = Job(there), View(there)
+    for number in range(140, 160):
+        exporter.sample_all(number)
+        view.poll(exporter)
+        there.passed_s += INTERVAL_S
+    (hang,) = (one for one in view.status().findings if one.finding == "hang")
+    assert hang.evidence["no_activity_s"].value == 10 * INTERVAL_S
+    assert hang in exporter.fleet.status(there()).findings
+
+
+def test_later_answers_have_only_what_is_new(hour):
+    """No history, no standing that stayed as it was, no change that was told."""
+    exporter, always, _ = hour
+    page = exporter.answer(None, None)
+    later = exporter.answer(page.sequence, page.changed)
+    assert later.history is None
+    assert (later.changes, later.statuses, later.samples) == ((), (), ())
+    assert exporter.page().history is None
+    always.poll(exporter)
+
+
+def test_who_was_away_for_too_long_gets_everything(hour):
+    """Samples are kept for a minute: after that, only history can fill the gap."""
+    exporter, _, _ = hour
+    page = exporter.answer(None, None)
+    assert exporter.answer(page.sequence - 500, page.changed).history
+    assert exporter.answer(page.sequence, page.changed + 1).history, "of another run"
+
+
+SERIES = RollupSeries(tuple(COMPARED))
+SERIES.add(BEGIN - 100, "live", [0.5] * len(COMPARED))
+HANDOVER = Handover(
+    complete=True,
+    number=7,
+    statuses=(StatusSnapshot(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
+    changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warning"),),
+    history={"w": SERIES.to_plain()},
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["w", "live"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def page_with(handover):
+    """A page as JSON has it."""
+    return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(handover))))
+
+
+def test_a_handover_survives_the_page():
+    assert read_handover(decoded(Page, json.dumps(page_with(HANDOVER))), 0.0) == HANDOVER
+
+
+def damaged(history, data):
+    """Puts anything anywhere into a history."""
+    part = data.draw(st.sampled_from([history, *history["rings"]]))
+    name = data.draw(st.sampled_from(sorted(part)))
+    if isinstance(part[name], list) and data.draw(st.booleans()):
+        part[name].insert(data.draw(st.integers(0, len(part[name]))), data.draw(ANYTHING))
+    else:
+        part[name] = data.draw(ANYTHING)
+
+
+@given(st.dictionaries(st.sampled_from(["changed", "statuses", "changes", "history"]), ANYTHING), st.data())
+def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
+    """Of a malformed one nothing; of a history that is, that is left out."""
+    page = page_with(HANDOVER)
+    damaged(page["history"]["w"], data)
+    page |= damage
+    for name in ("statuses", "changes"):
+        if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
+            page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
+    handover = None
+    with contextlib.suppress(ValueError):
+        handover = read_handover(decoded(Page, json.dumps(page)), 0.0)
+    fleet = Analysis()
+    fleet.remember()
+    fleet.take(found("w"))
+    if handover is not None:
+        fleet.take(handover)
+    for second in range(0, 4000, 50):
+        fleet.take(sample("w", time_unix_s=BEGIN + second))
+    for point in fleet.status(BEGIN).workers["w"].history.series.points("mxu", 0, 2 * BEGIN):
+        assert point.states <= frozenset(get_args(State))
+    fleet.handover(BEGIN)

@@ -1,0 +1,416 @@
+"""The command line: options and their environment variables, help pages, and the settings that come of them."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import typer.main
+
+from tpumon.cli.app import app
+from tpumon.cli.config_file import options_of
+from tpumon.cli.process import command_of
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.errors import UsageError
+from tpumon.outputs import Export
+from tpumon.pipeline import FeedSettings
+
+GROUP = typer.main.get_command(app)
+COMMANDS = {"": GROUP, **GROUP.commands}
+ARGUMENTS = {
+    "completion": ["bash"],
+    "simulate": ["v5e-8"],
+    "export": ["rec"],
+    "analyze": ["host.xplane.pb"],
+    "report": ["host.xplane.pb"],
+    "pause": ["10m"],
+    "run": ["true"],
+}
+PANELS = ["Options", "Targets", "What to measure", "Output", "Appearance of the live view", "Thresholds", "Commands"]
+
+# option: a value that is not its default, and what becomes of it
+SAMPLES = {
+    "--service-addr": ("10.0.0.2:9999", ["10.0.0.2:9999"]),
+    "--workers-list": ("a,b", ["a,b"]),
+    "--tpu": ("mine", ["mine"]),
+    "--zone": ("us-b", "us-b"),
+    "--project": ("p", "p"),
+    "--targets": ("targets.json", "targets.json"),
+    "--job": ("team/gemma", "team/gemma"),
+    "--slice": ("0", "0"),
+    "--port": ("9999", 9999),
+    "--simulate": ("v5e-8", "v5e-8"),
+    "--scenario": ("idle", "idle"),
+    "--use-proxy": ("1", True),
+    "--from": ("http://h:1", "http://h:1"),
+    "--from-auth": ("token", "token"),
+    "--level": ("1", 1),
+    "--logdir": ("logs", "logs"),
+    "--duration-ms": ("50", "50"),
+    "--interval": ("2.5", 2.5),
+    "--max-duty": ("0.5", 0.5),
+    "--max-trace-mb": ("100", 100),
+    "--num-queries": ("7", 7),
+    "--num-tracing-attempts": ("5", 5),
+    "--host-tracer-level": ("2", "2"),
+    "--gpu": ("1", True),
+    "--verbose": ("1", True),
+    "--runtime-addr": ("unix:/run/tpu.sock", ["unix:/run/tpu.sock"]),
+    "--no-runtime-metrics": ("true", True),
+    "--output": ("json", "json"),
+    "--explain": ("1", True),
+    "--fleet-summary": ("1", True),
+    "--listen": (":1234", ":1234"),
+    "--export": ("csv=a.csv jsonl=b.jsonl", ["csv=a.csv", "jsonl=b.jsonl"]),
+    "--web-config": ("web.yml", "web.yml"),
+    "--record": ("rec", "rec"),
+    "--record-keep": ("1d,1MB", "1d,1MB"),
+    "--on-change": ("cat", "cat"),
+    "--follow": ("1", True),
+    "--fail-on": ("warning", "warning"),
+    "--timeout": ("30", "30"),
+    "--brief": ("1", True),
+    "--against": ("old/", ["old/"]),
+    "--fail-above": ("5%", "5%"),
+    "--section": ("ops,steps", ["ops,steps"]),
+    "--with-ops": ("5", 5),
+    "--top": ("5", 5),
+    "--program": ("jit_f", "jit_f"),
+    "--to": ("a.parquet", "a.parquet"),
+    "--sort": ("name", "name"),
+    "--filter": ("w1", "w1"),
+    "--ascii": ("1", True),
+    "--color": ("never", "never"),
+    "--infeed-limits": ("0.1,0.2", "0.1,0.2"),
+    "--hbm-limits": ("0.1,0.2", "0.1,0.2"),
+    "--step-limits": ("1.1,1.2", "1.1,1.2"),
+    "--idle-limit": ("0.3", 0.3),
+    "--sustained": ("4", 4),
+    "--monitor": ("0", False),
+    "--monitor-file": ("figures", "figures"),
+    "--seed": ("9", 9),
+    "--server": ("old", "old"),
+    "--state": ("d", "d"),
+    "--expose": ("all", "all"),
+}
+
+
+def visible_options(command):
+    return [one for _, one in options_of(command)]
+
+
+EVERY_OPTION = [(name, option.opts[0]) for name, command in COMMANDS.items() for option in visible_options(command)]
+
+
+def settings(*arguments):
+    """What a command line hands to its command."""
+    command = command_of(list(arguments))
+    return command.args[0] if command.args else SimpleNamespace(**command.keywords)
+
+
+@pytest.fixture
+def page(monkeypatch, capsys):
+    """Returns the help of a command at a width, as it is printed."""
+
+    def printed(command, width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert command_of([*command.split(), "--help"])() == 0
+        return capsys.readouterr().out
+
+    return printed
+
+
+@pytest.mark.parametrize(("command", "name"), EVERY_OPTION, ids=lambda value: value or "tpumon")
+def test_every_option_has_an_environment_variable_that_sets_it(command, name, monkeypatch):
+    """TPUMON_<NAME>, for the options of every command."""
+    variable = "TPUMON_" + name.removeprefix("--").upper().replace("-", "_")
+    (option,) = (one for one in visible_options(COMMANDS[command]) if one.opts[0] == name)
+    text, value = SAMPLES[name]
+    monkeypatch.setenv(variable, text)
+    context = COMMANDS[command].make_context("tpumon", list(ARGUMENTS.get(command, [])))
+    set_to = context.params[option.name]
+    assert (list(set_to) if isinstance(set_to, tuple) else set_to) == value
+    assert context.get_parameter_source(option.name).name == "ENVIRONMENT"
+
+
+def test_a_commands_variable_does_not_upset_the_options_before_it(monkeypatch):
+    """A command with an --output of its own: TPUMON_OUTPUT=json is an error only to the monitor."""
+    monkeypatch.setenv("TPUMON_OUTPUT", "json")
+    assert settings("analyze", "x").output == "json"
+    assert settings("doctor").output == "json"
+    with pytest.raises(UsageError, match="TPUMON_OUTPUT=json: choose one of auto, live, text, csv"):
+        settings()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--sort", "cpu"), ("--infeed-limits", "0.2,0.1"), ("--duration-ms", "soon"), ("--output", "prometheus"),
+     ("--level", "two"), ("--color", "green")],
+)  # fmt: skip
+def test_a_wrong_value_is_named_as_it_was_given(monkeypatch, option, value):
+    """By the option, or by its variable if the value came from there."""
+    with pytest.raises(UsageError, match=f"^{option}(: | {value}: )"):
+        settings("--simulate", "v5e-8", option, value)
+    variable = f"TPUMON_{option[2:].upper().replace('-', '_')}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=f"^{variable}(: |={value}: )"):
+        settings("--simulate", "v5e-8")
+
+
+def test_a_wrong_variable_of_the_monitor_does_not_upset_a_command(monkeypatch):
+    """One that the command does not have; before and after, it is the monitor's."""
+    monkeypatch.setenv("TPUMON_LEVEL", "two")
+    for _ in range(2):
+        assert settings("doctor").output == "text"
+        with pytest.raises(UsageError, match="TPUMON_LEVEL"):
+            settings()
+
+
+def test_a_typed_name_for_the_web_config_wins_over_the_variable(monkeypatch):
+    """Whatever its spelling."""
+    monkeypatch.setenv("TPUMON_WEB_CONFIG", "variable.yml")
+
+    def chosen(*arguments):
+        return settings("serve", "--simulate", "v5e-8", *arguments).output_options.web_config
+
+    assert chosen() == "variable.yml"
+    assert chosen("--web.config.file", "typed.yml") == "typed.yml"
+    assert chosen("--web-config", "typed.yml") == "typed.yml"
+    assert chosen("--web.config.file", "other.yml", "--web-config", "typed.yml") == "typed.yml"
+
+
+def test_stdout_takes_outputs_that_can_write_there_with_their_options():
+    """An endpoint or a file that is replaced cannot."""
+    chosen = settings("--simulate", "v5e-8", "--output", "fleet-summary[interval_s=5]").output
+    assert chosen == Export(name="fleet-summary", where="-", options={"interval_s": "5"})
+    for name in ("prometheus", "textfile", "jsonl=file", "fleet-summary[interval_s"):
+        with pytest.raises(UsageError, match=r"choose one of auto, live, text, csv, fleet-summary, jsonl$"):
+            settings("--simulate", "v5e-8", "--output", name)
+    with pytest.raises(UsageError, match=r"--output jsonl\[a\]: 'a' is not an option; write key=value"):
+        settings("--simulate", "v5e-8", "--output", "jsonl[a]")
+
+
+def test_a_variable_meant_for_the_monitor_leaves_a_report_as_text(monkeypatch):
+    """TPUMON_OUTPUT=jsonl stands in a service's environment; `tpumon doctor` there still prints text."""
+    monkeypatch.setenv("TPUMON_OUTPUT", "jsonl")
+    assert settings("doctor").output == "text"
+    with pytest.raises(UsageError, match="choose one of text, json"):
+        settings("doctor", "--output", "jsonl")
+
+
+def test_serve_hands_thresholds_to_its_outputs():
+    """`serve --export fleet-summary=` judges by the thresholds that were given."""
+    feed = settings("serve", "--simulate", "v5e-8", "--export", "fleet-summary=f.jsonl", "--hbm-limits", "0.5,0.6",
+                    "--idle-limit", "0.3", "--sustained", "2")  # fmt: skip
+    assert isinstance(feed, FeedSettings)
+    assert list(feed.exports) == [
+        Export(name="prometheus", where="127.0.0.1:10466"), Export(name="fleet-summary", where="f.jsonl")
+    ]  # fmt: skip
+    thresholds = feed.output_options.thresholds
+    assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
+    assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
+    assert thresholds.infeed_critical_ratio == 0.20
+
+
+def test_what_is_exposed_of_workers_of_exporters():
+    """Findings unless all is asked for, which makes sense with exporters only."""
+    feeds = [settings("serve", "--from", "h:1", *more) for more in ([], ["--expose", "all"])]
+    assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
+    with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
+        settings("serve", "--expose", "all")
+    with pytest.raises(UsageError, match="--expose: 'most' is not one of 'findings', 'all'"):
+        settings("serve", "--from", "h:1", "--expose", "most")
+    with pytest.raises(UsageError, match="no such option: --expose"):
+        settings("--from", "h:1", "--expose", "all")
+
+
+def test_the_live_view_and_the_outputs_judge_alike():
+    """One set of thresholds for the display and every output."""
+    monitor = settings("--simulate", "v5e-8", "--step-limits", "1.5,2", "--level", "1")
+    assert monitor.display.thresholds == monitor.feed.output_options.thresholds
+    assert monitor.display.thresholds.step_warn_ratio == 1.5
+    assert monitor.display.level == monitor.feed.output_options.level == monitor.feed.origin.query.level == 1
+
+
+def test_limits_may_be_percentages():
+    """5% is 0.05."""
+    thresholds = settings("--simulate", "v5e-8", "--infeed-limits", "5%, 20%", "--step-limits", "120%,1.5")
+    limits = thresholds.display.thresholds
+    assert (limits.infeed_warn_ratio, limits.infeed_critical_ratio) == (0.05, 0.20)
+    assert (limits.step_warn_ratio, limits.step_critical_ratio) == (1.2, 1.5)
+
+
+def test_a_simulated_tpu_is_asked_every_second():
+    """Defaults depend on where samples come from."""
+    simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
+    assert isinstance(simulated, SamplingSource)
+    assert (simulated.pace.interval_s, simulated.pace.max_duty_ratio) == (1.0, 1.0)
+    assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.01)
+
+
+def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
+    """Whoever types --monitoring_level reads the old blocks."""
+    old = settings("--monitoring_level=2", "--service_addr=h:1")
+    assert (old.output, old.number_samples, old.feed.origin.pace.num_queries) == ("text", True, 100)
+    new = settings("--level", "2", "--service-addr", "h:1")
+    assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
+
+
+def test_once_samples_at_its_own_pace(monkeypatch):
+    """Not at a monitor's: only what is typed counts, and --max-duty."""
+    monkeypatch.setenv("TPUMON_INTERVAL", "60")
+    monkeypatch.setenv("TPUMON_NUM_QUERIES", "100")
+    here = ("once", "--service-addr", "h:1")
+    chosen = settings(*here)
+    assert (chosen.needs.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
+    assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
+    typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
+    assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
+    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
+
+
+def test_how_a_server_is_asked_belongs_to_from(tmp_path):
+    """Typed without --from, or with a recording, it is a mistake."""
+    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == ExportersSource("http://h:1", "f")
+    for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
+        with pytest.raises(UsageError, match="requires --from URL"):
+            settings(*command, "--from-auth", "f")
+    with pytest.raises(UsageError, match="names recorded samples"):
+        settings("once", "--from", str(tmp_path), "--from-auth", "f")
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["once"], ["why"], ["mcp"]])
+def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
+    """What an exporter knows of its workers stands."""
+    chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
+    origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
+    assert origin == ExportersSource("http://h:1", job="j", slice="s")
+
+
+def test_from_takes_no_samples_itself():
+    """The exporter's URL is where events come from."""
+    assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--service-adr", "h:1"],
+            "no such option: --service-adr (Possible options: --runtime-addr, --scenario, --service-addr) (see ",
+        ),
+        (
+            ["serve", "--lissten", ":1"],
+            "no such option: --lissten (Possible options: --listen, --slice, --state) (see tpumon serve --help)",
+        ),
+        (["serv"], "no such command 'serv'. Did you mean 'serve'? (see tpumon --help)"),
+        (
+            ["10.0.0.2:9999"],
+            "no such command '10.0.0.2:9999'; to watch a worker: tpumon --service-addr 10.0.0.2:9999; ",
+        ),
+        (
+            ["http://h:1"],
+            "no such command 'http://h:1'; to show an exporter: tpumon --from http://h:1 (see tpumon --help)",
+        ),
+        (["day.jsonl.gz"], "no such command 'day.jsonl.gz'; to show recorded samples: tpumon --from day.jsonl.gz"),
+        (["h.xplane.pb"], "no such command 'h.xplane.pb'; to show a profile's figures: tpumon analyze h.xplane.pb"),
+        (["--level"], "option '--level' requires an argument (see tpumon --help)"),
+        (["--level", "two"], "--level: 'two' is not one of '0', '1', '2' (see tpumon --help)"),
+        (["--infeed-limits", "5,20"], "--infeed-limits 5,20: a share is at most 1; for percent, write 5%,20%"),
+        (["--hbm-limits", "0.9,97"], "--hbm-limits 0.9,97: a share is at most 1"),
+        (["--infeed-limits", "5%,x%"], "--infeed-limits 5%,x%: use two numbers"),
+        (["--level", "7"], "--level: '7' is not one of '0', '1', '2' (see tpumon --help)"),
+        (["--color", "green"], "--color: 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
+        (["--export"], "option '--export' requires an argument (see tpumon --help)"),
+        (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
+        (["--max-duty", "nan"], "--max-duty: Input should be"),
+        (["serve", "--interval", "nan"], "--interval: Input should be"),
+        (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
+        (["--explain", "--output", "csv"], "--explain requires --output text"),
+        (["--level", "0"], "--level 0 requires --logdir"),
+        (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
+    ],
+)
+def test_errors_say_what_to_do(arguments, message):
+    """A typo is met with the nearest name and the page to read."""
+    with pytest.raises(UsageError) as caught:
+        settings(*arguments)
+    assert str(caught.value).startswith(message)
+
+
+def test_options_before_a_command_are_ignored_aloud(capsys):
+    """They would be the monitor's; a worker that is named there is not the one that is served."""
+    assert settings("--service-addr", "h:1", "serve").origin.selection.addresses == ()
+    assert capsys.readouterr().err == "tpumon: ignoring --service-addr: options of serve go after its name\n"
+    settings("serve", "--service-addr", "h:1")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda name: name or "tpumon")
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_help_page_names_every_option_at_any_width(command, width, page):
+    """No option is cut, none is broken at its hyphens, and no markup is left."""
+    text = page(command, width)
+    assert max(map(len, text.splitlines())) <= width
+    for option in visible_options(COMMANDS[command]):
+        assert f"{option.opts[0]} " in text
+
+
+def test_help_shows_options_in_panels_and_the_commands(page):
+    """By what they are about."""
+    assert re.findall(r"^╭─ (.+?) ─+╮$", page("", 80), re.MULTILINE) == PANELS
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda name: name or "tpumon")
+def test_help_shows_examples_that_work(command, page):
+    """Each example on a page is a command line that parses."""
+    lines = [line.strip() for line in page(command, 100).splitlines()]
+    start = lines.index("Examples:") + 1
+    examples = lines[start : lines.index("", start)]
+    assert examples
+    for line in examples:
+        program, *arguments = line.partition("  ")[0].split()
+        assert program == "tpumon"
+        assert arguments[:1] == ([command] if command else arguments[:1])
+        assert callable(command_of(arguments))
+
+
+def test_every_option_that_takes_a_value_says_which():
+    """Help shows no type of Python's."""
+    for command in COMMANDS.values():
+        for option in visible_options(command):
+            assert option.metavar or option.is_flag or option.type_descriptor.choices, option.opts
+            assert option.help, option.opts
+
+
+@pytest.mark.parametrize(
+    ("typed", "values"),
+    [
+        ("--sort h", {"hbm"}),
+        ("--simulate v6e-1", {"v6e-1", "v6e-16", "v6e-128"}),
+        ("simulate v5p-1", {"v5p-16", "v5p-128", "v5p-1024", "v5p-16384"}),
+        ("--scenario jitter+collective", {"jitter+collective-bound"}),
+        ("serve --expose a", {"all"}),
+        ("once --fail-on ", {"info", "warning", "critical", "never"}),
+        ("--output te", {"text"}),
+        ("--export tex", {"textfile="}),
+        ("report --section over", {"overview"}),
+        ("--from r", {"recorded/"}),
+        ("export recorded/", {"recorded/day.jsonl.gz"}),
+        ("ser", {"serve"}),
+    ],
+)
+def test_a_shell_completes_values(typed, values, tmp_path, monkeypatch, capsys):
+    """Of options and arguments, as bash asks."""
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "recorded" / "day.jsonl.gz").touch()
+    (tmp_path / "recorded" / "notes.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    words = f"tpumon {typed}"
+    asked = {"_TPUMON_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        command_of([])
+    assert set(capsys.readouterr().out.split()) == values

@@ -1,0 +1,190 @@
+"""`tpumon once`: how many samples it takes, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from support.given_feed import GivenFeed
+from support.samples import failed_sample, sample
+from tpumon.cli import session
+from tpumon.cli.commands import once
+from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.errors import NoTargetError
+from tpumon.model import Query, Spread, StepTimes, Target, Workers
+from tpumon.pipeline import FeedSettings
+
+NAMES = ("w0", "w1", "w2")
+STEP_S = 0.1
+WORK_S = {"w0": 0.095}
+"""Of a step, how much a worker does not wait."""
+EXPORTER = ExportersSource("http://h:1")
+
+
+def answered(worker, **given):
+    times = StepTimes(avg=STEP_S, min=STEP_S, max=STEP_S, count=5)
+    work_s = WORK_S.get(worker, 0.06)
+    figures = {"step_time_s": times, "step_work_s": work_s, "mxu_utilization_ratio": 0.4, "time_unix_s": time.time()}
+    return sample(worker, **figures | given)
+
+
+def failed(worker, reason="unavailable", **given):
+    return failed_sample(worker, reason, **{"time_unix_s": time.time()} | given)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
+
+    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER):
+        taken = []
+        targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in workers)
+
+        def made():
+            yield Workers(targets=targets)
+            for event in events:
+                taken.append(event)
+                yield event() if callable(event) else event
+
+        monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
+        monkeypatch.setattr(session, "_AGAIN_S", 0.0)
+        status = once.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples), output=output)
+        return status, capsys.readouterr().out, len(taken)
+
+    return run
+
+
+def rounds(count, workers=NAMES):
+    """So many samples of each worker, each one made when it is asked for."""
+    return [lambda worker=worker: answered(worker) for _ in range(count) for worker in workers]
+
+
+def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
+    """Three of each, one more of those who were asked before the last: none is compared then; a status for scripts."""
+    status, printed, taken = run(rounds(9))
+    answer, _, *lines = printed.splitlines()
+    assert (status, taken) == (1, 11)
+    assert answer.startswith("straggler: On ")
+    assert lines[0].split() == ["WORKER", "STATE", "SINCE", "MXU", "IDLE", "STEP", "ms", "WHY"]
+    assert lines[1].startswith("X  w0      critical  ")
+    assert lines[1].endswith("own work +58%, others wait for it")
+    assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
+
+
+def test_a_sample_without_figures_is_made_up_for(run):
+    """A window too short for a step is no sample to judge by: one more is taken, of the others too."""
+    short = [lambda worker=worker: answered(worker, idle_ratio=None, step_time_s=None) for worker in ("w1", "w2")]
+    status, _, taken = run([*rounds(1), *rounds(1, ["w0"]), *short, *rounds(9)])
+    assert (status, taken) == (1, 14)
+
+
+def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run):
+    """After twice as many samples as needed, what is known stands."""
+    bare = [lambda: answered("w0", step_time_s=None)] * 2
+    waits = [lambda: answered("w0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3))]
+    _, _, taken = run([*waits, *bare] * 9, workers=["w0"])
+    assert taken == 6
+
+
+def test_too_few_samples_are_said_and_make_nobody_ok(run):
+    """`--num-queries 1`: neither the straggler nor the others are judged."""
+    status, printed, taken = run(rounds(9), samples=1)
+    assert (status, taken) == (0, 3)
+    assert "too few samples to judge 3 of 3 workers: 3 are needed" in printed
+    assert " ok" not in printed
+    _, printed, _ = run(rounds(9), samples=1, output="json")
+    found = json.loads(printed)
+    assert found["too_few_samples"] is True
+    assert found["fleet"] == {"unknown": 3}
+    assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
+
+
+def test_a_worker_alone_needs_as_many_samples(run):
+    """There is nobody to compare it with, but its own findings need several, too."""
+    status, printed, taken = run(rounds(5, ["w0"]), workers=["w0"], output="json")
+    found = json.loads(printed)
+    assert (status, taken) == (0, 3)
+    assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
+    """Its first silence says nothing yet; three of them are a hang."""
+    begin_unix_s = time.time() - 10
+    silent = [failed("w0", "empty-trace", source="runtime", time_unix_s=begin_unix_s + at_s) for at_s in range(1, 9)]
+    events = [answered("w0", time_unix_s=begin_unix_s), *silent]
+    _, printed, taken = run(
+        events, samples=4, workers=["w0"], output="json", origin=SamplingSource(query=Query(level=2))
+    )
+    (worker,) = json.loads(printed)["workers"]
+    assert (taken, worker["state"]) == (4, "no-activity")
+    assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
+
+
+def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):
+    """At level 1 there is only MXU, and no finding rests on it."""
+    events = [lambda: sample("w0", time_unix_s=time.time(), mxu_utilization_ratio=0.4)] * 5
+    status, printed, taken = run(events, workers=["w0"], output="json")
+    assert (status, taken, json.loads(printed)["fleet"]) == (0, 1, {"ok": 1})
+
+
+def test_json_has_the_figures_of_samples_and_the_findings(run):
+    """One object; nothing measured is null, not 0."""
+    waits = [lambda: answered("w0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3))]
+    events = [*waits, lambda: failed("w2"), *[*waits, *rounds(1, ["w1"])] * 3]
+    status, printed, _ = run(events, output="json")
+    found = json.loads(printed)
+    assert status == 1
+    assert found["fleet"] == {"down": 1, "critical": 1, "ok": 1}
+    down, critical, ok = found["workers"]
+    assert (down["worker"], down["state"], down["step_time_s"], down["time_unix_s"]) == ("w2", "down", None, None)
+    assert critical["step_time_s"]["avg"] == STEP_S
+    (finding,) = critical["findings"]
+    assert finding | {"finding": "input-bound", "severity": "critical", "words": critical["causes"][0]} == finding
+    assert finding["since_unix_s"] == pytest.approx(time.time(), abs=60)
+    assert (ok["worker"], ok["severity"], ok["findings"]) == ("w1", "ok", [])
+
+
+def test_a_worker_that_never_answered_holds_up_nobody(run):
+    """One failed query says that it is down; with nobody else it is status 3."""
+    status, printed, taken = run([lambda: failed("w0")] * 9, workers=["w0"])
+    assert (status, taken) == (3, 1)
+    assert "down" in printed
+    assert "unavailable" in printed
+
+
+def test_without_a_worker_it_ends_with_the_reason(run):
+    """Instead of waiting for a job to start."""
+    with pytest.raises(NoTargetError, match="no job here"):
+        run([Workers(waiting="no job here"), None], workers=[])
+
+
+def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
+    """An exporter whose sampling hangs has given one sample, and no more come."""
+    monkeypatch.setattr(session, "_LATE_S", 0.0)
+    events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
+    status, printed, _ = run([*events, *([None] * 50)])
+    assert status == 0
+    assert "too few samples" in printed
+
+
+def test_infeed_is_a_finding_of_three_samples(run):
+    """After a single one nothing is known."""
+    infeed = Spread(avg=0.5, min=0.5, max=0.5)
+    events = [lambda: sample("w0", time_unix_s=time.time(), infeed_ratio=infeed)] * 3
+    status, printed, _ = run(events, workers=["w0"], output="json")
+    (worker,) = json.loads(printed)["workers"]
+    assert (status, worker["findings"][0]["finding"]) == (1, "input-bound")
+    status, printed, _ = run(events, samples=1, workers=["w0"], output="json")
+    assert (status, json.loads(printed)["fleet"]) == (0, {"unknown": 1})
+
+
+def test_a_paused_host_and_an_idle_job_are_answers(run):
+    """Nobody is down: the status is 0, and the state says what is so."""
+    status, printed, taken = run([lambda: failed("w0", "paused")], workers=["w0"])
+    assert (status, taken) == (0, 1)
+    assert "paused" in printed
+    status, printed, taken = run([lambda: failed("w0", "empty-trace")] * 5, workers=["w0"], output="json")
+    assert (status, json.loads(printed)["fleet"]) == (0, {"no-activity": 1})

@@ -1,0 +1,251 @@
+"""Several exporters as one stream: whose a worker is, its name there, and what is handed on of it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from support.exporter import sample
+from tpumon.collection.remote import merging as merging_module
+from tpumon.collection.remote.exporter import lost
+from tpumon.collection.remote.merging import Merging, Source
+from tpumon.collection.remote.places import Place
+from tpumon.model import Cause, Change, Finding, Handover, Sample, StatusSnapshot, Target, Workers
+
+
+class Stream:
+    """A Merging whose clocks stand still until a test says so, and what it sent."""
+
+    def __init__(self, *names):
+        self.now_s, self.events, self.asked = 1000.0, [], []
+        self.merging = Merging(self.events.append, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s)
+        self.sources = {
+            name: Source(name=name, ask_for_everything=lambda name=name: self.asked.append(name)) for name in names
+        }
+        self.merging.sources = list(self.sources.values())
+
+    def say(self, exporter, *events):
+        for event in events:
+            self.merging.take(self.sources[exporter], event)
+
+    def publish(self):
+        """What is sent because of it."""
+        before = len(self.events)
+        self.merging.publish()
+        return self.events[before:]
+
+    def later(self, passed_s):
+        self.now_s += passed_s
+        self.merging.look()
+
+    def taken(self, worker="w", **figures):
+        return sample(worker, time_unix_s=self.now_s, interval_s=10.0, **figures)
+
+    def names(self):
+        return [target.worker for target in self.last_workers.targets]
+
+    @property
+    def last_workers(self):
+        return next(event for event in reversed(self.events) if isinstance(event, Workers))
+
+
+def at(*workers, via=(), **known):
+    return Workers(targets=tuple(Target(worker=one, address="localhost:9999", **known) for one in workers), via=via)
+
+
+def samples(events):
+    return [event for event in events if isinstance(event, Sample)]
+
+
+def test_the_order_is_that_of_the_exporters_whoever_answers_first():
+    """Workers come before what is said about them, each with its exporter."""
+    stream = Stream("a", "b")
+    stream.say("b", at("w2", "w1", via=("run-b",)), stream.taken("w1"))
+    assert stream.events == []
+    first = stream.publish()
+    assert [type(event) for event in first] == [Workers, Sample]
+    stream.say("a", at("w0", via=("run-a",)), stream.taken("w0"))
+    stream.publish()
+    assert stream.names() == ["w0", "w2", "w1"]
+    assert [target.exporter for target in stream.last_workers.targets] == ["a", "b", "b"]
+    assert stream.last_workers.via == ("run-a", "run-b")
+    stream.say("b", stream.taken("w2"))
+    assert [one.worker for one in samples(stream.events)] == ["w1", "w0", "w2"]
+
+
+def test_workers_of_equal_names_in_several_jobs_stay_apart():
+    """Only those get longer names, whatever is said about them."""
+    stream = Stream("a", "b")
+    stream.say("a", at("w0", "alone", job="one", slice="s"))
+    stream.publish()
+    assert stream.names() == ["w0", "alone"]
+    change = Change(number=1, time_unix_s=1.0, worker="w0", what="restart", state="live", severity="ok")
+    finding = Finding(finding="hang", severity="critical", workers=("w0",))
+    handover = Handover(
+        complete=True,
+        statuses=(StatusSnapshot(worker="w0", state="live", severity="ok"),),
+        changes=(change,),
+        history={"w0": {}, "": {}},
+        findings=(finding,),
+        exporter="b",
+    )
+    stream.say("b", at("w0", job="ns/two", slice="s"), handover, stream.taken("w0"))
+    sent = stream.publish()
+    assert stream.names() == ["one/s/w0", "alone", "ns/two/s/w0"]
+    assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
+    (handed,) = (event for event in sent if isinstance(event, Handover))
+    name = "ns/two/s/w0"
+    assert (handed.statuses[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
+    assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
+    assert [(one.worker, one.job) for one in samples(sent)] == [(name, "ns/two")]
+    assert stream.asked == ["a"], "what is known of a worker with another name is handed on again"
+    stream.say("b", Workers())
+    stream.publish()
+    assert stream.names() == ["one/s/w0", "alone"], "a name does not come and go"
+
+
+def test_names_that_would_still_be_equal():
+    """A job of a slash; a worker that is called like another's longer name."""
+    stream = Stream("a", "b", "c")
+    stream.say("a", at("w", job="x/y"), stream.taken())
+    stream.say("b", at("w", job="x", slice="y"))
+    stream.say("c", at("x/y/w"))
+    stream.publish()
+    assert stream.names() == ["x/y/w (a)", "x/y/w (b)", "x/y/w"]
+
+
+def test_labels_fill_in_what_an_exporter_does_not_know():
+    """Of targets and samples; they make no worker of another job."""
+    stream = Stream("a")
+    stream.sources["a"].place = Place(url="", job="j", slice="s")
+    known = Target(worker="v", address="h:1", job="own", independent=True)
+    stream.say("a", Workers(targets=(*at("w", independent=True).targets, known)), stream.taken())
+    (sent,) = samples(stream.publish())
+    assert [(one.job, one.slice, one.independent) for one in stream.last_workers.targets] == [
+        ("j", "s", False), ("own", "s", False)
+    ]  # fmt: skip
+    assert (sent.job, sent.slice) == ("j", "s")
+
+
+def test_the_live_one_of_two_is_the_worker():
+    """Whoever is named first; what it knew is sent when it becomes the worker."""
+    stream = Stream("a", "b")
+    stream.say("a", at("w"), stream.taken(idle_ratio=0.1))
+    stream.say("b", at("w"), stream.taken(idle_ratio=0.2))
+    assert [one.figures.idle_ratio for one in samples(stream.publish())] == [0.1]
+    stream.say("b", stream.taken(idle_ratio=0.3))
+    assert len(samples(stream.events)) == 1
+    gone = lost(at("w").targets[0], "unavailable", "no answer", stream.now_s, stream.now_s)
+    stream.say("a", gone)
+    stream.later(1)
+    assert stream.merging.is_due
+    sent = stream.publish()
+    assert [target.exporter for target in sent[0].targets] == ["b"]
+    assert [(one.figures.idle_ratio, one.traced_s) for one in samples(sent)] == [(0.3, 0.0)]
+    assert stream.asked == ["b"]
+    stream.say("b", stream.taken(idle_ratio=0.4))
+    stream.say("a", gone)
+    assert stream.events[-1].figures.idle_ratio == 0.4
+
+
+def test_two_live_ones_are_said_once(said):
+    """Not while a worker moves from one to the other; not if both have it from the same."""
+    stream = Stream("a", "b", "c")
+    stream.say("a", at("w", job="j", via=("1",)))
+    stream.say("b", at("w", job="j", via=("2", "3")))
+    for passed_s in range(0, 100, 10):
+        stream.say("a", stream.taken())
+        stream.say("b", stream.taken())
+        stream.publish()
+        stream.later(10)
+        assert len(said) == (passed_s >= 30)
+    (line,) = said
+    assert line.startswith(
+        "j/w is a worker of a and of b; the worse is shown, compared with none; tell them apart by --job"
+    )
+    stream.sources["c"].follow(at("v", via=("3",)))
+    stream.say("b", at("v", via=("2", "3")))
+    for _ in range(10):
+        stream.say("b", stream.taken("v"))
+        stream.say("c", stream.taken("v"))
+        stream.publish()
+        stream.later(10)
+    assert len(said) == 1
+
+
+def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
+    """They are different workers of one name: whoever compares leaves them out."""
+    stream = Stream("a", "b")
+    stream.say("a", at("w", job="j", via=("1",)))
+    stream.say("b", at("w", job="j", via=("2",)))
+    hang = (Cause(words="nothing runs", finding="hang", severity="critical"),)
+
+    def shown(rounds, b_findings=hang, says=("a", "b")):
+        for _ in range(rounds):
+            for name, findings in (("a", ()), ("b", b_findings)):
+                if name in says:
+                    stream.say(name, replace(stream.taken(), findings=findings, judged=("hang",)))
+            stream.publish()
+            stream.later(10)
+        stream.publish()
+        (target,) = stream.last_workers.targets
+        return target.exporter, target.ambiguous
+
+    assert shown(2) == ("a", False), "it may move from one to the other"
+    assert shown(3) == ("b", True)
+    assert stream.events[-1].findings == hang
+    assert shown(2, b_findings=()) == ("a", True)
+    assert shown(5, says=("a",)) == ("a", False)
+    assert len(said) == 1
+
+
+def test_workers_of_an_exporter_that_left_go_to_another():
+    """Otherwise they stay."""
+    stream = Stream("a", "b")
+    stream.say("a", at("w", "v"), stream.taken("w"))
+    stream.publish()
+    stream.sources["a"].left_s = stream.now_s
+    stream.merging.sources = [stream.sources["b"], stream.sources["a"]]
+    stream.say("b", at("w"))
+    stream.publish()
+    assert [(one.worker, one.exporter) for one in stream.last_workers.targets] == [("w", "b"), ("v", "a")]
+
+
+def test_there_are_ten_thousand_workers_at_most(monkeypatch, said):
+    """One that names more leaves the others theirs, and it is said once."""
+    monkeypatch.setattr(merging_module, "MOST_WORKERS", 100)
+    stream = Stream("hostile", "a", "b")
+    stream.say("hostile", at(*(f"x{number}" for number in range(1000))))
+    stream.say("a", at(*(f"a{number}" for number in range(30))))
+    stream.say("b", at(*(f"b{number}" for number in range(10))))
+    for _ in range(2):
+        stream.publish()
+    assert stream.names() == [
+        *(f"x{number}" for number in range(60)), *(f"a{number}" for number in range(30)), *(f"b{n}" for n in range(10))
+    ]  # fmt: skip
+    assert said == ["more than 100 workers: of each exporter the first 60 are followed"]
+    stream.say("hostile", stream.taken("x999"))
+    assert not samples(stream.events)
+
+
+def test_why_there_are_no_workers():
+    """The first reason, and how many more."""
+    stream = Stream("a", "b")
+    stream.say("a", Workers(waiting="no job"))
+    stream.say("b", Workers(waiting="no answer"))
+    (sent,) = stream.publish()
+    assert sent.waiting == "no job (and 1 more exporters have no workers)"
+    stream.merging.publish("the file is empty")
+    assert stream.last_workers.waiting == "the file is empty"
+
+
+@pytest.mark.parametrize("worker", ["gone", "w"])
+def test_changes_of_workers_that_left_keep_their_names(worker):
+    """Unless another exporter has a worker of that name now."""
+    stream = Stream("a", "b")
+    stream.say("a", at("v"))
+    stream.say("b", at("w"))
+    stream.publish()
+    change = Change(number=1, time_unix_s=1.0, worker=worker, what="restart", state="live", severity="ok")
+    stream.say("a", Handover(complete=False, changes=(change,)))
+    assert stream.events[-1].changes == ((change,) if worker == "gone" else ())

@@ -1,0 +1,224 @@
+"""A recording in the live view, and in a pipe."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.samples import sample
+from support.wired import Wired
+from tpumon.cli.commands import events, monitor, once
+from tpumon.cli.process import command_of
+from tpumon.cli.session import Needs
+from tpumon.collection.event_sources import RecordingSource
+from tpumon.collection.recording import Recording
+from tpumon.errors import UsageError
+from tpumon.model import StepTimes, Target, Workers
+from tpumon.outputs import Export
+from tpumon.outputs.live.player import KEYS, Player
+from tpumon.outputs.live.screens.screen import Reply
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.pipeline import FeedSettings
+from tpumon_exporters.record import Recorder
+
+START = 1_700_000_000.0
+NAMES = ("w0", "w1", "w2")
+HOURS_S = 3 * 3600
+
+
+@pytest.fixture(scope="module")
+def tape(tmp_path_factory):
+    """Three hours of three workers, a sample every two minutes; w0 is slow from 1:00 to 2:00."""
+    directory = tmp_path_factory.mktemp("tape")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    for at in range(0, HOURS_S, 120):
+        for name in NAMES:
+            step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
+            times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+            recorder.take(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def eventless(tmp_path_factory):
+    """Five minutes of three workers, a sample every 2 s; all of them wait more in the third minute."""
+    directory = tmp_path_factory.mktemp("eventless")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    for at in range(0, 300, 2):
+        for place, name in enumerate(NAMES):
+            idle = 0.18 if 120 <= at < 180 else 0.02
+            figures = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1, count=5), "idle_ratio": idle}
+            began_unix_s = START + at + place / 10
+            recorder.take(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+class Watching:
+    """A player, and a wall clock that is set."""
+
+    def __init__(self, tape):
+        self.now = 5000.0
+        self.player = Player(DisplaySettings(ascii=True, more_keys=(KEYS,)), lambda: self.now)
+        self.player.show(Recording(str(tape)))
+
+    def press(self, *keys):
+        for key in keys:
+            assert self.player.press(key) is not Reply.QUIT
+        return self
+
+    def after(self, seconds):
+        self.now += seconds
+        self.player.refresh(self.now)
+        return self
+
+    @property
+    def picture(self):
+        lines = self.player.render(120, 24, self.now)
+        return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+    def row(self, worker):
+        return next(line for line in self.picture.splitlines() if f" {worker} " in line)
+
+
+@pytest.fixture
+def watching(tape):
+    return Watching(tape).after(0)
+
+
+def test_it_stands_at_the_end_first(watching):
+    """The last figures are not stale: the clock of the view is the recording's."""
+    assert "RECORDED stopped" in watching.picture
+    assert " STALE" not in watching.after(1000).picture
+    assert " 100" in watching.row("w0")
+    assert watching.player.changes_at(watching.now) is None
+
+
+def test_keys_go_back_and_forward(watching):
+    """Back to the hour in which w0 was slow, which the view knows for what it was; and on from there."""
+    watching.press(*"<" * 9).after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert " 200" in watching.row("w0")
+    watching.press(*">" * 5).after(0)
+    assert " 100" in watching.row("w0")
+    assert not watching.row("w0").startswith(" X")
+    watching.press(*"<" * 18).after(0)
+    watching.press(".", ".", ",").after(0)
+    assert watching.player._time(watching.now) == START + 10
+
+
+def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
+    """Nor for the hour before a moment, which is read to show it."""
+    watching.press("b").after(0)
+    watching.press(*"<" * 9).after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert not watching.player.take_alarm()
+    watching.press(*"<" * 4).after(0)
+    assert not watching.player.take_alarm()
+    watching.press(">", ">").after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert watching.player.take_alarm()
+
+
+def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
+    """A change of all workers together is no change of one, however fast the recording is read."""
+    assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
+    feed = FeedSettings(origin=RecordingSource(str(eventless)))
+    assert once.run(feed=feed, needs=Needs(samples=3)) == 0
+    since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
+    assert events.run(feed=feed) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no change from 20" in printed.err
+
+
+def test_the_footer_and_the_help_name_the_keys_of_a_recording(watching):
+    """Each key once, and what moves the time before what freezes the picture; nothing there is LIVE."""
+    last = watching.picture.splitlines()[-1]
+    assert last.split("  ")[:5] == [" q quit", "Space play", ", . time", "! next change", "p freeze"]
+    assert "LIVE" not in watching.picture
+    watching.press("p").after(0)
+    assert "RECORDED stopped  FROZEN" in watching.picture
+    watching.press("p", "h").after(0)
+    assert watching.picture.count("Space ") == 2, "in the footer, and among the keys of a recording"
+
+
+def test_it_plays_faster_and_stops_at_the_end(watching):
+    """Space plays, x makes it faster; what comes is shown when it came."""
+    watching.press(*"<" * 6, " ")
+    began = watching.player._time(watching.now)
+    assert watching.after(5).player._time(watching.now) - began == 5
+    watching.press("x", "x")
+    assert "RECORDED 60x" in watching.picture
+    assert watching.after(10).player._time(watching.now) - began == 605
+    assert watching.now < watching.player.changes_at(watching.now) <= watching.now + 2
+    watching.after(10_000)
+    assert "RECORDED stopped" in watching.after(0).picture
+    assert "the recording ends here" in watching.picture
+    watching.press(" ")
+    assert watching.player._time(watching.now) == START
+
+
+def test_the_next_change_is_found(watching):
+    """From the start: w0 becomes critical after an hour, and is well again after two; then nothing changes."""
+    watching.press(*"<" * 18).press("!")
+    found = []
+    for _ in range(8):
+        found.append((watching.player._time(watching.now) - START, watching.row("w0").startswith(" X")))
+        watching.press("!")
+    slow = [at for at, critical in found if critical]
+    assert slow
+    assert 3600 <= slow[0] < 4200
+    well = [at for at, critical in found if at > slow[-1] and not critical]
+    assert 7200 <= well[0] < 7800
+    watching.press(*"!!!")
+    assert "no change up to" in watching.picture
+
+
+def test_while_a_filter_is_typed_keys_are_its_text(watching):
+    """A comma too."""
+    at = watching.player._time(watching.now)
+    watching.press("/", ",", "<", "x")
+    assert watching.player._time(watching.now) == at
+    assert "/,<x" in watching.picture
+
+
+def test_keys_of_the_view_work_and_outlast_a_jump(watching):
+    """A page that is open stays open; the help lists the keys of the recording."""
+    watching.press("enter").after(0)
+    assert "w0:1" in watching.picture
+    watching.press("<").after(0)
+    assert "w0:1" in watching.picture
+    assert "go to the next change" in watching.press("h").after(0).picture
+
+
+def test_a_pipe_gets_everything_at_once(tape, capfd):
+    """As lines, or as text."""
+    feed = FeedSettings(origin=RecordingSource(str(tape)))
+    lines = monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output=Export(name="jsonl", where="-"))
+    assert monitor.run(lines) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 3 * HOURS_S // 120
+    assert monitor.run(monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output="text")) == 0
+    captured = capfd.readouterr()
+    assert captured.out.count("Step time: 200ms (avg)") == 30
+    assert captured.err == ""
+
+
+def test_once_judges_the_end_of_a_recording(tape, capsys):
+    """All are well there, and there are enough samples."""
+    assert once.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
+    table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
+    assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
+
+
+def test_a_recording_has_no_other_outputs(tape):
+    """It is over: a scrape would show old figures as new ones."""
+    with pytest.raises(UsageError, match="takes no other outputs"):
+        command_of(["--from", str(tape), "--listen", ":1"])

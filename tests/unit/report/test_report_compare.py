@@ -1,0 +1,233 @@
+"""`tpumon report --against`: what changed between two captures, told from what chance does."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from support.captures import capture_of, saved
+from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Op, Traced, run_step
+from tpumon.cli.commands.report import ReportSettings, run
+from tpumon.report.comparison import compare, page, verdict
+from tpumon.report.profiles import Choice
+from tpumon.report.render import plain_text
+
+EXTRA = Op("all-reduce.9", "all-reduce", flops=5, read_bytes=9)
+STEP_US = 1000 + 200 + 150 + 100
+
+
+def trained(
+    directory,
+    *,
+    steps=12,
+    conv_us=1000.0,
+    infeed_us=100.0,
+    jitter_us=0.0,
+    extra_us=0.0,
+    renamed=False,
+    cores=2,
+    gap_us=20.0,
+    marked=True,
+    seed=1,
+):
+    """The capture of a training loop.
+
+    Args:
+        directory: where its file goes; one for each capture.
+        jitter_us: of the convolution, from step to step.
+        extra_us: of one more all-reduce.
+        renamed: another compilation, which numbers programs and ops differently.
+        gap_us: between steps.
+        marked: whether there are markers of steps.
+    """
+    dice = random.Random(seed)
+    traced = Traced()
+    conv, loop = (Op(f"{op.name}8", op.category, op.flops) if renamed else op for op in (CONV, LOOP))
+    jitters_us = [dice.uniform(-jitter_us, jitter_us) for _ in range(steps)]
+    for number in range(cores):
+        plane, at_us = traced.core(number), 100.0
+        for step in range(steps):
+            parts = [(INFEED, infeed_us), (conv, conv_us + jitters_us[step]), (loop, 200), (ALL_REDUCE, 150)]
+            at_us = run_step(plane, at_us, [*parts, *([(EXTRA, extra_us)] if extra_us else [])]) + gap_us
+        _described(plane, conv, loop)
+        if renamed:
+            _recompile(plane)
+        if not marked:
+            for line in plane.plane.lines:
+                if line.name == "Steps":
+                    del line.events[:]
+    traced.host()
+    directory.mkdir(exist_ok=True)
+    return saved(directory, traced)
+
+
+def _described(plane, conv, loop):
+    for op, path in ((conv, "jit(train)/attention/dot:"), (loop, "jit(train)/mlp/add:")):
+        metadata = plane.plane.event_metadata[plane.event_id(op)]
+        metadata.name = f"%{op.name} = bf16[8,128]{{1,0}} fusion(bf16[8]{{0}} %param.{len(op.name)}), kind=kLoop"
+        plane.put(metadata.stats, {"tf_op": path})
+
+
+def _recompile(plane):
+    """The program has another number."""
+    for metadata in plane.plane.event_metadata.values():
+        metadata.name = metadata.name.replace("(42)", "(43)")
+        for stat in metadata.stats:
+            if stat.metadata_id == plane.stat_id("program_id"):
+                stat.int64_value = 43
+
+
+def compared(before, after, **choice):
+    return compare(capture_of(before, "ops"), capture_of(after, "ops"), Choice(**choice))
+
+
+def sure(comparison):
+    """What changed more than by chance: kind, name and status."""
+    return [(each.what, each.name, each.status) for each in comparison.changes if each.noise is False]
+
+
+def test_one_op_slower_by_a_fifth(tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1200))
+    assert found.step_time_ratio == pytest.approx((STEP_US + 200) / STEP_US, rel=0.02)
+    assert found.step_time_noise is False
+    assert sorted(sure(found)) == [
+        ("category", "convolution fusion", "slower"),
+        ("op", "fusion.1", "slower"),
+        ("part", "high_flops_compute", "slower"),
+    ]
+    (op,) = [each for each in found.changes if each.what == "op" and not each.noise]
+    assert op.before_s == pytest.approx(1000e-6, rel=1e-3)
+    assert op.per_step_s == pytest.approx(200e-6, rel=1e-2)
+    assert (op.program, op.category) == ("jit_train_step", "convolution fusion")
+
+
+def test_the_number_of_steps_and_of_cores_changes_nothing(tmp_path):
+    """A window of two steps with long gaps, and one of many on more cores."""
+    few = trained(tmp_path / "a", steps=2, gap_us=2000)
+    many = trained(tmp_path / "b", steps=30, cores=4, gap_us=2000)
+    found = compared(few, many)
+    assert sure(found) == []
+    assert all(abs(each.per_step_s) < 0.01 * (each.before_s or 0) for each in found.changes)
+
+
+def test_a_recompiled_program_has_the_same_ops(tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200))
+    assert [(each.name, each.status) for each in found.programs] == [("jit_train_step", "recompiled")]
+    assert [each for each in sure(found) if each[0] == "op"] == [("op", "fusion.18", "slower")]
+    assert not [each for each in found.changes if each.status in {"new", "gone"}]
+
+
+def test_a_new_all_reduce(tmp_path):
+    before, after = trained(tmp_path / "a"), trained(tmp_path / "b", extra_us=300)
+    found = compared(before, after)
+    assert sure(found)[:2] == [("category", "all-reduce", "slower"), ("op", "all-reduce.9", "new")]
+    (new,) = [each for each in found.changes if each.status == "new"]
+    assert (new.before_s, new.after_s) == (None, pytest.approx(300e-6, rel=1e-3))
+    (gone,) = [each for each in compared(after, before).changes if each.status == "gone"]
+    assert (gone.name, gone.after_s, gone.per_step_s) == ("all-reduce.9", None, pytest.approx(-300e-6, rel=1e-3))
+
+
+def test_a_new_all_reduce_of_a_recompiled_program(tmp_path):
+    """It has the shape and path of the other one, but that is there already."""
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", extra_us=80, renamed=True))
+    assert [each for each in sure(found) if each[0] == "op"] == [("op", "all-reduce.9", "new")]
+
+
+def test_a_delay_of_the_input(tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", infeed_us=600))
+    assert sorted(sure(found)) == [
+        ("category", "infeed", "slower"),
+        ("op", "infeed.1", "slower"),
+        ("part", "infeed", "slower"),
+    ]
+
+
+def test_what_chance_does_is_noise(tmp_path):
+    """Two windows of one job whose convolution takes 30 % more or less from step to step."""
+    before, after = (trained(tmp_path / str(seed), jitter_us=300, seed=seed) for seed in (1, 2))
+    found = compared(before, after)
+    assert found.step_time_ratio != 1
+    assert sure(found) == []
+    assert any(each.noise for each in found.changes)
+    assert found.exceeds(0.0) is False
+    # The same difference of means is more than chance where steps hardly differ.
+    slower_us = 1000 * found.step_time_ratio * STEP_US / 1000 - STEP_US
+    steady = compared(trained(tmp_path / "c"), trained(tmp_path / "d", conv_us=1000 + abs(slower_us) + 40))
+    assert ("op", "fusion.1", "slower") in sure(steady)
+
+
+def test_a_single_step_cannot_tell(tmp_path):
+    found = compared(trained(tmp_path / "a", steps=1), trained(tmp_path / "b", steps=1, conv_us=1500))
+    assert found.step_time_noise is None
+    assert {each.noise for each in found.changes if abs(each.per_step_s) > 1e-4} == {None}
+    assert found.exceeds(0.05) is True
+
+
+def test_runs_of_a_program_are_steps_without_markers(tmp_path):
+    before, after = (trained(tmp_path / n, marked=False, conv_us=us) for n, us in (("a", 1000), ("b", 1300)))
+    found = compared(before, after)
+    assert found.per == "step"
+    (op,) = [each for each in found.changes if each.what == "op" and each.noise is False]
+    assert (op.name, op.before_s) == ("fusion.1", pytest.approx(1000e-6, rel=1e-2))
+
+
+def test_without_steps_times_are_per_second(tmp_path):
+    before, after = (trained(tmp_path / n, steps=1, marked=False, conv_us=us) for n, us in (("a", 1000), ("b", 3000)))
+    found = compared(before, after)
+    assert (found.per, found.step_time_ratio) == ("second", None)
+    assert found.exceeds(0.05) is None
+    assert "cannot be compared" in verdict(found, 0.05)
+    assert next(each for each in found.changes if each.name == "fusion.1").status == "slower"
+
+
+def test_a_filter_limits_the_changes(tmp_path):
+    before, after = trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1200, infeed_us=300)
+    names = {each.name for each in compared(before, after, words="attention").changes if each.what == "op"}
+    assert names == {"fusion.1"}
+
+
+def against(capsys, after, before, **more):
+    status = run(ReportSettings(paths=list(map(str, after)), against=list(map(str, before)), **more))
+    return status, *capsys.readouterr()
+
+
+def test_a_limit_fails_a_check(tmp_path, capsys):
+    before, after = trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1200)
+    status, _, said = against(capsys, after, before, fail_above=0.05)
+    assert status == 1
+    assert "above 5.0%" in said
+    assert against(capsys, after, before, fail_above=0.5)[0] == 0
+    assert against(capsys, before, after, fail_above=0.05)[0] == 0
+    assert against(capsys, after, before)[0] == 0
+
+
+def test_a_check_that_cannot_tell_has_not_passed(tmp_path, capsys):
+    before, after = (trained(tmp_path / n, steps=1, marked=False) for n in "ab")
+    assert against(capsys, after, before, fail_above=0.05)[0] == 1
+
+
+def test_the_changes_as_json(tmp_path, capsys):
+    before, after = trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1200)
+    _, out, _ = against(capsys, after, before, output="json")
+    found = json.loads(out)
+    assert found["schema"] == 1
+    assert found["step_time_ratio"] > 1.1
+    costs = [abs(change["per_step_s"]) for change in found["changes"]]
+    assert costs == sorted(costs, reverse=True)
+    assert found["changes"][0].keys() >= {"what", "name", "before_s", "after_s", "per_step_s", "status"}
+
+
+def test_the_changes_as_text(golden, tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200, extra_us=80))
+    golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
+    same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
+    assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
+
+
+def test_an_earlier_profile_that_cannot_be_read(tmp_path, capsys):
+    (tmp_path / "bad.xplane.pb").write_bytes(b"\xff" * 30)
+    status, out, said = against(capsys, trained(tmp_path / "a"), [tmp_path / "bad.xplane.pb"])
+    assert (status, out) == (1, "")
+    assert "bad.xplane.pb: not a trace" in said

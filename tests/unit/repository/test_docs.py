@@ -1,0 +1,81 @@
+"""The pages: their links lead somewhere, their command lines are understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from support import REPOSITORY
+from tpumon.cli.app import app
+from tpumon.cli.group import ENVIRONMENT
+
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "grafana/*.md", "grafana/runbooks/*.md", "deploy/*.md")
+    for path in REPOSITORY.glob(pattern)
+)
+PATHS = [str(path.relative_to(REPOSITORY)) for path in PAGES]
+
+
+def _prose(path: Path) -> str:
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(path: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PATHS)
+def test_links_lead_somewhere(page):
+    path = REPOSITORY / page
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", _prose(path)):
+        if not link.startswith(("http://", "https://")):
+            name, _, anchor = link.partition("#")
+            target = path.parent / name if name else path
+            if not target.exists() or (anchor and anchor not in _anchors(target)):
+                broken.append(link)
+    assert broken == []
+
+
+def test_links_in_the_code_lead_somewhere():
+    """Findings have such addresses."""
+    sources = (
+        *REPOSITORY.glob("tpumon/**/*.py"),
+        *REPOSITORY.glob("grafana/*.py"),
+        *REPOSITORY.glob("deploy/**/*.yaml"),
+    )
+    links = {link for path in sources for link in re.findall(r"docs/[a-z-]+\.md(?:#[\w-]+)?", path.read_text())}
+    assert links
+    for link in links:
+        name, _, anchor = link.partition("#")
+        assert not anchor or anchor in _anchors(REPOSITORY / name), link
+
+
+def _command_lines() -> list[str]:
+    """Lines of code that begin with `tpumon`, without comments, redirections and what stands for something else."""
+    lines = [
+        line.strip().partition(" #")[0].partition(" > ")[0].strip()
+        for path in PAGES
+        for block in re.findall(r"^```sh\n(.*?)^```|((?:^    \S[^\n]*\n)+)", path.read_text(), re.DOTALL | re.MULTILINE)
+        for line in "".join(block).splitlines()
+    ]
+    return sorted({line for line in lines if line.startswith("tpumon ") and "|" not in line.partition("'")[0]})
+
+
+@pytest.mark.parametrize("line", _command_lines())
+def test_command_lines_are_understood(line):
+    """They are parsed, not run."""
+    group = typer.main.get_command(app)
+    _, *words = shlex.split(line)
+    with typer.Context(group, info_name="tpumon", **ENVIRONMENT) as context:
+        if words and words[0] in group.commands:
+            group.commands[words[0]].make_context(words[0], words[1:], parent=context)
+        else:
+            group.make_context("tpumon", words)

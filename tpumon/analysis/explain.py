@@ -1,0 +1,361 @@
+"""The verdict on a fleet: the worst of states and findings, what could not be judged, and the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, overload
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from tpumon.analysis.findings import RULES
+from tpumon.analysis.status import FleetStatus, WorkerStatus
+from tpumon.analysis.sufficiency import compared
+from tpumon.analysis.upstream import earliest
+from tpumon.errors import MEANING, NoTargetError, Reason
+from tpumon.model import (
+    SEVERITY_LEVELS,
+    Confidence,
+    Evidence,
+    Finding,
+    FindingId,
+    FindingSeverity,
+    NotJudged,
+    Sample,
+    Severity,
+    State,
+    StateId,
+)
+from tpumon.model.documents import UnixTime, encoded
+from tpumon.model.finding import StatedId
+from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
+
+MOST_FINDINGS = 10
+MOST_WORKERS = 5
+
+_MOST_EVIDENCE = 4
+_MOST_NAMES = 200  # of one sample
+
+REMEDIES: Mapping[FindingId | StateId, str] = {rule.finding: rule.remedy for rule in RULES}
+"""The remedy of each finding that is looked for."""
+
+_GAPS: Mapping[State, str] = {
+    "stale": "have no current figures",
+    "waiting": "have not answered yet",
+    "busy": "are being profiled by somebody else",
+    "continuous": "are being profiled by somebody else",
+    "paused": "are not sampled, since tpumon is paused",
+    "no-activity": "run nothing",
+}
+
+
+VerdictId = FindingId | StateId | Literal["ok", "unknown"]
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
+
+    Attributes:
+        time_unix_s: the time at which it holds.
+        workers: number of workers that are followed.
+        answered: True if any of them ever answered, here or the exporter that it comes from.
+        severity: of the worst finding or state.
+        verdict: the worst finding or state; "ok"; or "unknown" where too little can be judged.
+        sentence: the verdict in words.
+        findings: the worst first; the worst five workers of each are named.
+        not_judged: findings that cannot be judged, so that their absence is no all-clear.
+    """
+
+    time_unix_s: float
+    workers: int
+    answered: bool
+    severity: Severity
+    verdict: VerdictId
+    sentence: str
+    findings: Sequence[Finding]
+    not_judged: Sequence[NotJudged]
+
+    @property
+    def title(self) -> str:
+        """The verdict as the first word of a line: states in capitals."""
+        return self.verdict.upper() if self.verdict in _STATES else self.verdict
+
+    def exit_status(self, fail_on: FailOn) -> int:
+        """The exit status of a command that ends with this answer.
+
+        Args:
+            fail_on: the severity from which on it is 1.
+        """
+        if not self.answered:
+            return NoTargetError.exit_status
+        return int(fail_on != "never" and SEVERITY_LEVELS.get(self.severity, 0) >= SEVERITY_LEVELS[fail_on])
+
+    def document(self, *, brief: bool = False) -> WhyDocument:
+        """One object; `more_findings` counts those beyond ten.
+
+        Args:
+            brief: leave out what is not judged.
+        """
+        found, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
+        return WhyDocument(
+            time_unix_s=round(self.time_unix_s, 1),
+            workers=self.workers,
+            verdict=self.verdict,
+            sentence=self.sentence,
+            findings=tuple(map(_shortened, found)),
+            more_findings=(len(self.findings) - len(found)) or UNSET,
+            not_judged=UNSET if brief else tuple(replace(each, reason=ascii_line(each.reason)) for each in grouped),
+        )
+
+    def to_json(self, *, brief: bool = False) -> str:
+        """The same as text."""
+        return encoded(self.document(brief=brief))
+
+
+class WhyFinding(Struct, frozen=True, kw_only=True):
+    """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
+
+    finding: StatedId
+    severity: FindingSeverity
+    confidence: Confidence
+    workers: tuple[str, ...]
+    more_workers: int | UnsetType = UNSET
+    job: str | None
+    slice: str | None
+    since_unix_s: UnixTime | None
+    since_or_earlier: bool | UnsetType = UNSET
+    evidence: Mapping[str, Evidence]
+    sentence: str
+    remedy: str
+    url: str
+
+
+class NotJudgedGroup(Struct, frozen=True, kw_only=True):
+    """Findings that cannot be judged for one reason; `workers`: of how many."""
+
+    reason: str
+    findings: tuple[FindingId, ...]
+    workers: int
+
+
+class WhyDocument(Struct, frozen=True, kw_only=True):
+    """The document that `tpumon why --output json` prints."""
+
+    schema: Literal[1] = 1
+    time_unix_s: UnixTime
+    workers: int
+    verdict: VerdictId
+    sentence: str
+    findings: tuple[WhyFinding, ...]
+    more_findings: int | UnsetType = UNSET
+    not_judged: tuple[NotJudgedGroup, ...] | UnsetType = UNSET
+
+
+FailOn = Literal["info", "warning", "critical", "never"]
+
+
+def by_reason(not_judged: Iterable[NotJudged]) -> Iterator[NotJudgedGroup]:
+    """Findings that cannot be judged, by the reason that they have in common."""
+    reasons: dict[str, list[NotJudged]] = {}
+    for one in not_judged:
+        reasons.setdefault(one.reason, []).append(one)
+    for reason, group in reasons.items():
+        findings = tuple(one.finding for one in group)
+        yield NotJudgedGroup(reason=reason, findings=findings, workers=max(one.workers for one in group))
+
+
+def _shortened(finding: Finding) -> WhyFinding:
+    since = finding.since_unix_s
+    given = asdict(finding) | {
+        "more_workers": finding.more_workers or UNSET,
+        "since_or_earlier": finding.since_or_earlier or UNSET,
+        "since_unix_s": None if since is None else round(since, 1),
+        "evidence": {
+            name: Evidence(value=_short(one.value), threshold=_short(one.threshold), reference=_short(one.reference))
+            for name, one in finding.evidence.items()
+        },
+    }
+    return WhyFinding(**given)
+
+
+@overload
+def _short(value: float) -> float: ...
+
+
+@overload
+def _short(value: float | None) -> float | None: ...
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def diagnose(status: FleetStatus) -> Diagnosis:
+    """The verdict, from the status of a fleet: the worst of states and findings."""
+    foreign = list(_foreign(status))
+    upstream = {worker.name for worker in status.all() if worker.judged_upstream}
+    found = [
+        *(_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings),
+        *(_cleaned(one, foreign, is_quoted=False) for one in state_findings(status)),
+    ]
+    findings = sorted(found, key=lambda one: (-SEVERITY_LEVELS[one.severity], _PLACES.get(one.finding, len(_PLACES))))
+    not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
+    gaps = list(_gaps(status, said={one.finding for one in findings}))
+    if findings:
+        verdict: VerdictId = findings[0].finding
+        also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
+        sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
+    else:
+        unsure = gaps or _unsure(status, not_judged)
+        verdict = "unknown" if unsure else "ok"
+        sentence = (
+            " ".join(["Nothing was found, but too little can be judged.", *unsure])
+            if unsure
+            else "Nothing is wrong, as far as it can be judged."
+        )
+    severities = [one.severity for one in findings if one.finding != "restarted"]
+    otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
+    return Diagnosis(
+        time_unix_s=status.time_unix_s,
+        workers=len(status.workers),
+        answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
+        severity=severities[0] if severities else otherwise,
+        verdict=verdict,
+        sentence=sentence,
+        findings=findings,
+        not_judged=not_judged,
+    )
+
+
+_STATES: tuple[VerdictId, ...] = ("down", "hang", "restarted")
+_PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumerate(_STATES)}
+_RESTARTED_S = 600.0
+
+
+def state_findings(status: FleetStatus) -> Iterator[Finding]:
+    """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted."""
+    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
+    restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
+    for worker in status.all():
+        target, last, restart = worker.target, worker.history.last, worker.history.restarted
+        failure = None if last is None else last.failure
+        if worker.verdict.state == "down" and failure is not None:
+            down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
+        if restart is not None and 0 <= status.time_unix_s - restart.time_unix_s < _RESTARTED_S:
+            restarted.setdefault((target.job, target.slice), []).append(worker)
+    running = sum(worker.verdict.state == "live" for worker in status.all())
+    for (_, _, reason), workers in down.items():
+        last = workers[0].history.last
+        message = "" if last is None or last.failure is None else f": {last.failure.message}"
+        others = f"; {running} of {len(status.workers)} run" if running else ""
+        do = "does" if len(workers) == 1 else "do"
+        yield replace(
+            _of_state("down", "critical", workers),
+            since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
+            sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
+            remedy=MEANING[reason].remedy,
+            url="docs/states.md#states",
+        )
+    for workers in restarted.values():
+        times = [worker.history.restarted.time_unix_s for worker in workers if worker.history.restarted is not None]
+        yield replace(
+            _of_state("restarted", "info", workers),
+            since_unix_s=max(times),
+            sentence=f"The job of {_named(workers)} was restarted.",
+            remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
+            url="docs/states.md#since-when",
+        )
+
+
+def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:
+    target = workers[0].target
+    names = tuple(worker.name for worker in workers)
+    return Finding(
+        finding=state, severity=severity, confidence="high", workers=names, job=target.job, slice=target.slice
+    )
+
+
+def _named(workers: Sequence[WorkerStatus]) -> str:
+    return _names(worker.name for worker in workers)
+
+
+def _names(names: Iterable[str]) -> str:
+    named = list(names)
+    more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
+    return ", ".join(named[:MOST_WORKERS]) + more
+
+
+_ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
+
+
+def _foreign(status: FleetStatus) -> Iterator[str]:
+    """Names that servers chose and that sentences may have: of workers, programs and functions."""
+    for worker in status.all():
+        yield worker.name
+        if worker.history.last is not None:
+            yield from _programs(worker.history.last)
+
+
+def _programs(sample: Sample) -> Iterator[str]:
+    figures = sample.figures
+    yield figures.step_name or ""
+    yield from figures.programs[:_MOST_NAMES]
+    yield from (function.name for function in figures.functions[:_MOST_NAMES])
+
+
+def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
+    """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
+    own = finding.naming(MOST_WORKERS)
+    # Not as the other names, anywhere: a slice is often called 0.
+    own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain_word(own.slice or "")}" '))
+    evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
+    return replace(
+        own,
+        workers=tuple(map(plain_word, own.workers)),
+        job=None if own.job is None else plain_word(own.job),
+        slice=None if own.slice is None else plain_word(own.slice),
+        evidence={plain_word(name): one for name, one in evidence},
+        sentence=f"The exporter says: {quote(own.sentence)}" if is_quoted else quote_names(own.sentence, foreign),
+        remedy=REMEDIES.get(own.finding, "") if is_quoted else ascii_line(own.remedy),
+        url=own.url if own.finding in _PLACES and own.finding != "hang" else f"docs/findings.md#{own.finding}",
+    )
+
+
+def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
+    """Findings that cannot be judged, also because no worker has figures."""
+    known = status.not_judged()
+    for one in known:
+        yield replace(one, reason=quote(one.reason)) if is_quoted else one
+    judged = {one.finding for one in known}
+    for worker in status.all():
+        judged.update(worker.judged)
+    for rule in RULES:
+        if rule.finding not in judged:
+            yield NotJudged(
+                finding=rule.finding, reason="no worker has the figures for it", workers=len(status.workers)
+            )
+
+
+def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
+    """A sentence for each reason for which workers have no figures."""
+    names_of: dict[str, list[str]] = {}
+    for worker in status.all():
+        state = worker.verdict.state
+        if state in _GAPS and not ("hang" in said and state == "no-activity"):
+            names_of.setdefault(_GAPS[state], []).append(worker.name)
+    for words, names in names_of.items():
+        named = _names(f'"{plain_word(name)}"' for name in names)
+        yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
+
+
+def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
+    """Reasons why no finding is no all-clear: of all that run it must be known whether they wait, and for whom."""
+    if not status.workers:
+        return ["No worker is followed."]
+    together = compared(status)
+    missing: list[FindingId] = []
+    for worker in status.all():
+        needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
+        missing += [finding for finding in needed if finding not in worker.judged]
+    reasons = {one.finding: one.reason for one in not_judged}
+    return [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]

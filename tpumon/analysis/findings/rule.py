@@ -1,0 +1,170 @@
+"""Rules, and the observations that they judge.
+
+A rule is one class: a finding's limits, its words and its remedy. It is pure: samples in, a number out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from msgspec import Struct
+
+from tpumon.analysis.findings.thresholds import Thresholds
+from tpumon.analysis.history import Moment
+from tpumon.model import Figures, FindingDetail, FindingId, FindingSeverity, KeptWorker, Sample, State, Target
+from tpumon.model.figure_table import STEP
+
+MemoryT = TypeVar("MemoryT")
+StatsT = TypeVar("StatsT")
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One query of one worker.
+
+    Attributes:
+        target: the worker.
+        sample: the query's sample, answered or not.
+        state: the state that it puts the worker in.
+        values: the compared figures, by key of `tpumon.model.figure_table`.
+        restarted: whether the job was restarted before it.
+    """
+
+    target: Target
+    sample: Sample
+    state: State
+    values: Mapping[str, float | None]
+    restarted: bool = False
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the sample."""
+        return self.sample.figures
+
+    @property
+    def at(self) -> Moment:
+        """The time at which the query began."""
+        return Moment.of(self.sample)
+
+    @property
+    def step_s(self) -> float | None:
+        """Step time."""
+        return self.values[STEP.key]
+
+    @property
+    def waited_ratio(self) -> float | None:
+        """Share of the time that is not the worker's own work: it waits for others or for its host.
+
+        Of whole steps where there is a trace; otherwise idle time and time in collectives.
+        """
+        figures, step_s = self.figures, self.step_s
+        if figures.step_work_s is not None and step_s:
+            return max(1 - figures.step_work_s / step_s, 0.0)
+        if figures.idle_ratio is None:
+            return None
+        ops = figures.op_time_ratios
+        return min(figures.idle_ratio + (ops.get("collective", 0.0) if ops else 0.0), 1.0)
+
+    @property
+    def own_work_s(self) -> float | None:
+        """Time of a step in which the worker does not wait."""
+        waited, step_s = self.waited_ratio, self.step_s
+        return None if waited is None or not step_s else (1 - waited) * step_s
+
+
+def seconds_between(begin: Moment, end: Moment) -> float:
+    """Seconds from one moment to another, by the monotonic clock where both have it; at least 0."""
+    if begin.monotonic_s is not None and end.monotonic_s is not None:
+        return max(end.monotonic_s - begin.monotonic_s, 0.0)
+    return max(end.time_unix_s - begin.time_unix_s, 0.0)
+
+
+class Peer(Struct, Generic[MemoryT], frozen=True):
+    """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
+
+    seen: Observation
+    memory: MemoryT
+
+
+class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
+
+    seen: Observation
+    memory: MemoryT
+    slice_stats: StatsT
+
+
+class Rule(Generic[MemoryT, StatsT]):
+    """Judges one finding. The judge adds the hysteresis.
+
+    Attributes:
+        finding: the finding.
+        memory_type: type of what it remembers of a worker; made anew when a job begins.
+        remedy: what to do about it; a page and a runbook take it from here.
+        severities: those that it can have.
+        samples: how many in a row must agree; None: as many as the user wants.
+        leaves_below: the strength below which it counts as gone.
+        compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
+        compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
+            are followed, as far as their numbers are known, and nearly all have figures.
+        waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
+        states: states in which it is judged beside `live`.
+        hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
+        begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
+    """
+
+    finding: ClassVar[FindingId]
+    memory_type: ClassVar[type[Any]] = NoneType
+    remedy: ClassVar[str]
+    severities: ClassVar[tuple[FindingSeverity, ...]] = ("warning",)
+    samples: ClassVar[int | None] = None
+    leaves_below: ClassVar[float] = 0.8
+    compares: ClassVar[bool] = False
+    compares_slices: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    states: ClassVar[frozenset[State]] = frozenset()
+    hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
+    begins_it: ClassVar[frozenset[FindingId]] = frozenset()
+
+    def __init__(self, limits: Thresholds) -> None:
+        self.limits = limits
+
+    def judges(self, state: State) -> bool:
+        """True if a query that puts a worker in this state says anything about the finding."""
+        return state == "live" or state in self.states
+
+    def take(self, memory: MemoryT, seen: Observation) -> None:
+        """Remembers what a query showed."""
+
+    def resume(self, memory: MemoryT, kept: KeptWorker) -> None:
+        """Goes on from what was known of the worker before tpumon was restarted."""
+
+    def kept(self, _memory: MemoryT, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs to what is kept of the worker; `_unix_s` tells a moment by the wall clock now."""
+        return kept
+
+    def slice_stats(self, _peers: Sequence[Peer[MemoryT]]) -> StatsT:
+        """Statistics of these workers, to compare each with. Needs `compares`."""
+        return None  # type: ignore[return-value]  # a rule that compares no workers
+
+    def severity_ratio(self, member: Member[MemoryT, StatsT]) -> float | str:
+        """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
+        raise NotImplementedError
+
+    def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
+        """Begin of a finding that is present, if that was before the first sample above the limit."""
+        return None
+
+    def detail(self, member: Member[MemoryT, StatsT]) -> FindingDetail:
+        """Describes the finding, which is present."""
+        raise NotImplementedError
+
+
+class TooFew(str):
+    """A reason for which a finding cannot be judged yet: one or two more samples will do."""
+
+    __slots__ = ()
+
+
+AnyRule = Rule[Any, Any]

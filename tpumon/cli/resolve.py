@@ -1,0 +1,375 @@
+"""Settings from groups of options, which are checked against each other. Shared by the commands in `tpumon.cli.app`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from msgspec.structs import fields, replace
+
+from tpumon.cli.options import (
+    Choice,
+    ExportOptions,
+    FollowOptions,
+    Level,
+    StdoutOptions,
+    TargetOptions,
+    ThresholdOptions,
+    check_choice,
+    is_typed,
+)
+from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
+from tpumon.errors import UsageError
+from tpumon.simulator.simulator_settings import SimulatorSettings
+from tpumon.system.exporter_ports import host_key
+from tpumon.system.ledger import USUAL_DUTY_RATIO
+
+if TYPE_CHECKING:
+    from tpumon.analysis.findings import Thresholds
+    from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
+    from tpumon.discovery.selection import Selection
+    from tpumon.outputs import Export
+    from tpumon.pipeline import FeedSettings
+
+_log = logging.getLogger(__name__)
+
+_SIMULATED_INTERVAL_S = 1.0
+_MAX_DURATION_MS = 3_600_000
+_LEGACY_NUM_QUERIES = 100
+_GPU_WARNING = (
+    "--gpu loads CUPTI into jobs that can use a GPU, which has crashed jobs (github.com/jax-ml/jax/issues/40260)"
+)
+
+
+def level_of(options: FollowOptions) -> Level:
+    """The level that was asked for, by whatever option."""
+    if options.level is not None:
+        return options.level
+    if options.monitoring_level is not None:
+        return options.monitoring_level
+    return 0 if options.logdir else 2
+
+
+def host_level_of(options: FollowOptions) -> int | None:
+    """The host tracer level of a profile; None: tpumon decides."""
+    return None if options.host_tracer_level == "auto" else int(options.host_tracer_level)
+
+
+def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
+    """The output on stdout: "auto", "live", "text" or an exporter."""
+    from tpumon.outputs import parse_output
+
+    if stdout.explain:
+        if stdout.output not in {"auto", "text"} or stdout.fleet_summary:
+            raise UsageError("--explain requires --output text; JSON lines have findings without it")
+        return "text"
+
+    if stdout.fleet_summary:
+        return parse_output("fleet-summary")
+    if stdout.output in {"auto", "live", "text"}:
+        # The old spelling is typed by those who read the old blocks.
+        return "text" if legacy and stdout.output == "auto" else stdout.output
+    try:
+        return parse_output(stdout.output)
+    except UsageError as error:
+        raise typer.BadParameter(str(error), param_hint="--output") from None
+
+
+def report_format(context: typer.Context, output: str, choices: Sequence[Choice]) -> Choice:
+    """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
+    meant = is_typed(context, "output") or output in choices
+    return check_choice("--output", output, choices) if meant else choices[0]
+
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
+_MEGABYTES = {"kb": 0.001, "mb": 1.0, "gb": 1000.0, "tb": 1e6}
+
+
+def seconds_of(text: str) -> float | None:
+    """A time such as 30, 30s or 1.5h, in seconds; None: it is none."""
+    match = _QUANTITY.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2]] if match is not None and match[2] in _SECONDS else None
+
+
+def timeout_s_of(text: str) -> float:
+    """`--timeout` in seconds.
+
+    Raises:
+        BadParameter: it is no time, or none.
+    """
+    timeout_s = seconds_of(text)
+    if not timeout_s:
+        raise typer.BadParameter(f"{text}: give a time such as 30s or 2m", param_hint="--timeout")
+    return timeout_s
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given; a default stands where it is used."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSource:
+    """The samples that this process is to take."""
+    from tpumon.collection.event_sources import SamplingSource
+    from tpumon.collection.sampler import Pace
+    from tpumon.collection.sources import SourceOptions
+    from tpumon.discovery.host.listening import signs_at
+    from tpumon.model import Query
+    from tpumon.system.logdir import open_logdir
+
+    simulated = options.simulate is not None
+    interval_s = options.interval if options.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
+    max_duty_ratio = options.max_duty if options.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
+    if options.gpu:
+        _log.warning("%s", _GPU_WARNING)
+    usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
+    level = level_of(options)
+    return SamplingSource(
+        query=Query(level=level, window_s=window_s_of(options.duration_ms)),
+        selection=selection_of(context, options, level=level, runtime_addr=options.runtime_addr),
+        pace=Pace(
+            interval_s=interval_s,
+            max_duty_ratio=max_duty_ratio,
+            attempts=options.num_tracing_attempts,
+            num_queries=options.num_queries if options.num_queries is not None else usual_queries,
+        ),
+        sources=SourceOptions(
+            host_level=host_level_of(options),
+            logdir=open_logdir(options.logdir) if options.logdir else None,
+            runtime_metrics=level > 1 and not options.no_runtime_metrics,
+            **given(max_trace_mb=options.max_trace_mb),
+            gpu=options.gpu,
+            signs_at=signs_at,
+        ),
+        use_proxy=options.use_proxy,
+    )
+
+
+def feed_of(
+    context: typer.Context,
+    options: FollowOptions,
+    thresholds: ThresholdOptions,
+    outputs: ExportOptions | None = None,
+    *,
+    listen: str | None = None,
+) -> FeedSettings:
+    """The source of events, and the outputs that get them besides stdout.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    from tpumon.outputs import Export, OutputOptions, parse_export
+    from tpumon.pipeline import FeedSettings
+
+    outputs = outputs or ExportOptions()
+    judged_by = thresholds_of(thresholds)
+    origin = _source_of(context, options)
+    exports = [Export(name="prometheus", where=listen)] if listen else []
+    exports += map(parse_export, outputs.export or [])
+    if outputs.on_change is not None:
+        exports.append(Export(name="on-change", where=outputs.on_change))
+    if outputs.record is not None:
+        exports.append(Export(name="record", where=outputs.record, options=_kept(outputs.record_keep)))
+    if origin.is_over and (exports or listen is not None):
+        raise UsageError(
+            "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
+        )
+    if outputs.web_config == "":
+        raise UsageError("--web-config is empty; name a file, or leave the option out")
+    if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
+        raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
+    most_ops = outputs.with_ops or 0
+    host = host_key() if origin.is_of_host else None
+    return FeedSettings(
+        origin=origin.with_ops(most_ops),
+        nearby_level=_nearby_level_of(context),
+        exports=exports,
+        output_options=OutputOptions(
+            level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
+        ),
+    )
+
+
+_OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}
+_DECIDING = {*_OPTIONS, "listen"} - {"level", "verbose"}
+
+
+def _nearby_level_of(context: typer.Context) -> int | None:
+    """The level that a tpumon of this host must have to be read instead of sampling; None: it must not be.
+
+    Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done.
+    """
+    for name in _DECIDING:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            return None
+    return int(context.params.get("level") or 0)
+
+
+def thresholds_of(options: ThresholdOptions) -> Thresholds:
+    """Limits from which on a worker is marked."""
+    from tpumon.analysis.findings import Thresholds
+
+    infeed = _limits("--infeed-limits", options.infeed_limits, shares=True)
+    hbm = _limits("--hbm-limits", options.hbm_limits, shares=True)
+    step = _limits("--step-limits", options.step_limits)
+    return Thresholds(
+        infeed_warn_ratio=infeed[0],
+        infeed_critical_ratio=infeed[1],
+        hbm_warn_ratio=hbm[0],
+        hbm_critical_ratio=hbm[1],
+        step_warn_ratio=step[0],
+        step_critical_ratio=step[1],
+        idle_below_ratio=options.idle_limit,
+        sustained=options.sustained,
+    )
+
+
+def _limits(name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
+    """Two limits, the lower first, as ratios or in percent; of shares, none above 1."""
+    try:
+        warn, critical = (_ratio(part) for part in text.split(","))
+    except ValueError:
+        warn, critical = 1.0, 0.0
+    if not 0 <= warn <= critical < float("inf"):
+        raise typer.BadParameter(f"{text}: use two numbers, the smaller first, such as 0.05,0.20", param_hint=name)
+    if shares and critical > 1:
+        percent = ",".join(f"{part.strip()}%" for part in text.split(","))
+        raise typer.BadParameter(f"{text}: a share is at most 1; for percent, write {percent}", param_hint=name)
+    return warn, critical
+
+
+def share_of(name: str, text: str) -> float:
+    """One share, as a ratio below 1 or in percent.
+
+    Raises:
+        BadParameter: it is none, or could be either: 5 is hardly 500 %.
+    """
+    try:
+        ratio = _ratio(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < float("inf"):
+        raise typer.BadParameter(f"{text}: give a share such as 5% or 0.05", param_hint=name)
+    if ratio >= 1 and not text.strip().endswith("%"):
+        raise typer.BadParameter(f"{text}: for percent, write {text.strip()}%", param_hint=name)
+    return ratio
+
+
+def _ratio(text: str) -> float:
+    number = text.strip()
+    return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
+
+
+NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+"""Options that name workers."""
+
+
+def check_queries(options: FollowOptions) -> None:
+    """Refuses what a monitor with --from cannot do."""
+    if options.from_ is None:
+        return
+    if level_of(options) == 0:
+        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
+    if options.num_queries:
+        raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
+
+
+def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource | RecordingSource | ExportersSource:
+    """The source of samples: what --from names, otherwise this process takes them.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    from tpumon.collection.event_sources import ExportersSource
+
+    if options.from_ is None:
+        if is_typed(context, "from_auth"):
+            raise UsageError("--from-auth requires --from URL")
+        return _sampling_of(context, options)
+    if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+    origin = origin_of(options.from_, options.from_auth)
+    if isinstance(origin, ExportersSource):
+        return replace(origin, job=options.job or None, slice=options.slice or None)
+    return origin
+
+
+def origin_of(where: str, auth_file: str | None = None) -> RecordingSource | ExportersSource:
+    """The source that --from names: recorded samples, or exporters; HOST:PORT is an http one.
+
+    Raises:
+        UsageError: it is a recording and options of servers are given, or these are wrong.
+    """
+    from tpumon.collection.event_sources import ExportersSource, RecordingSource
+    from tpumon.collection.recording import is_recording
+    from tpumon.collection.remote import lists_exporters, sources_of
+
+    if is_recording(where) and not lists_exporters(where):
+        if auth_file is not None:
+            raise UsageError("--from-auth is for a server; --from names recorded samples")
+        return RecordingSource(where)
+    return ExportersSource(",".join(sources_of(where, auth_file)), auth_file)
+
+
+def _kept(text: str) -> dict[str, str]:
+    """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
+    kept: dict[str, str] = {}
+    for part in text.split(","):
+        match = _QUANTITY.fullmatch(part.strip().lower())
+        number, unit = (0.0, "") if match is None else (float(match[1]), match[2])
+        name, units = ("keep_mb", _MEGABYTES) if unit in _MEGABYTES else ("keep_s", _SECONDS)
+        if not unit or unit not in units or name in kept:
+            raise UsageError(f"--record-keep {text}: give an age, a size, or both, such as 7d,1GB")
+        kept[name] = str(number * units[unit])
+    return kept
+
+
+def window_s_of(duration_ms: str) -> float | None:
+    """`--duration-ms` in seconds; None for auto."""
+    if duration_ms == "auto":
+        return None
+    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
+        wrong = f"{duration_ms}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto"
+        raise typer.BadParameter(wrong, param_hint="--duration-ms")
+    return int(duration_ms) / 1000
+
+
+def selection_of(
+    context: typer.Context, targets: TargetOptions, *, level: int, runtime_addr: list[str] | None = None
+) -> Selection:
+    """The workers that the options name; if they name some in several ways, the most specific wins."""
+    from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
+    from tpumon.discovery.selection import Selection
+
+    runtime_addresses = parse_runtime_addresses(runtime_addr or [])
+    if targets.simulate is not None:
+        if any(is_typed(context, name) for name in NAMING_WORKERS):
+            raise UsageError("--simulate cannot be combined with options naming workers")
+        simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
+        return Selection(simulate=simulate, runtime_addresses=runtime_addresses, job=targets.job, slice=targets.slice)
+    services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
+    workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
+    tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
+    if tpus and services:
+        _log.info("ignoring --tpu: --service-addr is given, too")
+    if level > 0 and services and workers:
+        _log.info("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
+    addresses = workers if workers and (level == 0 or not services) else services
+    if targets.targets is not None and (addresses or tpus):
+        raise UsageError("--targets cannot be combined with other options naming workers")
+    return Selection(
+        addresses=addresses,
+        port=targets.port,
+        tpus=() if addresses else tpus,
+        zone=targets.zone,
+        project=targets.project,
+        targets_file=targets.targets,
+        runtime_addresses=runtime_addresses,
+        job=targets.job,
+        slice=targets.slice,
+    )

@@ -1,0 +1,279 @@
+"""Samples that a judgement needs: taken for a command that ends, kept coming for a server that answers questions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import closing
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tpumon.analysis import FleetStatus, WorkerStatus
+from tpumon.analysis.history import WorkerHistory, state_of
+from tpumon.analysis.sufficiency import needs_several, samples_of
+from tpumon.collection.event_sources import NearbySource
+from tpumon.collection.remote.nearby import find_nearby
+from tpumon.discovery.host.processes import user_named
+from tpumon.errors import NoTargetError, TpumonError
+from tpumon.outputs.live.progress import Bar
+from tpumon.pipeline import FeedSettings, open_feed
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Seconds after which the status is looked at again, if nothing has come."""
+
+_AGAIN_S = 0.05
+_RECENT_S = 3600.0  # of a recording, from its end, are judged
+_LONG_S = 5.0
+_LATE_S = 5.0  # beyond the time that the samples of an exporter take
+_PATIENCE_S = 30.0  # clients give up on an answer after about a minute
+_IDLE_S = 600.0
+_STOP_S = 5.0
+
+
+class Needs(Struct, frozen=True, kw_only=True):
+    """Samples that a judgement needs.
+
+    Attributes:
+        samples: of each worker.
+        all_of_them: True to wait for all of them even where fewer suffice.
+        timeout_s: how long to wait for them.
+    """
+
+    samples: int
+    all_of_them: bool = False
+    timeout_s: float = 120.0
+
+
+def with_one_sampler(settings: FeedSettings) -> FeedSettings:
+    """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
+    if settings.nearby_level is None or not settings.origin.takes_samples:
+        return settings
+    page = asyncio.run(find_nearby(settings.nearby_level))
+    if page is None:
+        return settings
+    _log.warning(
+        "showing what %s, a tpumon of user %s on this host, samples; to sample here instead, give an option of "
+        "sampling, such as --max-duty 0.01",
+        page.name,
+        user_named(page.uid),
+    )
+    return replace(settings, origin=NearbySource(page, settings.origin))
+
+
+def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
+    """Follows the workers until all have the samples that are needed, no more are to come, or the time is over.
+
+    Args:
+        settings: the source of samples.
+        needs: the samples to wait for.
+
+    Returns:
+        The status then; of a recording, at its end.
+
+    Raises:
+        NoTargetError: there is no worker.
+        UsageError: there is no recording.
+    """
+    with Bar(sys.stderr) as bar, closing(_statuses(settings, needs, bar)) as statuses:
+        return next(status for status, is_enough in statuses if is_enough)
+
+
+def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:
+    """Yields the status when it may have changed, and whether it rests on enough samples; of a recording once.
+
+    It may have changed after an update, soon after another one, and twice a second at least.
+    """
+    settings = with_one_sampler(settings)
+    origin = settings.origin
+    waiting = _Waiting(settings, needs)
+    looked_s = 0.0
+    with open_feed(settings, remembers=bar is not None or not origin.takes_samples, last_s=_RECENT_S) as feed:
+        for update in feed.updates(timeout_s=LOOK_S):
+            now_s = time.monotonic()
+            if origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
+                continue
+            looked_s = now_s
+            status = feed.status()
+            yield status, waiting.is_over(status)
+            if bar is not None:
+                waiting.show(bar)
+        yield feed.status(), True
+
+
+class _Waiting:
+    """Decides when there are enough samples.
+
+    Args:
+        settings: the source of samples.
+        needs: the samples to wait for.
+    """
+
+    def __init__(self, settings: FeedSettings, needs: Needs) -> None:
+        self._origin = settings.origin
+        self._sustained = settings.output_options.thresholds.sustained
+        self._needs = needs
+        self._several: set[str] = set()  # workers of which several samples are needed
+        self._began_s = time.monotonic()
+        self._deadline_s: float | None = None
+        self._left_s = 0.0
+        self._shows = False
+
+    def is_over(self, status: FleetStatus) -> bool:
+        """True if more samples would not change what is said, or do not come.
+
+        Raises:
+            NoTargetError: there is no worker.
+        """
+        workers = status.all()
+        if status.waiting is not None and not workers:
+            raise NoTargetError(status.waiting)
+        passed_s = time.monotonic() - self._began_s
+        is_late = passed_s > self._needs.timeout_s
+        if not workers or any(worker.history.last is None for worker in workers):
+            if is_late:
+                self._say_late(sum(worker.history.last is None for worker in workers))
+            return is_late
+        self._several.update(worker.name for worker in workers if needs_several(worker.history))
+        missing = [worker.history for worker in workers if not self._is_settled(worker)]
+        if not missing:
+            missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
+        self._left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
+        if self._deadline_s is None:
+            self._deadline_s = time.monotonic() + self._left_s + _LATE_S
+        if missing and is_late:
+            self._say_late(len(missing))
+        return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
+
+    def show(self, bar: Bar) -> None:
+        """Says how long it takes: as a countdown on a terminal, otherwise in one line."""
+        if not self._shows and self._left_s > _LONG_S:
+            self._shows = True
+            left_s = min(self._left_s, self._needs.timeout_s)
+            if bar.refresh_s is None:
+                _log.info("taking %s samples of each worker: %.0f s at most", self._needs.samples, left_s)
+            bar.start(left_s, "sampling")
+        bar.refresh()
+
+    def _say_late(self, missing: int) -> None:
+        _log.warning(
+            "the time is over (%g s, --timeout): %s workers have too few samples; this is what is known",
+            self._needs.timeout_s,
+            missing,
+        )
+
+    def _is_settled(self, worker: WorkerStatus) -> bool:
+        """True if a worker has the samples that are needed, or has never answered."""
+        history = worker.history
+        never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
+        is_judged = worker.judged_upstream and history.last is not None and history.last.findings is not None
+        several = self._needs.all_of_them or worker.name in self._several
+        return never or is_judged or _queries(history) >= (self._needs.samples if several else 1)
+
+    def _may_tell_more(self, history: WorkerHistory) -> bool:
+        """True if samples of a worker may have been too short to count, so that a few more are worth their time."""
+        if self._needs.samples < self._sustained or _queries(history) >= 2 * self._needs.samples:
+            return False
+        return history.target.worker in self._several
+
+
+def _left_s(history: WorkerHistory, samples: int) -> float:
+    """Seconds that the samples take that are still to come, at most."""
+    interval_s = None if history.last is None else history.last.interval_s
+    return max(samples - _queries(history), 0) * (interval_s or 0.0)
+
+
+def _queries(history: WorkerHistory) -> int:
+    """Number of queries, answered or not; what is remembered counts both."""
+    return max(samples_of(history), history.samples + history.errors.total())
+
+
+class Watch:
+    """Samples from the first question on, in one thread, until nobody has asked for ten minutes.
+
+    Questions may come from any thread.
+
+    Args:
+        settings: where samples come from.
+        needs: samples that an answer needs.
+        patience_s: how long a question waits for those.
+        idle_s: after how long without a question sampling stops.
+    """
+
+    def __init__(
+        self, settings: FeedSettings, needs: Needs, *, patience_s: float = _PATIENCE_S, idle_s: float = _IDLE_S
+    ) -> None:
+        self._settings = settings
+        self._needs = needs
+        self._patience_s = patience_s
+        self._idle_s = idle_s
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._status = FleetStatus(time_unix_s=0.0)
+        self._is_over = False
+        self._error: Exception | None = None
+        self._asking = 0  # questions that wait
+        self._asked_s = 0.0
+        self._is_closing = False
+
+    def ask(self) -> FleetStatus:
+        """The status of all workers once there are enough samples, or after 30 s with those that came.
+
+        Raises:
+            NoTargetError: there is no worker.
+            TpumonError: samples cannot be taken.
+        """
+        deadline_s = time.monotonic() + self._patience_s
+        with self._changed:
+            if self._thread is None:
+                self._start()
+            self._asking += 1
+            try:
+                while self._error is None and not self._is_over and time.monotonic() < deadline_s:
+                    if self._thread is None:  # it was about to end when the question came
+                        self._start()
+                    self._changed.wait(LOOK_S)
+                if self._error is not None:
+                    raise self._error
+                return self._status
+            finally:
+                self._asking -= 1
+                self._asked_s = time.monotonic()
+
+    def close(self) -> None:
+        """Stops sampling."""
+        self._is_closing = True
+        thread = self._thread
+        if thread is not None:
+            thread.join(_STOP_S)
+
+    def _start(self) -> None:
+        self._status, self._is_over = FleetStatus(time_unix_s=time.time()), False
+        self._error = None
+        self._thread = threading.Thread(target=self._run, name="tpumon-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._take()
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody asks
+            self._error = error if isinstance(error, TpumonError) else TpumonError(f"sampling failed: {error}")
+        with self._changed:
+            self._thread = None
+            self._changed.notify_all()
+
+    def _take(self) -> None:
+        with closing(_statuses(self._settings, self._needs)) as statuses:
+            for status, is_enough in statuses:
+                with self._changed:
+                    self._status, self._is_over = status, is_enough
+                    self._changed.notify_all()
+                is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s
+                if self._is_closing or is_idle:
+                    return

@@ -1,0 +1,235 @@
+"""Sources of events: samples that this process takes, those of exporters, and recorded ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tpumon.analysis import Event
+from tpumon.collection.remote import RemoteExporter, RemoteFleet, shown
+from tpumon.collection.remote.exporter import Send
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import Client, Connecting, SourceOptions
+from tpumon.discovery.identity import names
+from tpumon.discovery.selection import Selection, open_discovery
+from tpumon.model import Query, Sample, Workers
+from tpumon.system.ledger import DutyLedger
+
+if TYPE_CHECKING:
+    from tpumon.collection.remote.nearby import Nearby
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 1.0
+_POLL_S = 1.0
+
+
+class EventSource:
+    """Base of the sources of events. Its defaults are those of a source that takes no samples itself.
+
+    Attributes:
+        takes_samples: True if this process samples the jobs.
+        is_over: True if all events have happened already; they are then read by `RecordedFeed`.
+        ends: True if it ends by itself.
+        is_of_host: True if all jobs of this host are sampled, and nothing else.
+        shown_name: the name of who took the samples, without passwords; None: this process takes them.
+    """
+
+    __slots__ = ()
+    takes_samples: ClassVar[bool] = False
+    is_over: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+    is_of_host: ClassVar[bool] = False
+    shown_name: ClassVar[str | None] = None
+
+    def with_ops(self, most: int) -> EventSource:  # noqa: ARG002 - a source of others' samples has what they have
+        """The source with at least `most` top operations in each sample, if that is up to this process."""
+        return self
+
+    def waiting_for_targets(self) -> EventSource:
+        """The source as a service needs it: it waits where there is no worker yet."""
+        return self
+
+    def prepare(self) -> None:
+        """Prepares this process; call it before there are threads.
+
+        Raises:
+            UsageError: the log directory needs what is not installed.
+            TpumonError: the log directory cannot be written.
+        """
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Sends events until there will be no more, or until it is cancelled.
+
+        Args:
+            send: gets the events.
+            own_run: the run of this process: samples that come through it are refused.
+        """
+        raise NotImplementedError
+
+
+class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
+    """Samples taken by this process.
+
+    Attributes:
+        query: what to ask a worker.
+        selection: which workers.
+        pace: how often, and for how long.
+        sources: how figures are obtained.
+        use_proxy: connect through http_proxy.
+    """
+
+    takes_samples: ClassVar[bool] = True
+
+    query: Query
+    selection: Selection = field(default_factory=Selection)
+    pace: Pace = field(default_factory=Pace)
+    sources: SourceOptions = field(default_factory=SourceOptions)
+    use_proxy: bool = False
+
+    @property
+    def ends(self) -> bool:  # type: ignore[override]
+        """True if the number of queries is limited."""
+        return self.pace.num_queries > 0
+
+    @property
+    def is_of_host(self) -> bool:  # type: ignore[override]
+        """True if nothing but this host was selected."""
+        return replace(self.selection, job=None, slice=None, waits=False) == Selection()
+
+    def with_ops(self, most: int) -> SamplingSource:
+        """The source with at least `most` top operations in each sample."""
+        return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
+
+    def waiting_for_targets(self) -> SamplingSource:
+        """The source with a selection that waits."""
+        return replace(self, selection=replace(self.selection, waits=True))
+
+    def prepare(self) -> None:
+        """Makes the log directory usable."""
+        if self.sources.logdir is not None:
+            self.sources.logdir.prepare()
+
+    async def send_to(self, send: Send, own_run: str) -> None:  # noqa: ARG002 - nobody else's samples come
+        """Takes samples until all are taken."""
+        async with AsyncExitStack() as stack:
+            sampler = Sampler(
+                await open_discovery(self.selection, stack),
+                self.query,
+                self.pace,
+                on_sample=send,
+                on_workers=send,
+                options=self.sources,
+                open_client=partial(
+                    Client,
+                    use_proxy=self.use_proxy,
+                    max_bytes=1_000_000 * self.sources.max_trace_mb,
+                    connecting=Connecting(),
+                ),
+                ledger=None if self.selection.simulate is not None else DutyLedger(),
+            )
+            await sampler.run()
+
+
+class RecordingSource(Struct, EventSource, frozen=True):
+    """Samples that were recorded before. It sends none itself: its events have times of their own.
+
+    Attributes:
+        where: a directory or a file.
+    """
+
+    is_over: ClassVar[bool] = True
+    ends: ClassVar[bool] = True
+
+    where: str
+
+    @property
+    def shown_name(self) -> str:  # type: ignore[override]
+        """The path."""
+        return self.where
+
+
+class ExportersSource(Struct, EventSource, frozen=True):
+    """Samples that running exporters take.
+
+    Attributes:
+        url: where they answer: `SOURCE[,SOURCE...]`.
+        auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
+        job, slice: of workers whose job or slice the exporter does not know.
+    """
+
+    url: str
+    auth_file: str | None = None
+    job: str | None = None
+    slice: str | None = None
+
+    @property
+    def shown_name(self) -> str:  # type: ignore[override]
+        """The exporters, without passwords."""
+        return shown(self.url)
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporters until it is cancelled."""
+        given = names(self.job, self.slice)
+        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, given=given).feed(send)
+
+
+class NearbySource(EventSource):
+    """Samples that a tpumon of this host takes; once it stops answering, those that this process takes.
+
+    Args:
+        page: that tpumon's.
+        sampling: the samples to take then.
+    """
+
+    def __init__(self, page: Nearby, sampling: EventSource) -> None:
+        self._page = page
+        self._sampling = sampling
+        self._has_taken_over = False
+
+    @property
+    def takes_samples(self) -> bool:  # type: ignore[override]
+        """True once the exporter has stopped answering."""
+        return self._has_taken_over
+
+    @property
+    def shown_name(self) -> str | None:  # type: ignore[override]
+        """The exporter, while it is read."""
+        return None if self._has_taken_over else self._page.name
+
+    def with_ops(self, most: int) -> NearbySource:
+        """The source; only this process's own samples have more operations."""
+        return NearbySource(self._page, self._sampling.with_ops(most))
+
+    def prepare(self) -> None:
+        """Prepares this process for sampling."""
+        self._sampling.prepare()
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporter, then samples, until it is cancelled."""
+        exporter = RemoteExporter(self._page, own_run=own_run)
+        lost: list[str] = []
+
+        def take(event: Event) -> None:
+            if isinstance(event, Sample) and event.of_exporter:
+                lost.append(event.errors[-1].message)
+            elif isinstance(event, Workers) and not event.via:
+                lost.append(event.waiting or "")
+            elif isinstance(event, Workers):
+                send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
+            else:
+                send(event)
+
+        while not lost:
+            await exporter.poll(take)
+            await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
+        _log.info("this process samples the jobs from now on: %s", lost[0])
+        self._has_taken_over = True
+        send(Workers())  # so that nothing is judged by samples that another process has judged
+        await self._sampling.send_to(send, own_run)

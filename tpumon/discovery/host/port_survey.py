@@ -1,0 +1,160 @@
+"""Decides which ports of this host are called, and calls them for `tpumon doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tpumon.collection.sources.runtime_metrics import PORTS
+from tpumon.discovery.host.announced import attached_processes
+from tpumon.discovery.host.listening import Listener, Owner, find_owners, read_listeners
+from tpumon.discovery.host.probe import knock
+from tpumon.discovery.host.processes import PROC
+from tpumon.errors import SourceError
+from tpumon.model import Framework
+
+USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
+"""Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
+
+RUNTIME_PORTS = PORTS
+"""Where a runtime metric service may be: one port per process."""
+
+LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
+"""What a JAX job needs to be seen; without the assignment the server may be garbage-collected."""
+
+_LINES: Mapping[Framework | None, str] = {
+    "TensorFlow": "tf.profiler.experimental.server.start(6009)",
+    "PyTorch/XLA": "server = torch_xla.debug.profiler.start_server(9012)",
+}
+
+SUGGESTED_PORT = 9999
+"""The one in LINE_FOR_A_JOB."""
+
+_NOBODY: Mapping[int, int] = MappingProxyType({})
+
+TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: of the job itself
+_LAST_PRIVILEGED_PORT = 1023
+HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
+
+
+class SurveyedPort(Struct, frozen=True, kw_only=True):
+    """The outcome of one port, for people.
+
+    Attributes:
+        address: `host:port`.
+        owner: the process that listens, if it may be seen.
+        not_approached: why it was not called; None if it was.
+        answer: what it answered, if it is not a profiler server.
+        is_profiler: whether a profiler server answered.
+        attached: whether its job says that it is attached (`tpumon run`).
+    """
+
+    address: str
+    port: int
+    owner: Owner | None = None
+    not_approached: str | None = None
+    answer: SourceError | None = None
+    is_profiler: bool = False
+    attached: bool = False
+
+
+def line_for(framework: Framework | None) -> str:
+    """The line that a job needs to be seen; JAX's if its framework is unknown."""
+    return _LINES.get(framework, LINE_FOR_A_JOB)
+
+
+def why_not_approached(
+    port: int, owner: Owner | None, *, asked_for: bool = False, attached: Mapping[int, int] = _NOBODY
+) -> str | None:
+    """The reason why a listening port is not called; None: it is called.
+
+    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
+    called whoever listens there; any other only if its process can have a profiler server. A job that is attached
+    says where it is.
+    """
+    if owner is not None and owner.is_tpumon:
+        return "it is tpumon's own"
+    if asked_for or port in attached:
+        return None
+    said = next((there for there, pid in attached.items() if owner is not None and pid == owner.pid), None)
+    if said is not None:
+        return f"the profiler server of its process is on port {said}"
+    if port in USUAL_PORTS:
+        return None
+    if port <= _LAST_PRIVILEGED_PORT:
+        return "no job listens below 1024"
+    if port in RUNTIME_PORTS:
+        return "it is the runtime metric service's"
+    if port in TPU_RUNTIME_PORTS:
+        return "the TPU runtime's own ports are here"
+    if owner is None:
+        return HIDDEN
+    if not owner.runs_xla:
+        return "no JAX, TensorFlow or PyTorch/XLA process listens there"
+    if owner.runs_nccl and owner.signs.holds_gpu:  # PyPI's PyTorch loads it without a GPU, too
+        return "NCCL listens on such ports and must not be disturbed; give --port if it is the profiler's"
+    return None
+
+
+async def survey(port: int | None = None) -> list[SurveyedPort]:
+    """Lists everything that listens here; each port gets at most one call, the harmless one.
+
+    Raises:
+        OSError: the listeners cannot be read.
+    """
+    listeners = await asyncio.to_thread(read_listeners)
+    owners = await asyncio.to_thread(owners_of, listeners, PROC)
+    attached = await asyncio.to_thread(attached_processes, listeners)
+
+    async def see(listener: Listener) -> SurveyedPort:
+        owner = owners.get(listener.port)
+        reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
+        if reason is None and port not in {None, listener.port}:
+            reason = f"only port {port} was asked for"
+        seen = SurveyedPort(
+            address=listener.address,
+            port=listener.port,
+            owner=owner,
+            not_approached=reason,
+            attached=listener.port in attached,
+        )
+        if reason is not None:
+            return seen
+        answer = await knock(listener.address)
+        return replace(seen, answer=answer, is_profiler=answer is None)
+
+    return _without_subprocesses(await asyncio.gather(*(see(listener) for listener in listeners)))
+
+
+def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
+    """Servers of subprocesses count as such, not as profilers of their own."""
+    listed = list(seen)
+    pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
+    return [
+        replace(one, is_profiler=False, not_approached=f"it is a subprocess of {parent}, which has a profiler server")
+        if one.is_profiler and (parent := parent_of(one.owner, pids)) is not None
+        else one
+        for one in listed
+    ]
+
+
+def parent_of(owner: Owner | None, pids: Collection[int]) -> int | None:
+    """The one of these processes from which a process descends; None: it descends from none.
+
+    jax.profiler.register_subprocess has a process traced by that one. While one of the two is traced, the other
+    refuses or loses its part, so only the parent is sampled.
+    """
+    return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
+
+
+def owners_of(listeners: Iterable[Listener], proc: Path) -> dict[int, Owner]:
+    """Owners by port; a port shared by several processes goes to the first of them."""
+    listed = list(listeners)
+    owners = find_owners({inode for listener in listed for inode in listener.inodes}, proc)
+    by_port = {listener.port: [owners[inode] for inode in listener.inodes if inode in owners] for listener in listed}
+    return {port: min(of_port, key=lambda owner: owner.pid) for port, of_port in by_port.items() if of_port}

@@ -1,1 +1,0 @@
-"""What kinds of ops there are, known once per process, and their totals."""

@@ -1,1 +1,0 @@
-"""What chips say of themselves: peaks, counters, GPUs."""
