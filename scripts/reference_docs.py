@@ -30,8 +30,7 @@ from tpumon.outputs.metrics import (  # noqa: E402
     TARGET_METRICS,
     Metric,
 )
-from tpumon.simulator.scenario.fault_table import PARAMETERS  # noqa: E402
-from tpumon.simulator.scenario.listing import listed  # noqa: E402
+from tpumon.simulator.scenario.fault_table import PARAMETERS, listed  # noqa: E402
 
 _WIDTH = 120
 

@@ -17,8 +17,8 @@ from tpumon.cli.commands.once import OnceDocument
 from tpumon.cli.config_file import configuration_type
 from tpumon.model.sample import SampleDocument
 from tpumon.model.state import Event
-from tpumon.report.compare import Comparison
-from tpumon.report.section_table import ReportDocument
+from tpumon.report.comparison import Comparison
+from tpumon.report.sections import ReportDocument
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 

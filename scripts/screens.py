@@ -33,9 +33,8 @@ from tpumon.model import (
 )
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.simulator.expected_figures import CoreStep, measure, window_events
-from tpumon.simulator.expected_figures import Figures as Measured
-from tpumon.simulator.scenario import Job
+from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure, window_events
+from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.top_ops import read_figures
@@ -107,7 +106,7 @@ class Story:
 
 def play(story: Story) -> Iterator[Workers | Sample | float]:
     """Events for an output, in order; a number is a time at which a picture is taken."""
-    job = Job(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
+    job = SimulatedJob(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
     names = [job.topology.worker_name(worker) for worker in range(job.topology.hosts)]
     targets = [
         Target(worker=name, address=f"10.0.{i // 250}.{i % 250 + 2}:8466", slice="slice-0")
@@ -126,7 +125,7 @@ def play(story: Story) -> Iterator[Workers | Sample | float]:
         yield _BEGIN_UNIX_S + start_s
 
 
-def _answered(story: Story, job: Job, worker: int, target: Target, start_s: float, *, last: bool) -> Sample:
+def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, start_s: float, *, last: bool) -> Sample:
     start_ns = int(start_s * _NS)
     events = window_events(job, worker, start_ns, start_ns + int(story.window_s * _NS))
     measured = measure(job, events)
@@ -172,7 +171,7 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
     )
 
 
-def _ops(story: Story, job: Job, worker: int, start_ns: int) -> Figures:
+def _ops(story: Story, job: SimulatedJob, worker: int, start_ns: int) -> Figures:
     """The top operations, from a trace."""
     trace = build_trace(
         job,
@@ -196,7 +195,7 @@ def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
     return sum(work_ns) / len(work_ns) / _NS if work_ns else None
 
 
-def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str, float] | None:
+def _parts(events: Sequence[Sequence[CoreStep]], measured: ExpectedFigures) -> dict[str, float] | None:
     """Parts of an average step, in seconds."""
     whole = [seen.parts for core in events for seen in core if seen.partial is None]
     if not whole or measured.step_s is None:
@@ -216,11 +215,11 @@ def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str
     }
 
 
-def _core(job: Job, core: Sequence[CoreStep], number: int) -> CoreFigures:
+def _core(job: SimulatedJob, core: Sequence[CoreStep], number: int) -> CoreFigures:
     alone = measure(job, [core])
     return CoreFigures(
-        chip=number // job.topology.generation.devices_per_chip,
-        core=number % job.topology.generation.devices_per_chip,
+        chip=number // job.topology.generation.chip.devices,
+        core=number % job.topology.generation.chip.devices,
         idle_ratio=alone.idle_ratio,
         flops_utilization_ratio=alone.flops_ratio,
         infeed_ratio=None if alone.infeed_ratio is None else alone.infeed_ratio.avg,
@@ -228,7 +227,7 @@ def _core(job: Job, core: Sequence[CoreStep], number: int) -> CoreFigures:
     )
 
 
-def _devices(job: Job, used: Sequence[int], measured: Measured) -> Iterator[DeviceFigures]:
+def _devices(job: SimulatedJob, used: Sequence[int], measured: ExpectedFigures) -> Iterator[DeviceFigures]:
     for device, used_bytes in enumerate(used):
         yield DeviceFigures(
             device=str(device),

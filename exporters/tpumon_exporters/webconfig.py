@@ -307,10 +307,8 @@ def _stamps(files: tuple[Path, ...]) -> tuple[object, ...]:
 
 
 def _read(path: Path) -> _Config:
-    try:
-        import yaml
-    except ImportError:
-        raise _InvalidError("reading it needs PyYAML: pip install 'tpumon[web]'") from None
+    import yaml  # here, as bcrypt below: most start without this file
+
     stamps = _stamps((path,))
     try:
         content = yaml.safe_load(path.read_text())
@@ -369,10 +367,6 @@ def _context(tls: _Tls, directory: Path) -> tuple[ssl.SSLContext, tuple[Path, ..
 
 
 def _users(users: Mapping[str, str]) -> dict[str, bytes]:
-    try:
-        import bcrypt  # noqa: F401 - fail now and not at the first scrape
-    except ImportError:
-        raise _InvalidError("basic_auth_users needs bcrypt: pip install 'tpumon[web]'") from None
     for user, hashed in users.items():
         if not _BCRYPT.fullmatch(hashed):
             raise _InvalidError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")

@@ -39,10 +39,10 @@ from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target, Workers
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.simulator.expected_figures import figures
+from tpumon.simulator.grpc_servers import Code
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import BUSY, monitor_result
-from tpumon.simulator.rpc import Code
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon_exporters.exposition import Exposition
 
@@ -65,7 +65,7 @@ class _Server:
     """What one worker answers, and when it is faulty."""
 
     def __init__(self, number: int, seed: int) -> None:
-        job = Job(topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed)
+        job = SimulatedJob(topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed)
         windows = [figures(job, number, at * SECOND, (at + 1) * SECOND) for at in range(10, 10 + ANSWERS)]
         self._answers = [
             MonitorResponse(

@@ -46,10 +46,10 @@ def answers() -> list[bytes]:
     from tpumon.simulator.expected_figures import figures
     from tpumon.simulator.monitor_text import monitor_text
     from tpumon.simulator.profiler import monitor_result
-    from tpumon.simulator.scenario import SECOND, Job
+    from tpumon.simulator.scenario import SECOND, SimulatedJob
     from tpumon.simulator.topology import parse_topology
 
-    job = Job(topology=parse_topology("v3-2048"), scenario="steady", seed=0)
+    job = SimulatedJob(topology=parse_topology("v3-2048"), scenario="steady", seed=0)
     windows = [figures(job, 0, at * SECOND, (at + 1) * SECOND) for at in range(10, 10 + ANSWERS)]
     return [
         MonitorResponse(

@@ -32,7 +32,7 @@ from support import REPOSITORY
 
 UV = REPOSITORY / ".uv/bin/uv"
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("web", "gcp", "parquet", "mcp")  # TensorFlow sets limits of its own
+EXTRAS = ("gcp", "parquet", "mcp")  # TensorFlow sets limits of its own
 RESOLUTIONS = ("highest", "lowest-direct")
 REAL_TRACE = REPOSITORY.parent / "shared/data/tpu_v6e_4chip_host_offload.xplane.pb"
 SHOWN = ("grpcio", "numpy", "protobuf", "prometheus-client", "rich", "typer")

@@ -34,14 +34,15 @@ from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.compare import compare, page
-from tpumon.report.render import html, markdown, text
-from tpumon.report.section_table import SECTIONS, needs, report
+from tpumon.report.comparison import compare, page
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.render import plain_text
+from tpumon.report.render.documents import html, markdown
+from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.simulator.expected_figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import monitor_result
-from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
+from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.untrusted_text import one_line, safe
@@ -71,8 +72,8 @@ class Reader:
     longest: int = 20_000
 
 
-def _job(scenario: str = "steady", topology: str = "v5e-4") -> Job:
-    return Job(topology=parse_topology(topology), scenario=scenario, seed=1)
+def _job(scenario: str = "steady", topology: str = "v5e-4") -> SimulatedJob:
+    return SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=1)
 
 
 def _traces() -> Iterable[bytes]:
@@ -119,15 +120,15 @@ def _report(data: bytes) -> None:
     except SourceError as error:
         check_text(error.message)
         return
-    capture = Capture(hosts=(Host(name="w", profile=profile),), figures=figures([profile.trace]))
+    capture = Capture(hosts=(HostProfile(name="w", profile=profile),), figures=figures([profile.trace]))
     made = report(capture, tuple(SECTIONS), Choice())
     comparison = compare(capture, capture, Choice())
     pages = (*made.pages, page(comparison, 20))
     for found in (made.document, comparison):
         json.loads(encoded(found))
-    check_text(text.render(pages, 80), "the report", lines=True)
-    check_text(markdown.render(pages), "the report", lines=True)
-    html.render(pages, "w")
+    check_text(plain_text.render(pages, 80), "the report", lines=True)
+    check_text(markdown(pages), "the report", lines=True)
+    html(pages, "w")
 
 
 def _report_traces() -> Iterable[bytes]:

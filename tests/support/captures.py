@@ -26,8 +26,8 @@ from support.traces import (
 )
 from tpumon.model.documents import encoded
 from tpumon.proto.xplane_pb2 import XEventMetadata
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.section_table import SECTIONS, needs
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.sections import SECTIONS, needs
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.trace_figures import figures
 
@@ -207,7 +207,7 @@ def capture_of(files: Sequence[Path], *names: str) -> Capture:
     hosts = []
     for file in files:
         with file.open("rb") as opened:
-            hosts.append(Host(name=file.name, profile=read_profile(opened, needs(names or SECTIONS))))
+            hosts.append(HostProfile(name=file.name, profile=read_profile(opened, needs(names or SECTIONS))))
     return Capture(hosts=tuple(hosts), figures=figures([host.profile.trace for host in hosts]))
 
 

@@ -9,8 +9,7 @@ from tpumon.errors import Reason
 from tpumon.model import DeviceFigures, Failure, Figures, RuntimeFigures, Sample, Spread, StepTimes, Target, Workers
 from tpumon.simulator.expected_figures import measure, window_events
 from tpumon.simulator.profiler import OVERFLOW_SHARE
-from tpumon.simulator.scenario import Job
-from tpumon.simulator.scenario.job import USABLE_HBM_RATIO
+from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
@@ -37,7 +36,7 @@ class Scene:
         self, scenario: str, topology: str = "v6e-16", *, seed: int = 1, interval_s: float = 10.0,
         window_s: float = 0.35, host_level: int = 0, computed: bool = False,
     ) -> None:  # fmt: skip
-        self.job = Job(topology=parse_topology(topology), scenario=scenario, seed=seed)
+        self.job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=seed)
         self.interval_s, self.window_s = interval_s, window_s
         self._computed = computed
         self._options = TraceOptions(host_tracer_level=host_level)

@@ -11,8 +11,8 @@ import pytest
 
 from tpumon import proto as wire
 from tpumon.proto import profiler_pb2, xplane_pb2
-from tpumon.simulator.server import SimulatedFleet
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulated_fleet import SimulatedFleet
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 BUSY = (grpc.StatusCode.INTERNAL, "Another profiling session active.")
 

@@ -22,7 +22,7 @@ def topologies() -> list[str]:
 
 def scenarios(incomplete: str) -> list[tuple[str, str]]:
     """Scenarios and what they are, also behind others: `straggler+`."""
-    from tpumon.simulator.scenario.listing import listed
+    from tpumon.simulator.scenario.fault_table import listed
 
     others, plus, _ = incomplete.rpartition("+")
     return [(f"{others}{plus}{one.name}", one.about) for one in listed()]
@@ -30,7 +30,7 @@ def scenarios(incomplete: str) -> list[tuple[str, str]]:
 
 def sections() -> list[str]:
     """Sections of a report."""
-    from tpumon.report.section_table import SECTIONS
+    from tpumon.report.sections import SECTIONS
 
     return [*SECTIONS, "all"]
 

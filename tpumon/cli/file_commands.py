@@ -12,7 +12,7 @@ from tpumon.cli.group import ENVIRONMENT
 from tpumon.cli.options import FORMATS, Command, FormatOption, TargetOptions, option, with_groups, written
 from tpumon.cli.report_options import ReportOptions, report_settings
 from tpumon.cli.resolve import report_format, selection_of
-from tpumon.simulator.settings import DEFAULT_PORT, SimulatorSettings
+from tpumon.simulator.simulator_settings import DEFAULT_PORT, SimulatorSettings
 
 app = typer.Typer()
 command = partial(app.command, context_settings=ENVIRONMENT)
@@ -20,7 +20,7 @@ command = partial(app.command, context_settings=ENVIRONMENT)
 
 def _scenarios() -> str:
     """The list of scenarios, for `tpumon simulate --help`."""
-    from tpumon.simulator.scenario.listing import listed
+    from tpumon.simulator.scenario.fault_table import listed
 
     rows = [f"{one.name}: {'. '.join((one.about, *one.settings))}." for one in listed()]
     term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START seconds after the job and lasts LENGTH seconds."

@@ -66,7 +66,7 @@ def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
         names: as given; several may stand in one, with commas between.
         every: whether all are shown if none is given.
     """
-    from tpumon.report.section_table import SECTIONS
+    from tpumon.report.sections import SECTIONS
 
     chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
     for name in chosen:
@@ -85,7 +85,7 @@ def report_settings(
         UsageError: the options contradict each other, or name no profile.
     """
     from tpumon.cli.commands.report import ReportSettings
-    from tpumon.report.capture import Choice
+    from tpumon.report.profiles import Choice
 
     capture = None
     if not paths:

@@ -23,7 +23,7 @@ from tpumon.cli.options import (
 )
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
 

@@ -11,7 +11,6 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -222,10 +221,6 @@ def _files_of(where: str) -> Sequence[Path]:
         raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
     if not files:
         raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
-    packed = next((file.name for file in files if file.name.endswith(PACKED_BY_OTHERS)), None)
-    if packed is not None and find_spec("zstandard") is None:
-        how = f"pip install 'tpumon[zstd]', or unpack it: zstd -d {one_line(packed)}"
-        raise UsageError(f"--from {one_line(where)}: {PACKED_BY_OTHERS} needs zstandard; {how}")
     return files
 
 

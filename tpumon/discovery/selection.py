@@ -13,7 +13,7 @@ from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profile
 
 async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool) -> Discovery:
     if selection.simulate is not None:
-        from tpumon.simulator.server import SimulatedFleet
+        from tpumon.simulator.simulated_fleet import SimulatedFleet
 
         fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
         runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)

@@ -168,10 +168,8 @@ def _parse(text: str, *, is_yaml: bool) -> Any:
         except (ValueError, RecursionError) as error:
             if text.lstrip()[0] in "[{":
                 raise _BadFileError(f"it is no JSON: {error}") from None
-    try:
-        import yaml
-    except ImportError:
-        raise _BadFileError("YAML needs pyyaml: pip install 'tpumon[web]'; or write JSON") from None
+    import yaml  # here: most start without such a file
+
     if len(text) > _MAX_YAML_BYTES:
         raise _BadFileError(f"it is larger than {_MAX_YAML_BYTES >> 20} MiB, the limit of YAML; write JSON")
     try:

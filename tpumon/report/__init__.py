@@ -1,5 +1,5 @@
-"""Reports: the tables of a profile (overview, ops, steps, input, memory, environment), and of two compared.
+"""Reports: the sections of a profile (overview, ops, steps, input, memory, environment), and two profiles compared.
 
-Pure: profiles and figures in, frozen values and text out. One file per section, one row per section in `table.py`;
-sections become blocks (`blocks.py`), and `render/` writes blocks as text, Markdown or HTML.
+Profiles and figures in, text out. A section has a module, with Structs that are its JSON, `build` and `blocks`, and a
+row in `sections.py`; `render/` writes blocks as text, Markdown or HTML.
 """

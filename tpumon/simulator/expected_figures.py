@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
+from tpumon.model import Spread
+from tpumon.simulator.scenario import OPS, CoreStepParts, SimulatedJob, Slot, Step, StepProgram, layout
 
 
 class CoreStep(NamedTuple):
@@ -25,7 +26,7 @@ class CoreStep(NamedTuple):
     """
 
     step: Step
-    parts: Parts
+    parts: CoreStepParts
     partial: tuple[Slot, ...] | None
 
     @property
@@ -34,15 +35,7 @@ class CoreStep(NamedTuple):
         return layout(self.parts) if self.partial is None else self.partial
 
 
-class Range(Struct, frozen=True, kw_only=True):
-    """Average, minimum and maximum."""
-
-    avg: float
-    min: float
-    max: float
-
-
-class Figures(Struct, frozen=True, kw_only=True):
+class ExpectedFigures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window; None if the window lacks the events for them.
 
     Attributes:
@@ -60,13 +53,13 @@ class Figures(Struct, frozen=True, kw_only=True):
     idle_ratio: float | None
     flops_ratio: float | None
     hbm_ratio: float | None
-    step_s: Range | None
-    infeed_ratio: Range | None
+    step_s: Spread | None
+    infeed_ratio: Spread | None
     steps: int
     busy: tuple[float, ...]
 
 
-def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
+def window_events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
     """Returns the events that a profiler records of a worker in a window: per device, per step."""
     steps = list(job.steps(start_ns, stop_ns))
     return [
@@ -79,7 +72,7 @@ def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[li
     ]
 
 
-def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
+def _recorded(job: SimulatedJob, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
     parts = job.parts(step, worker, device)
     if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns and step.missing is None:
         return CoreStep(step, parts, None)
@@ -91,19 +84,19 @@ def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, sto
     return CoreStep(step, parts, slots) if slots else None
 
 
-def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> Figures:
+def figures(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> ExpectedFigures:
     """Computes the figures of one worker over a window; times in nanoseconds since the job's start."""
     return measure(job, window_events(job, worker, start_ns, stop_ns))
 
 
-def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
+def measure(job: SimulatedJob, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
     """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = flops = moved = 0
     busy_shares: list[float] = []
     peak = job.topology.device_peak_flops
     bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
-    program: Program | None = None
+    program: StepProgram | None = None
     for core, span_ns in zip(events, spans_ns, strict=True):
         core_busy_ns = 0
         for step, parts, partial in core:
@@ -118,13 +111,13 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
         busy_shares.append(core_busy_ns / span_ns if span_ns else 0.0)
     total_ns = sum(spans_ns)
     lengths, infeeds = _per_step(events)
-    return Figures(
+    return ExpectedFigures(
         mxu_ratio=flops / (total_ns / 1e9 * peak) if total_ns else 0.0,
         idle_ratio=1 - busy_ns / total_ns if total_ns else None,
         flops_ratio=flops / (busy_ns / 1e9 * peak) if busy_ns else None,
         hbm_ratio=moved / (total_ns / 1e9 * bandwidth) if total_ns else None,
-        step_s=_range(lengths),
-        infeed_ratio=_range(infeeds),
+        step_s=_spread(lengths),
+        infeed_ratio=_spread(infeeds),
         steps=len(lengths),
         busy=tuple(busy_shares),
     )
@@ -134,7 +127,7 @@ _ALL_OPS = len(OPS)
 
 
 @lru_cache(maxsize=256)
-def _amounts(program: Program, peak_flops: float, bandwidth_bytes_per_s: float) -> tuple[tuple[int, int], ...]:
+def _amounts(program: StepProgram, peak_flops: float, bandwidth_bytes_per_s: float) -> tuple[tuple[int, int], ...]:
     """FLOPs and bytes of each op of a step; the last item is all of them."""
     each = [(program.flops(op, peak_flops), program.bytes(op, bandwidth_bytes_per_s)) for op in range(len(OPS))]
     return (*each, (sum(flops for flops, _ in each), sum(moved for _, moved in each)))
@@ -150,11 +143,11 @@ def _span_ns(core: Sequence[CoreStep]) -> int:
 
 def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
     """Duration in seconds and infeed share of every step that is whole on all cores."""
-    whole: dict[int, list[Parts]] = {}
+    whole: dict[int, list[CoreStepParts]] = {}
     for core in events:
-        for one in core:
-            if one.partial is None and not one.step.work.program.jax:
-                whole.setdefault(one.step.number, []).append(one.parts)
+        for core_step in core:
+            if core_step.partial is None and not core_step.step.work.program.jax:
+                whole.setdefault(core_step.step.number, []).append(core_step.parts)
     lengths: list[float] = []
     infeeds: list[float] = []
     for cores in whole.values():
@@ -165,7 +158,5 @@ def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[f
     return lengths, infeeds
 
 
-def _range(values: Sequence[float]) -> Range | None:
-    if not values:
-        return None
-    return Range(avg=sum(values) / len(values), min=min(values), max=max(values))
+def _spread(values: Sequence[float]) -> Spread | None:
+    return Spread(avg=sum(values) / len(values), min=min(values), max=max(values)) if values else None

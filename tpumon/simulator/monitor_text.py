@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tpumon.model import SIMULATED_MARK
-from tpumon.simulator.expected_figures import Figures, Range
-from tpumon.simulator.scenario import Job
+from tpumon.model import SIMULATED_MARK, Spread
+from tpumon.simulator.expected_figures import ExpectedFigures
+from tpumon.simulator.scenario import SimulatedJob
 
 
-def monitor_text(job: Job, figures: Figures, *, level: int, unix_s: float | None) -> str:
+def monitor_text(job: SimulatedJob, figures: ExpectedFigures, *, level: int, unix_s: float | None) -> str:
     """Formats the figures as a TPU node does.
 
     A node whose TPU runs no step prints only the lines of level 1, also at level 2.
@@ -37,7 +37,7 @@ def monitor_text(job: Job, figures: Figures, *, level: int, unix_s: float | None
     return "\n".join(lines) + "\n"
 
 
-def _spread(value: Range, shown: Callable[[float], str]) -> str:
+def _spread(value: Spread, shown: Callable[[float], str]) -> str:
     return f"{shown(value.avg)} (avg), {shown(value.min)} (min), {shown(value.max)} (max)"
 
 

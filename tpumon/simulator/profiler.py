@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
-from tpumon.simulator.expected_figures import Figures, figures
+from tpumon.simulator.expected_figures import ExpectedFigures, figures
+from tpumon.simulator.grpc_servers import Abort, Code, Method
 from tpumon.simulator.monitor_text import monitor_text
-from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import Job, to_ns
-from tpumon.simulator.trace_writer import Trace, TraceOptions, build_trace, empty_trace
+from tpumon.simulator.scenario import SimulatedJob, to_ns
+from tpumon.simulator.trace_writer import SimulatedTrace, TraceOptions, build_trace
 
 BUSY = "Another profiling session active."
 NO_SNAPSHOT = "No continuous profiling session found."
@@ -39,7 +39,7 @@ class ProfilerService:
     Args:
         job: the simulated job.
         worker: index of the worker.
-        generation: one of `tpumon.simulator.settings.SERVERS`.
+        generation: one of `tpumon.simulator.simulator_settings.SERVERS`.
         monitor: whether Monitor is implemented.
         clock: returns the seconds since the epoch.
         epoch_unix_ns: when the job started.
@@ -48,7 +48,7 @@ class ProfilerService:
 
     def __init__(
         self,
-        job: Job,
+        job: SimulatedJob,
         worker: int,
         *,
         generation: str,
@@ -100,13 +100,20 @@ class ProfilerService:
         await asyncio.to_thread(_write, request, trace.xspace)
         return profiler_pb2.ProfileResponse(empty_trace=trace.empty).SerializeToString()
 
-    async def _watch(self, request: profiler_pb2.ProfileRequest) -> Trace:
+    async def _watch(self, request: profiler_pb2.ProfileRequest) -> SimulatedTrace:
         """Runs a session: waits for its start, then until its window is over or Terminate ends it."""
         options = request.opts
         await self._sleep(request.session_id, options.start_timestamp_ns / 1e9 - self._clock())
         start_ns = self._now_ns()
         if not options.duration_ms:
-            return empty_trace(self._job, self._worker, start_unix_ns=self._epoch_unix_ns + start_ns)
+            return build_trace(
+                self._job,
+                self._worker,
+                start_ns=start_ns,
+                stop_ns=start_ns,
+                epoch_unix_ns=self._epoch_unix_ns,
+                options=TraceOptions(device_tracer_level=0),
+            )
         slept_s = await self._sleep(request.session_id, options.duration_ms / 1e3)
         requested = TraceOptions(
             host_tracer_level=options.host_tracer_level, device_tracer_level=options.device_tracer_level
@@ -172,7 +179,7 @@ class ProfilerService:
         return to_ns(self._clock()) - self._epoch_unix_ns
 
 
-def monitor_result(window: Figures, *, level: int) -> profiler_pb2.MonitorResult:
+def monitor_result(window: ExpectedFigures, *, level: int) -> profiler_pb2.MonitorResult:
     """Returns the figures as numbers; `response_type` says which of them are set."""
     result = profiler_pb2.MonitorResult(
         response_type=profiler_pb2.MonitorResult.UTIL_ONLY, matrix_unit_utilization_percent=100 * window.mxu_ratio

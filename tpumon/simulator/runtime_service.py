@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -13,20 +12,13 @@ from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, SIMULATED_MARK
 from tpumon.proto import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
 from tpumon.proto.runtime_metrics_pb2 import Metric
 from tpumon.simulator.expected_figures import figures
-from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, Job, to_ns
+from tpumon.simulator.grpc_servers import Abort, Code, Method
+from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, SimulatedJob, to_ns
 
 _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
-class _Value(NamedTuple):
-    """One row of a metric; `device` is None for a metric of the whole host."""
-
-    device: int | None
-    value: int | float
-
-
-class RuntimeMetrics:
+class RuntimeMetricService:
     """The methods of one worker's runtime metric service. Device IDs are numbered across the slice.
 
     Args:
@@ -36,12 +28,14 @@ class RuntimeMetrics:
         epoch_unix_ns: when the job started.
     """
 
-    def __init__(self, job: Job, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
+    def __init__(self, job: SimulatedJob, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
         self._job = job
         self._worker = worker
         self._clock = clock
         self._epoch_unix_ns = epoch_unix_ns
-        self._metrics: dict[str, tuple[str, Callable[[int], Iterator[_Value]]]] = {
+        self.methods: dict[str, Method] = {GET_RUNTIME_METRIC: self._get, LIST_SUPPORTED_METRICS: self._list}
+        # Of each metric its description, and its rows at a moment.
+        self._metrics: dict[str, tuple[str, Callable[[int], Iterable[Metric]]]] = {
             "tpu.runtime.hbm.memory.total.bytes": ("HBM of each device, in bytes", self._hbm_total),
             "tpu.runtime.hbm.memory.usage.bytes": ("HBM in use on each device, in bytes", self._hbm_used),
             "tpu.runtime.tensorcore.dutycycle.percent": (
@@ -60,11 +54,10 @@ class RuntimeMetrics:
                 "HBM bandwidth used in the last second, in percent",
                 self._hbm_utilization,
             )
-        self._between_slices: dict[str, Callable[[int], Metric]] = {}
         if job.topology.hosts > 1:  # as of one slice of several; libtpu has these for no other job
-            self._between_slices = {row.name: partial(_times, key) for key, row in RUNTIME_LATENCIES.items()}
-            self._between_slices |= {row.name: partial(_count, key) for key, row in RUNTIME_COUNTS.items()}
-        self.methods: dict[str, Method] = {GET_RUNTIME_METRIC: self._get, LIST_SUPPORTED_METRICS: self._list}
+            for make, table in ((_times, RUNTIME_LATENCIES), (_count, RUNTIME_COUNTS)):
+                for key, row in table.items():
+                    self._metrics[row.name] = ("of the network between slices", partial(self._network, make, key))
 
     async def _get(self, data: bytes) -> bytes:
         request = runtime_metrics_pb2.MetricRequest()
@@ -72,38 +65,13 @@ class RuntimeMetrics:
             request.ParseFromString(data)
         except DecodeError:
             raise Abort(Code.INTERNAL, "") from None
-        name = request.metric_name
-        if name in self._between_slices:
-            response = runtime_metrics_pb2.MetricResponse()
-            response.metric.name = name
-            response.metric.description = f"{SIMULATED_MARK}: of the network between slices"
-            uptime_ns = self._uptime_ns(to_ns(self._clock()) - self._epoch_unix_ns)
-            response.metric.metrics.append(self._between_slices[name](uptime_ns))
-            return response.SerializeToString()
-        if name not in self._metrics:
-            raise Abort(Code.NOT_FOUND, f"Metric {name} is not found")
-        description, values = self._metrics[name]
+        if request.metric_name not in self._metrics:
+            raise Abort(Code.NOT_FOUND, f"Metric {request.metric_name} is not found")
+        description, rows = self._metrics[request.metric_name]
         response = runtime_metrics_pb2.MetricResponse()
-        response.metric.name = name
+        response.metric.name = request.metric_name
         response.metric.description = f"{SIMULATED_MARK}: {description}"
-        for row in values(to_ns(self._clock()) - self._epoch_unix_ns):
-            metric = response.metric.metrics.add()
-            if name == "hlo.queue.size.gauge" and row.device is not None:
-                metric.attribute.key = "core"
-                pairs = metric.attribute.value.kvlist_attr.attributes
-                pairs.add(key="device_ordinal").value.int_attr = row.device
-                pairs.add(key="core_type").value.string_attr = "TENSOR_CORE"
-            elif row.device is None:
-                metric.attribute.key = "ml_framework"
-                framework = metric.attribute.value.kvlist_attr.attributes.add(key="ml_framework_name")
-                framework.value.string_attr = "JAX"
-            else:
-                metric.attribute.key = "device-id"
-                metric.attribute.value.int_attr = row.device
-            if isinstance(row.value, int):
-                metric.gauge.as_int = row.value
-            else:
-                metric.gauge.as_double = row.value
+        response.metric.metrics.extend(rows(to_ns(self._clock()) - self._epoch_unix_ns))
         return response.SerializeToString()
 
     async def _list(self, data: bytes) -> bytes:
@@ -116,58 +84,79 @@ class RuntimeMetrics:
             raise Abort(Code.INTERNAL, "") from None
         except re.error as error:
             raise Abort(Code.INVALID_ARGUMENT, f"filter {request.filter!r}: {error}") from None
-        for name in (*self._metrics, *self._between_slices):
-            if wanted.search(name):
-                response.supported_metric.add(metric_name=name)
+        for name in filter(wanted.search, self._metrics):
+            response.supported_metric.add(metric_name=name)
         return response.SerializeToString()
 
-    def _devices(self) -> Iterator[tuple[int, int]]:
-        """Number of each device on its host and in the slice."""
+    def _per_device(self, value: Callable[[int], float]) -> Iterator[Metric]:
+        """A row for each device, its value by the number on its host."""
         count = self._job.topology.devices_per_host
         for device in range(count):
-            yield device, self._worker * count + device
+            yield _of_device(self._worker * count + device, value(device))
 
-    def _hbm_total(self, _now_ns: int) -> Iterator[_Value]:
-        for _, device in self._devices():
-            yield _Value(device, int(self._job.topology.device_hbm_bytes * USABLE_HBM_RATIO))
+    def _hbm_total(self, _now_ns: int) -> Iterator[Metric]:
+        return self._per_device(lambda _: int(self._job.topology.device_hbm_bytes * USABLE_HBM_RATIO))
 
-    def _hbm_used(self, now_ns: int) -> Iterator[_Value]:
-        for local, device in self._devices():
-            yield _Value(device, self._job.hbm_used_bytes(self._worker, local, now_ns))
+    def _hbm_used(self, now_ns: int) -> Iterator[Metric]:
+        return self._per_device(lambda device: self._job.hbm_used_bytes(self._worker, device, now_ns))
 
-    def _duty_cycle(self, now_ns: int) -> Iterator[_Value]:
+    def _duty_cycle(self, now_ns: int) -> Iterator[Metric]:
         busy = figures(self._job, self._worker, now_ns - _PERIOD_NS, now_ns).busy
         topology = self._job.topology
         if not topology.generation.answers_monitor:
-            for local, device in self._devices():
-                yield _Value(device, 100 * busy[local])
+            yield from self._per_device(lambda device: 100 * busy[device])
             return
         # v2 and v3 report one row per chip, for its two devices together.
-        per_chip = topology.generation.devices_per_chip
+        per_chip = topology.generation.chip.devices
         for chip in range(topology.chips_per_host):
             share = max(busy[chip * per_chip : (chip + 1) * per_chip])
-            yield _Value(self._worker * topology.chips_per_host + chip, 100 * share)
+            yield _of_device(self._worker * topology.chips_per_host + chip, 100 * share)
 
-    def _hbm_utilization(self, now_ns: int) -> Iterator[_Value]:
+    def _hbm_utilization(self, now_ns: int) -> Iterator[Metric]:
         ratio = figures(self._job, self._worker, now_ns - _PERIOD_NS, now_ns).hbm_ratio or 0.0
-        for _, device in self._devices():
-            yield _Value(device, 100 * ratio)
+        return self._per_device(lambda _: 100 * ratio)
 
-    def _idle_duration(self, now_ns: int) -> Iterator[_Value]:
-        idle_ns = now_ns - self._job.last_busy_ns(self._worker, now_ns)
-        for _, device in self._devices():
-            yield _Value(device, idle_ns / 1e9)
+    def _idle_duration(self, now_ns: int) -> Iterator[Metric]:
+        idle_s = (now_ns - self._job.last_busy_ns(self._worker, now_ns)) / 1e9
+        return self._per_device(lambda _: idle_s)
 
-    def _queue_size(self, now_ns: int) -> Iterator[_Value]:
+    def _queue_size(self, now_ns: int) -> Iterator[Metric]:
         size = self._job.queue_size(self._worker, now_ns)
-        for local, _ in self._devices():
-            yield _Value(local, size)
+        for device in range(self._job.topology.devices_per_host):
+            row = _gauge(size)
+            row.attribute.key = "core"
+            pairs = row.attribute.value.kvlist_attr.attributes
+            pairs.add(key="device_ordinal").value.int_attr = device
+            pairs.add(key="core_type").value.string_attr = "TENSOR_CORE"
+            yield row
 
-    def _uptime(self, now_ns: int) -> Iterator[_Value]:
-        yield _Value(None, self._uptime_ns(now_ns) // SECOND)
+    def _uptime(self, now_ns: int) -> Iterator[Metric]:
+        row = _gauge(self._uptime_ns(now_ns) // SECOND)
+        row.attribute.key = "ml_framework"
+        row.attribute.value.kvlist_attr.attributes.add(key="ml_framework_name").value.string_attr = "JAX"
+        yield row
+
+    def _network(self, make: Callable[[str, int], Metric], key: str, now_ns: int) -> Iterator[Metric]:
+        yield make(key, self._uptime_ns(now_ns))
 
     def _uptime_ns(self, now_ns: int) -> int:
         return now_ns - (self._job.up_since_ns(self._worker, now_ns) or 0)
+
+
+def _gauge(value: float) -> Metric:
+    row = Metric()
+    if isinstance(value, int):
+        row.gauge.as_int = value
+    else:
+        row.gauge.as_double = value
+    return row
+
+
+def _of_device(device: int, value: float) -> Metric:
+    row = _gauge(value)
+    row.attribute.key = "device-id"
+    row.attribute.value.int_attr = device
+    return row
 
 
 _TYPICAL_US = {"tcp_min_rtt": 400, "host_compute": 900, "host_to_device_transfer": 1500}

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from tpumon.proto import MONITOR, PROFILE
 from tpumon.proto.profiler_pb2 import MonitorResponse, ProfileResponse
+from tpumon.simulator.grpc_servers import Abort, Code
 from tpumon.simulator.profiler import BUSY
-from tpumon.simulator.rpc import Abort, Code
 
 Fault = Literal[
     "dead", "silent", "garbage", "hang", "slow", "busy", "refusing", "random", "truncated", "flipped", "huge"

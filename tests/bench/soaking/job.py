@@ -27,12 +27,12 @@ from tpumon.proto.profiler_pb2 import MonitorResponse, MonitorResult, ProfileReq
 from tpumon.proto.runtime_metrics_pb2 import MetricResponse
 from tpumon.simulator import profiler
 from tpumon.simulator.expected_figures import measure, window_events
+from tpumon.simulator.grpc_servers import Method, PortServer
 from tpumon.simulator.profiler import ProfilerService, monitor_result
-from tpumon.simulator.rpc import Method, PortServer
-from tpumon.simulator.runtime_service import RuntimeMetrics
-from tpumon.simulator.scenario import Job, to_ns
+from tpumon.simulator.runtime_service import RuntimeMetricService
+from tpumon.simulator.scenario import SimulatedJob, to_ns
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace_writer import Trace, build_trace
+from tpumon.simulator.trace_writer import SimulatedTrace, build_trace
 
 NETWORK = "10.64.0.0/15"
 PROFILER_PORT, RUNTIME_PORT = 8466, 8431
@@ -65,7 +65,9 @@ class _Worker:
     def __init__(self, number: int, *, monitor: bool, seed: int) -> None:
         self._host = _host_of(number)
         self._address = address_of(number)
-        self._job = Job(topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed)
+        self._job = SimulatedJob(
+            topology=parse_topology(TOPOLOGY), scenario=SCENARIOS[number % len(SCENARIOS)], seed=seed
+        )
         self._index = number % self._job.topology.hosts
         self._monitor = monitor
         self._refused_writes: list[str] = []
@@ -104,7 +106,7 @@ class _Worker:
             epoch_unix_ns=epoch_unix_ns,
             refused_writes=self._refused_writes,
         )
-        runtime = RuntimeMetrics(self._job, self._index, clock=_job_clock, epoch_unix_ns=epoch_unix_ns)
+        runtime = RuntimeMetricService(self._job, self._index, clock=_job_clock, epoch_unix_ns=epoch_unix_ns)
         self._servers = tuple(
             PortServer(
                 {path: self._faulty(path, method) for path, method in methods.items()}, host=self._host, port=port
@@ -169,7 +171,7 @@ def figures_of(kind: str, result: MonitorResult) -> _Truth:
     }
 
 
-def _build_trace(job: Job, worker: int, **window: Any) -> Trace:
+def _build_trace(job: SimulatedJob, worker: int, **window: Any) -> SimulatedTrace:
     """As the simulator's, and keeps the figures of what it shows."""
     shown = measure(job, window_events(job, worker, window["start_ns"], window["stop_ns"]))
     _traced.get().append(figures_of("trace", monitor_result(shown, level=2)))

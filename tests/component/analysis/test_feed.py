@@ -17,7 +17,7 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Query
 from tpumon.outputs import Export, OutputOptions
 from tpumon.pipeline import Feed, FeedSettings
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system import background
 
 

@@ -25,7 +25,7 @@ from tpumon.discovery.host.port_survey import SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Address, Target
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
 @pytest.fixture(autouse=True)

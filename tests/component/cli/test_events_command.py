@@ -17,7 +17,7 @@ from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Query
 from tpumon.pipeline import FeedSettings
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon_exporters.web import Request
 
 

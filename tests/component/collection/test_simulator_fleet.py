@@ -11,8 +11,8 @@ import pytest
 
 from support.simulated import Clock, fleet_of, monitor, profile, profile_request, refusal, start, until_session_runs
 from tpumon.errors import TpumonError, UsageError
-from tpumon.simulator.server import SimulatedFleet
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulated_fleet import SimulatedFleet
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
 def test_flaky_workers_fail_as_their_seed_says():

@@ -111,8 +111,6 @@ OF_RECORDINGS = (
 def test_traces(hostile, capfd, command):
     """Their names, and all that they hold; of a directory, and of files."""
     files = [path for path in hostile.iterdir() if path.is_file()]
-    if "html" in command:
-        pytest.importorskip("jinja2")
     for paths in ([hostile], files):
         out, err = printed(capfd, *command, *paths)
         assert_harmless(out, "stdout")
@@ -124,8 +122,6 @@ def test_traces(hostile, capfd, command):
 @pytest.mark.parametrize("output", ["text", "markdown", "json", "html"])
 def test_comparisons(hostile, capfd, output):
     """Of two profiles; the verdict is a message."""
-    if output == "html":
-        pytest.importorskip("jinja2")
     before = next(path for path in hostile.iterdir() if path.name.startswith("d"))
     given = ["--against", before, "--fail-above", "5%", "--output", output]
     out, err = printed(capfd, "report", *given, *(path for path in hostile.iterdir() if path.name.startswith("e")))

@@ -253,7 +253,7 @@ def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_proper
     from tpumon.model import Query
     from tpumon.outputs import Export
     from tpumon.pipeline import Feed, FeedSettings
-    from tpumon.simulator.settings import SimulatorSettings
+    from tpumon.simulator.simulator_settings import SimulatorSettings
     from tpumon_exporters import pages
 
     monkeypatch.setattr(pages, "_STALLED_S", 2.5)

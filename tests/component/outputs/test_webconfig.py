@@ -6,7 +6,6 @@ import base64
 import shutil
 import ssl
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -257,11 +256,3 @@ def test_what_is_not_understood_is_refused(files, text, why, quiet):
     assert str(error.value).startswith(f"{path}: ")
     assert why in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("module", "text"), [("yaml", TLS), ("bcrypt", USERS)], ids=["yaml", "bcrypt"])
-def test_what_it_needs_is_named(files, monkeypatch, module, text, quiet):
-    """Where the extra is not installed."""
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=r"pip install 'tpumon\[web\]'"):
-        WebConfig(str(config(files, text)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
@@ -16,8 +15,9 @@ from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.proto.profiler_pb2 import ProfileOptions
-from tpumon.report.render import html, markdown, text
-from tpumon.report.section_table import SECTIONS, report
+from tpumon.report.render import plain_text
+from tpumon.report.render.documents import markdown
+from tpumon.report.sections import SECTIONS, report
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.profile.step_times import _PARTS_OF
 
@@ -111,7 +111,7 @@ def test_names_are_made_safe(tmp_path):
     assert len(op["name"]) <= 200
     assert op["category"] == "fusion"
     made = report(capture_of(files), tuple(SECTIONS), Choice())
-    assert "\x1b" not in text.render(made.pages, 80)
+    assert "\x1b" not in plain_text.render(made.pages, 80)
 
 
 def test_a_file_that_cannot_be_read_hides_no_other(tmp_path, capsys):
@@ -135,7 +135,7 @@ def test_hosts_of_one_name_stay_apart(tmp_path, capsys):
 @pytest.mark.parametrize("width", [80, 160])
 def test_text_fits_its_width(golden, tmp_path, width):
     made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), tuple(SECTIONS), Choice(top=5))
-    shown = text.render(made.pages, width)
+    shown = plain_text.render(made.pages, width)
     golden.check(f"report/{width}.txt", shown)
 
 
@@ -285,7 +285,7 @@ def test_markdown_shows_names_as_they_are(tmp_path):
     traced = Traced()
     traced.core(0).event("XLA Ops", Op("a|b*c*<b>`_x_", "loop|fusion"), 100, 50)
     made = report(capture_of(saved(tmp_path, traced)), ("ops",), Choice())
-    shown = markdown.render(made.pages)
+    shown = markdown(made.pages)
     assert "a\\|b\\*c\\*\\<b\\>\\`\\_x\\_" in shown
     tables = [line for line in shown.splitlines() if line.startswith("|")]
     bars = {len(re.findall(r"(?<!\\)\|", line)) for line in tables[:3]}
@@ -294,14 +294,7 @@ def test_markdown_shows_names_as_they_are(tmp_path):
 
 def test_markdown_is_what_it_was(golden, tmp_path):
     made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), ("overview", "steps"), Choice(top=5))
-    golden.check("report/report.md", markdown.render(made.pages))
-
-
-def test_a_page_without_its_library_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    made = report(capture_of(saved(tmp_path, training())), ("ops",), Choice())
-    with pytest.raises(UsageError, match=r"pip install 'tpumon\[html\]'"):
-        html.render(made.pages, "Profile")
+    golden.check("report/report.md", markdown(made.pages))
 
 
 def test_a_truncated_trace_says_so_in_every_section(tmp_path, capsys):

@@ -80,7 +80,7 @@ def test_a_bad_name_is_refused_in_one_line_that_shows_a_good_one(name, hint):
 
 def test_topologies_scenarios_and_settings_need_no_grpc():
     code = (
-        "import sys, tpumon.simulator.topology, tpumon.simulator.scenario, tpumon.simulator.settings;"
+        "import sys, tpumon.simulator.topology, tpumon.simulator.scenario, tpumon.simulator.simulator_settings;"
         "sys.exit(any(name.split('.')[0] in ('grpc', 'google') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -17,8 +17,8 @@ from tpumon.cli.commands import analyze
 from tpumon.cli.commands import report as report_command
 from tpumon.model.documents import encoded
 from tpumon.proto.hlo_pb2 import HloProgram
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.section_table import SECTIONS, needs, report
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.xspace import files as profiles
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import read_space
@@ -36,7 +36,7 @@ DEPTH = 10_000
 def whole_report(xspace):
     """All sections of a report."""
     read = read_profile(xspace, needs(SECTIONS))
-    capture = Capture(hosts=(Host(name="host", profile=read),), figures=figures([read.trace]))
+    capture = Capture(hosts=(HostProfile(name="host", profile=read),), figures=figures([read.trace]))
     return json.loads(encoded(report(capture, tuple(SECTIONS), Choice()).document))
 
 

@@ -23,9 +23,9 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.ops import build
-from tpumon.simulator.scenario import Job
+from tpumon.report.ops_section import build
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile import top_ops
@@ -41,7 +41,7 @@ def real():
 
 
 def simulated():
-    job = Job(topology=parse_topology("v6e-16"), scenario="steady", seed=1)
+    job = SimulatedJob(topology=parse_topology("v6e-16"), scenario="steady", seed=1)
     return build_trace(
         job, 0, start_ns=10**10, stop_ns=10**10 + 350_000_000, epoch_unix_ns=1, options=TraceOptions()
     ).xspace
@@ -71,7 +71,7 @@ def test_the_numbers_are_those_of_the_report(trace, most):
     xspace = TRACES[trace]()
     profile = read_profile(xspace, {"ops"})
     found = read_figures(xspace, most)
-    report = build(Capture(hosts=(Host(name="h", profile=profile),), figures=found), Choice(top=most))
+    report = build(Capture(hosts=(HostProfile(name="h", profile=profile),), figures=found), Choice(top=most))
 
     numbers = ("self_time_s", "time_ratio", "flops_rate", "flops_utilization_ratio", "hbm_rate")
     numbers = (*numbers, "hbm_utilization_ratio")

@@ -12,7 +12,7 @@ from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
 from tpumon.model.documents import encoded
 from tpumon.proto.xplane_pb2 import XStat
-from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
+from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
@@ -162,7 +162,7 @@ def test_the_real_trace_is_whole():
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "compile-pause"])
 @pytest.mark.parametrize("topology", ["v3-8", "v5e-8"])
 def test_the_simulators_traces_are_whole(scenario, topology):
-    job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
+    job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     for start in range(8):
         start_ns = start * 777_123_456
         options = TraceOptions(host_tracer_level=start % 3)

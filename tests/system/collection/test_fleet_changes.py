@@ -31,7 +31,7 @@ QUICK = ("--duration-ms", "50", "--interval", "0.2", "--no-runtime-metrics")
 SERIES = re.compile(r'^tpu_mxu_utilization_ratio\{.*worker="([^"]+)".*\} (\S+)$', re.MULTILINE)
 SIMULATE = (
     "import sys; from tpumon.cli.commands.simulate import run\n"
-    "from tpumon.simulator.settings import SimulatorSettings\n"
+    "from tpumon.simulator.simulator_settings import SimulatorSettings\n"
     "sys.exit(run(SimulatorSettings(topology='v5e-256')))\n"
 )
 

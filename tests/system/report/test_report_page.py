@@ -13,9 +13,9 @@ from support import REPOSITORY, require
 from support.browser import show
 from support.captures import capture_of, saved, training, with_input, with_memory
 from support.traces import Op, Plane
-from tpumon.report.capture import Choice
-from tpumon.report.render import html
-from tpumon.report.section_table import SECTIONS, report
+from tpumon.report.profiles import Choice
+from tpumon.report.render.documents import html
+from tpumon.report.sections import SECTIONS, report
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 LOADING = {"src", "srcset", "href", "data", "action", "poster", "background"}
@@ -23,7 +23,7 @@ LOADING = {"src", "srcset", "href", "data", "action", "poster", "background"}
 
 def page_of(files):
     made = report(capture_of(files), tuple(SECTIONS), Choice())
-    return html.render(made.pages, "Profile of a test")
+    return html(made.pages, "Profile of a test")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.captures import (
     with_memory,
 )
 from support.xprof import open_with_xprof, step_rows
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.step_times import step_table
@@ -39,7 +39,7 @@ def real(_directory):
 
 def simulated(topology, scenario="steady"):
     def write(directory):
-        job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
+        job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
         files = []
         for worker in range(job.topology.hosts):
             trace = build_trace(

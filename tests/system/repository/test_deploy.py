@@ -486,7 +486,7 @@ def test_the_image_s_packages_are_those_of_the_lock():
     """Each by its hashes; `uv export` as below writes the file anew."""
     uv = REPOSITORY / ".uv" / "bin" / "uv"
     require(uv.exists(), "uv in .uv/")
-    export = "export --frozen --no-dev --extra gcp --extra web --no-emit-project --no-annotate --no-header -q --offline"
+    export = "export --frozen --no-dev --extra gcp --no-emit-project --no-annotate --no-header -q --offline"
     done = subprocess.run([uv, *export.split()], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
 
     assert (DEPLOY / "requirements.txt").read_text() == done.stdout

@@ -17,7 +17,7 @@ from tpumon.proto import profiler_pb2
 CODE = (
     "import sys\n"
     "from tpumon.cli.commands.simulate import run\n"
-    "from tpumon.simulator.settings import SimulatorSettings\n"
+    "from tpumon.simulator.simulator_settings import SimulatorSettings\n"
     "sys.exit(run(SimulatorSettings(topology=sys.argv[1], runtime_metrics=sys.argv[2] == 'yes')))\n"
 )
 

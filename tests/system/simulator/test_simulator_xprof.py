@@ -10,7 +10,7 @@ import pytest
 
 from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.expected_figures import figures
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 
@@ -76,7 +76,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("scenario", "start_s"), FAULTS)
 def test_the_overview_page_shows_what_faults_make_of_a_job(scenario, start_s, tmp_path):
-    job = Job(topology=parse_topology("v4-16"), scenario=scenario, seed=4)
+    job = SimulatedJob(topology=parse_topology("v4-16"), scenario=scenario, seed=4)
     start_ns = int(start_s * SECOND)
     file = written(job, tmp_path, host_level=2, start_ns=start_ns, stop_ns=start_ns + SECOND)[0]
     check(overview([file]), job, figures(job, 0, start_ns, start_ns + SECOND))
@@ -85,13 +85,13 @@ def test_the_overview_page_shows_what_faults_make_of_a_job(scenario, start_s, tm
 @pytest.mark.parametrize("host_level", [0, 2])
 @pytest.mark.parametrize(("topology", "scenario"), CASES)
 def test_the_overview_page_shows_what_each_worker_was_set_to(topology, scenario, host_level, tmp_path):
-    job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
+    job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     for worker, file in enumerate(written(job, tmp_path, host_level=host_level)):
         check(overview([file]), job, figures(job, worker, START_NS, STOP_NS))
 
 
 def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):
-    job = Job(topology=parse_topology("v3-8"), scenario="input-bound", seed=4)
+    job = SimulatedJob(topology=parse_topology("v3-8"), scenario="input-bound", seed=4)
     rows = step_rows(written(job, tmp_path))
     expected = figures(job, 0, START_NS, STOP_NS)
     assert len(rows) == expected.steps > 5
@@ -101,7 +101,7 @@ def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):
 
 
 def test_a_pod_is_as_slow_as_its_slowest_worker(tmp_path):
-    job = Job(topology=parse_topology("v4-16"), scenario="straggler", seed=4)
+    job = SimulatedJob(topology=parse_topology("v4-16"), scenario="straggler", seed=4)
     found = overview(written(job, tmp_path))
     workers = [figures(job, worker, START_NS, STOP_NS) for worker in range(2)]
     assert found["host_count"] == "2"
@@ -112,7 +112,7 @@ def test_a_pod_is_as_slow_as_its_slowest_worker(tmp_path):
 
 
 def test_op_profile_shows_the_flops_and_bytes_that_were_set(tmp_path):
-    job = Job(topology=parse_topology("v6e-8"), scenario="steady")
+    job = SimulatedJob(topology=parse_topology("v6e-8"), scenario="steady")
     root = open_with_xprof(written(job, tmp_path), "op_profile")["byProgramExcludeIdle"]["metrics"]
     expected = figures(job, 0, START_NS, STOP_NS)
     assert root["flops"] == pytest.approx(expected.flops_ratio, rel=1e-3)
@@ -128,7 +128,7 @@ def test_op_profile_shows_the_flops_and_bytes_that_were_set(tmp_path):
     ],
 )
 def test_a_window_without_a_step_has_no_step_time(scenario, start_ns, stop_ns, tmp_path):
-    job = Job(topology=parse_topology("v5e-8"), scenario=scenario)
+    job = SimulatedJob(topology=parse_topology("v5e-8"), scenario=scenario)
     found = overview(written(job, tmp_path, start_ns=start_ns, stop_ns=stop_ns))
     assert found["hardware_type"] == "TPU"
     assert float(found["steptime_ms_average"]) == 0

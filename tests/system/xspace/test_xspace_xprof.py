@@ -32,7 +32,7 @@ from support.traces import (
     run_step,
 )
 from support.xprof import open_with_xprof, overview, ratio, step_rows
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
@@ -207,7 +207,7 @@ def test_a_real_trace(real_trace):
     [("v3-8", "input-bound"), ("v5e-8", "straggler"), ("v4-16", "steady"), ("v6e-8", "steady"), ("v4-16", "straggler")],
 )
 def test_the_simulators_traces(topology, scenario, host_level, tmp_path):
-    job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
+    job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     start_ns = 3 * SECOND + 17_123_456
     files = []
     for worker in range(job.topology.hosts):

@@ -9,6 +9,7 @@ import os
 from itertools import pairwise
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -274,7 +275,7 @@ def test_what_is_no_recording_is_said(tmp_path, name, message):
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_others_packed_with_zstd_is_read(tmp_path, whole, said):
     """A file, or beside others in a directory; in one frame or in several."""
-    pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    pack = zstandard.ZstdCompressor().compress
     plain = b"".join(packed_line(at) for at in range(100))
     half = 50 * len(packed_line(10))
     packed = pack(plain) if whole else pack(plain[:half]) + pack(plain[half:])
@@ -288,24 +289,13 @@ def test_what_others_packed_with_zstd_is_read(tmp_path, whole, said):
 
 def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path, said):
     """Said once; a frame that was cut off, too."""
-    pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    pack = zstandard.ZstdCompressor().compress
     file = tmp_path / "day.jsonl.zst"
     file.write_bytes(pack(packed_line(1)) + b"no frame at all")
     assert [moment.time_unix_s for moment in Recording(str(file)).moments()][1:] == [START + 1]
     assert said == [f"{file}: damaged: what follows is left out"]
     file.write_bytes(pack(packed_line(1)) + pack(packed_line(2))[:-9])
     assert [moment.time_unix_s for moment in Recording(str(file)).moments()][1:] == [START + 1]
-
-
-def test_without_the_library_a_line_says_what_to_do(tmp_path, monkeypatch):
-    """For a file and for a directory that holds one."""
-    (tmp_path / "day.jsonl.zst").write_bytes(b"")
-    monkeypatch.setattr(recording, "find_spec", lambda _name: None)
-    for where in (tmp_path, tmp_path / "day.jsonl.zst"):
-        with pytest.raises(
-            UsageError, match=r"needs zstandard; pip install 'tpumon\[zstd\]', or unpack it: zstd -d day"
-        ):
-            Recording(str(where))
 
 
 def test_a_recording_without_samples_is_said(tmp_path):

@@ -194,5 +194,5 @@ def test_every_chip_with_a_name_can_be_simulated_and_has_peaks():
     for generation in GENERATIONS.values():
         peak = peak_of({}, generation.device_type)
         assert peak.from_table
-        assert peak.flops_per_s == generation.peak_flops / generation.devices_per_chip
-        assert peak.hbm_bytes_per_s == generation.hbm_bandwidth_bytes_per_s / generation.devices_per_chip
+        assert peak.flops_per_s == generation.chip.flops_per_s / generation.chip.devices
+        assert peak.hbm_bytes_per_s == generation.chip.hbm_bytes_per_s / generation.chip.devices

@@ -257,15 +257,3 @@ def test_a_file_that_is_being_written_is_not_an_empty_one(file, monkeypatch):
             await watch.until(lambda: watch.found[-1].waiting)
 
     asyncio.run(main())
-
-
-def test_without_the_extra_yaml_is_refused_and_json_is_not(file, monkeypatch):
-    """What to install is named."""
-    import sys
-
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    put(file, [group("a:1")])
-    assert first(file).targets
-    put(file, "- targets: [a]")
-    with pytest.raises(UsageError, match=r"pip install 'tpumon\[web\]'"):
-        first(file)

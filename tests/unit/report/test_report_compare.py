@@ -10,9 +10,9 @@ import pytest
 from support.captures import capture_of, saved
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Op, Traced, run_step
 from tpumon.cli.commands.report import ReportSettings, run
-from tpumon.report.capture import Choice
-from tpumon.report.compare import compare, page, verdict
-from tpumon.report.render import text
+from tpumon.report.comparison import compare, page, verdict
+from tpumon.report.profiles import Choice
+from tpumon.report.render import plain_text
 
 EXTRA = Op("all-reduce.9", "all-reduce", flops=5, read_bytes=9)
 STEP_US = 1000 + 200 + 150 + 100
@@ -221,9 +221,9 @@ def test_the_changes_as_json(tmp_path, capsys):
 
 def test_the_changes_as_text(golden, tmp_path):
     found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200, extra_us=80))
-    golden.check("report/comparison.txt", text.render([page(found, 20)], 80))
+    golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
     same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
-    assert "nothing changed beyond noise" in text.render([page(same, 20)], 80)
+    assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
 
 
 def test_an_earlier_profile_that_cannot_be_read(tmp_path, capsys):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.errors import UsageError
-from tpumon.simulator.scenario import CHAPTER_NS, KINDS, SCENARIOS, SECOND, Fault, Job
+from tpumon.simulator.scenario import CHAPTER_NS, KINDS, SCENARIOS, SECOND, Fault, SimulatedJob
 from tpumon.simulator.scenario.fault_table import PARAMETERS
 from tpumon.simulator.scenario.faults import parse_faults
 from tpumon.simulator.topology import parse_topology
@@ -16,7 +16,7 @@ V4_32 = parse_topology("v4-32")
 
 
 def job(scenario="steady", *, seed=4, faults=()):
-    return Job(topology=V4_32, scenario=scenario, seed=seed, faults=faults)
+    return SimulatedJob(topology=V4_32, scenario=scenario, seed=seed, faults=faults)
 
 
 def values_of(name):

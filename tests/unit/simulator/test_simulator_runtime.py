@@ -10,8 +10,8 @@ import pytest
 from tpumon import proto as wire
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto import runtime_metrics_pb2
-from tpumon.simulator.server import SimulatedFleet
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulated_fleet import SimulatedFleet
+from tpumon.simulator.simulator_settings import SimulatorSettings
 
 TOTAL = "tpu.runtime.hbm.memory.total.bytes"
 USED = "tpu.runtime.hbm.memory.usage.bytes"

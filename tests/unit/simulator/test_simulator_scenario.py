@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.simulator.expected_figures import figures, window_events
-from tpumon.simulator.scenario import CHAPTER_NS, SCENARIOS, SECOND, STEP_GAP_NS, Job
+from tpumon.simulator.scenario import CHAPTER_NS, SCENARIOS, SECOND, STEP_GAP_NS, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 
 TRAINING = [scenario for scenario in SCENARIOS if scenario != "idle"]
@@ -22,7 +22,7 @@ TOGETHER = [
     "evaluation@7+1+slow-down@14.99+1.1",
 ]
 jobs = st.builds(
-    Job,
+    SimulatedJob,
     topology=st.sampled_from([parse_topology(name) for name in ("v2-8", "v3-32", "v4-16", "v5e-1", "v5p-128")]),
     scenario=st.sampled_from([*TRAINING, *TOGETHER]),
     seed=st.integers(-(2**70), 2**70),
@@ -31,7 +31,7 @@ moments_ns = st.integers(0, 30 * 24 * 3600 * SECOND // 1000)
 
 
 def job(scenario, *, topology="v5e-8", seed=0):
-    return Job(topology=parse_topology(topology), scenario=scenario, seed=seed)
+    return SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=seed)
 
 
 @given(job=jobs, start_ns=moments_ns, data=st.data())

@@ -12,7 +12,7 @@ import pytest
 
 from tpumon.proto import xplane_pb2
 from tpumon.simulator.expected_figures import figures as simulated
-from tpumon.simulator.scenario import KINDS, SECOND, Job
+from tpumon.simulator.scenario import KINDS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
@@ -28,7 +28,7 @@ SLOW = 0  # the worker that this seed picks
 class Seen:
     """One worker of a job in a window of a second: its figures, and the trace."""
 
-    job: Job
+    job: SimulatedJob
     worker: int
     at_s: float
     space: xplane_pb2.XSpace
@@ -73,7 +73,7 @@ class Seen:
 
 
 def look(scenario, worker=1, at_s=AT_S):
-    job = Job(topology=V4_32, scenario=scenario, seed=SEED)
+    job = SimulatedJob(topology=V4_32, scenario=scenario, seed=SEED)
     start_ns = int(at_s * SECOND)
     trace = build_trace(
         job,
@@ -233,7 +233,7 @@ def test_a_checkpoint_stops_the_job_while_the_host_writes():
 
 
 def test_a_hang_shows_nothing_but_idle_time():
-    job = Job(topology=V4_32, scenario="hang", seed=SEED)
+    job = SimulatedJob(topology=V4_32, scenario="hang", seed=SEED)
     for worker in range(4):
         trace = build_trace(
             job,

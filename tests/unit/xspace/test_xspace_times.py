@@ -12,7 +12,7 @@ from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, WHILE, Op, Traced, run_step
 from support.truncated import whole
 from tpumon.model.figure_table import OP_KINDS
-from tpumon.simulator.scenario import SECOND, Job
+from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.ops.op_kinds import TimeKind, paddings, time_kind
@@ -105,7 +105,7 @@ def test_each_kind_has_its_share():
 
 
 def simulated(scenario, at_s=3.017, level=2, topology="v4-32"):
-    job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
+    job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     start_ns = int(at_s * SECOND)
     trace = build_trace(
         job,

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
-from tpumon.report.blocks import Page
-from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.compare import compare, page, verdict
-from tpumon.report.section_table import needs, report
+from tpumon.report.blocks import SectionPage
+from tpumon.report.comparison import compare, page, verdict
+from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.sections import needs, report
 from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
@@ -77,7 +77,7 @@ def run(settings: ReportSettings) -> int:
     return 0 if whole else 1
 
 
-def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
+def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     """Prints what changed since the earlier profile."""
     files = [(None, file) for file in trace_files(settings.against)]
     earlier, whole = _read_all(files, frozenset({"ops"}))
@@ -93,7 +93,7 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
 
-def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
+def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[HostProfile, ...], bool]:
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
@@ -106,8 +106,10 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[Ho
     return hosts, whole and len(files) == len(workers)
 
 
-def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> tuple[tuple[Host, ...], bool]:
-    hosts: list[Host] = []
+def _read_all(
+    files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
+) -> tuple[tuple[HostProfile, ...], bool]:
+    hosts: list[HostProfile] = []
     for worker, file in files:
         # Whatever is wrong with a file concerns this file alone.
         try:
@@ -115,7 +117,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
             _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
-        hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
+        hosts.append(HostProfile(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
 
 
@@ -136,14 +138,14 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
     return f"{path} ({len(taken) + 1})"
 
 
-def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
+def _capture_of(hosts: tuple[HostProfile, ...], *, judged: bool = False) -> Capture:
     from tpumon.xspace.trace_figures import figures
 
     together = figures([host.profile.trace for host in hosts])
     return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
 
 
-def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
+def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
     """The findings, by the rules of `tpumon why`."""
     from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
@@ -160,26 +162,26 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
-def _print(settings: ReportSettings, document: Struct, pages: Sequence[Page], title: str) -> None:
+def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPage], title: str) -> None:
     match settings.output:
         case "json":
             show(encoded(document))
         case "text":
-            from tpumon.report.render import text
+            from tpumon.report.render import plain_text
 
-            shown = text.render(pages, _width())
-            show(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
+            shown = plain_text.render(pages, _width())
+            show(shown if _has_blocks(sys.stdout.encoding) else plain_text.as_ascii(shown))
         case "markdown":
-            from tpumon.report.render import markdown
+            from tpumon.report.render.documents import markdown
 
-            show(markdown.render(pages))
+            show(markdown(pages))
         case "html":
-            from tpumon.report.render import html
+            from tpumon.report.render.documents import html
 
-            show(html.render(pages, title))
+            show(html(pages, title))
 
 
-def _title(what: str, hosts: Sequence[Host]) -> str:
+def _title(what: str, hosts: Sequence[HostProfile]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
     return f"{what} of {hosts[0].name}{others}"
 

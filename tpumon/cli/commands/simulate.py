@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.simulator.server import SimulatedFleet
-from tpumon.simulator.settings import SimulatorSettings
+from tpumon.simulator.simulated_fleet import SimulatedFleet
+from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.console import show
 from tpumon.system.signals import STOPPING
 

@@ -1,33 +1,25 @@
-"""Where the lines and areas of graphs are, for the template to write them as SVG."""
+"""Shapes of graphs and heat maps, which the template of the page writes as SVG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-
-from msgspec import Struct
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
-from tpumon.report.blocks import Graph, HeatMap
-from tpumon.report.words import size_word, time_word
+from tpumon.report.blocks import HeatMap, StackedGraph
+from tpumon.report.quantities import time_text
 
 WIDTH, HEIGHT = 800, 160
+LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
 _MOST_COLUMNS = 200
 _MOST_CELLS = 6000
-_ROW, _LABEL, _MOST_LABEL = 16, 180, 28
-_LEAST_SPAN = 0.1
+_ROW_HEIGHT, _LABEL_WIDTH, _MOST_LABEL = 16, 180, 28
 
 
-class Area(Struct, frozen=True):
-    """One part of a graph.
-
-    Attributes:
-        name: of the part.
-        kind: the CSS class that colours it.
-        path: what SVG calls `d`.
-        mean: in words.
-    """
+class Area(NamedTuple):
+    """A part of a graph: its name, its CSS class, its `d` in SVG, and its mean in words."""
 
     name: str
     kind: str
@@ -35,70 +27,64 @@ class Area(Struct, frozen=True):
     mean: str
 
 
-class Column(Struct, frozen=True):
-    """One place of a graph, to point at; `words` say its values."""
+class HoverPoint(NamedTuple):
+    """A place of a graph, to point at; `words` say its values."""
 
     x: float
     width: float
     words: str
 
 
-class Drawing(Struct, frozen=True):
-    """A graph.
+class GraphShapes(NamedTuple):
+    """A graph: areas from the bottom to the top, the value of the upper edge, and the number of places."""
 
-    Attributes:
-        areas: from the bottom to the top.
-        columns: to point at.
-        top: what the upper edge is, in words.
-        count: places before neighbouring ones were put together.
-        places: what they are.
-    """
-
-    areas: tuple[Area, ...]
-    columns: tuple[Column, ...]
+    areas: list[Area]
+    columns: list[HoverPoint]
     top: str
-    count: int
-    places: str
+    length: int
 
 
-def draw(graph: Graph) -> Drawing:
+def draw(graph: StackedGraph) -> GraphShapes:
     """Stacks the parts. Of neighbouring places, where there are very many, the mean is drawn."""
-    word = size_word if graph.unit == "bytes" else time_word
-    count = len(graph.series[0].values) if graph.series else 0
-    series = [_means(one.values, _MOST_COLUMNS) for one in graph.series]
-    totals = [sum(values) for values in zip(*series, strict=True)]
-    top = max(totals, default=0.0) or 1.0
-    width = WIDTH / max(len(totals), 1)
-    areas, floor = [], [0.0] * len(totals)
-    for i, (one, values) in enumerate(zip(graph.series, series, strict=True)):
-        ceiling = [below + value for below, value in zip(floor, values, strict=True)]
-        mean = sum(one.values) / count if count else 0.0
-        areas.append(Area(one.name, one.key or f"any{i % 8}", _path(floor, ceiling, top, width), word(mean)))
-        floor = ceiling
-    columns = tuple(
-        Column(round(i * width, 2), round(width, 2), _words(graph, [values[i] for values in series], i, count, word))
-        for i in range(len(totals))
-    )
-    return Drawing(tuple(areas), columns, word(top), count, graph.places)
+    count = len(graph.parts[0].values) if graph.parts else 0
+    parts = [_means(part.values, _MOST_COLUMNS) for part in graph.parts]
+    columns = list(zip(*parts, strict=True))
+    edges = [list(accumulate(column, initial=0.0)) for column in columns]
+    top = max(map(sum, columns), default=0.0) or 1.0
+    width = WIDTH / max(len(columns), 1)
+    areas = [
+        Area(
+            part.name,
+            part.key or f"any{i % 8}",
+            _outline([edge[i] / top for edge in edges], [edge[i + 1] / top for edge in edges], width),
+            graph.number(sum(part.values) / count if count else 0.0),
+        )
+        for i, part in enumerate(graph.parts)
+    ]
+    points = []
+    for i, column in enumerate(columns):
+        words = _words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
+        points.append(HoverPoint(round(i * width, 2), round(width, 2), words))
+    return GraphShapes(areas, points, graph.number(top), count)
 
 
-def _words(graph: Graph, values: Sequence[float], column: int, count: int, word: Callable[[float], str]) -> str:
-    columns = min(count, _MOST_COLUMNS)
-    first, last = column * count // columns, (column + 1) * count // columns - 1
+def _words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
     place = f"{graph.places} {first}" if last <= first else f"{graph.places}s {first} to {last}"
-    parts = [f"{one.name} {word(value)}" for one, value in zip(graph.series, values, strict=True) if value]
-    return "\n".join([f"{place}: {word(sum(values))}", *(parts if len(parts) > 1 else [])])
+    parts = [f"{part.name} {graph.number(value)}" for part, value in zip(graph.parts, values, strict=True) if value]
+    return "\n".join([f"{place}: {graph.number(sum(values))}", *(parts if len(parts) > 1 else [])])
 
 
-def _path(floor: Sequence[float], ceiling: Sequence[float], top: float, width: float) -> str:
-    """The outline of one part: along its upper edge, and back along the lower one."""
+def _outline(floor: Sequence[float], ceiling: Sequence[float], width: float) -> str:
+    """The outline of an area, along its upper edge and back along the lower one; heights are shares of the top."""
+    if not floor:
+        return ""
 
-    def y(value: float) -> str:
-        return f"{HEIGHT * (1 - value / top):.2f}"
+    def y(share: float) -> str:
+        return f"{HEIGHT * (1 - share):.2f}"
 
-    there = [f"L{i * width:.2f} {y(value)}H{(i + 1) * width:.2f}" for i, value in enumerate(ceiling)]
+    there = [f"L{i * width:.2f} {y(share)}H{(i + 1) * width:.2f}" for i, share in enumerate(ceiling)]
     back = [f"L{(i + 1) * width:.2f} {y(floor[i])}H{i * width:.2f}" for i in reversed(range(len(floor)))]
-    return f"M0 {y(floor[0])}" + "".join([*there, *back]) + "Z" if floor else ""
+    return f"M0 {y(floor[0])}{''.join([*there, *back])}Z"
 
 
 def _means(values: Sequence[float], most: int) -> list[float]:
@@ -108,49 +94,47 @@ def _means(values: Sequence[float], most: int) -> list[float]:
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
-class HeatRow(Struct, frozen=True):
-    """One row of a heat map: its label, and x, strength from 0 to 1 and value in words of each cell."""
+class HeatRow(NamedTuple):
+    """A row of a heat map: its label, and x, strength from 0 to 1 and value in words of each cell."""
 
     label: str
     y: int
-    cells: tuple[tuple[float, float, str], ...]
+    cells: list[tuple[float, float, str]]
 
 
-class HeatDrawing(Struct, frozen=True):
+class HeatShapes(NamedTuple):
     """A heat map; sizes in the units of SVG."""
 
-    rows: tuple[HeatRow, ...]
+    rows: list[HeatRow]
     cell_width: float
     height: int
-    label_width: int
     low: str
     high: str
-    places: str
 
 
-def draw_heat(heat: HeatMap) -> HeatDrawing:
-    """Cells that are darker where the value is higher; jitter looks like jitter."""
+def draw_heat(heat: HeatMap) -> HeatShapes:
+    """Cells that are darker where the value is higher."""
     longest = max((len(values) for _, values in heat.rows), default=0)
     most = max(min(_MOST_COLUMNS, _MOST_CELLS // max(len(heat.rows), 1)), 1)
     rows = [(label, _means(values, most)) for label, values in heat.rows]
     known = [value for _, values in rows for value in values if math.isfinite(value)]
-    low, high = soft_axis(known, least_share=_LEAST_SPAN)
-    width = (WIDTH - _LABEL) / max(min(longest, most), 1)
-    made = tuple(
+    low, high = soft_axis(known, least_share=LEAST_SPAN)
+    width = (WIDTH - _LABEL_WIDTH) / max(min(longest, most), 1)
+
+    def strength(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return round(0.08 + 0.92 * min(max(share, 0.0), 1.0), 3)
+
+    made = [
         HeatRow(
             label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 1]}…",
-            _ROW * i,
-            tuple(
-                (round(_LABEL + j * width, 2), _strength(value, low, high), time_word(value))
+            _ROW_HEIGHT * i,
+            [
+                (round(_LABEL_WIDTH + j * width, 2), strength(value), time_text(value))
                 for j, value in enumerate(values)
                 if math.isfinite(value)
-            ),
+            ],
         )
         for i, (label, values) in enumerate(rows)
-    )
-    return HeatDrawing(made, round(width, 2), _ROW * len(made), _LABEL, time_word(low), time_word(high), heat.places)
-
-
-def _strength(value: float, low: float, high: float) -> float:
-    share = (value - low) / (high - low) if high > low else 0.5
-    return round(0.08 + 0.92 * min(max(share, 0.0), 1.0), 3)
+    ]
+    return HeatShapes(made, round(width, 2), _ROW_HEIGHT * len(made), time_text(low), time_text(high))

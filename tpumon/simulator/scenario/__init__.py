@@ -1,21 +1,21 @@
-"""What the simulated job does: a pure function of scenario, seed, worker and time since its start.
+"""The simulated job: a pure function of scenario, seed, worker and time since its start.
 
-kinds.py     the table of faults: what each does to the job
-faults.py    a fault with its times and parameters; the text of `--scenario`
-work.py      what a step consists of: the program, its ops, the length of each part
-clock.py     when steps run
-parts.py     how one core spends one step
-job.py       the job: all of these, and its memory, its processes, its failing calls
-basics.py    units of time, numbers that look random
+fault_table.py  the table of faults and scenarios: the effect of each on the job
+faults.py       a fault with its times and parameters; the text of `--scenario`
+step_work.py    the work of a step: the program, its ops, the length of each part
+core_steps.py   one step on one core
+clock.py        the times of steps
+job.py          the job: all of these, and its memory, its processes, its failing calls
+basics.py       units of time, numbers that look random
 """
 
 from tpumon.simulator.scenario.basics import MS, SECOND, to_ns
-from tpumon.simulator.scenario.clock import CHAPTER_NS, Piece, Step
-from tpumon.simulator.scenario.fault_table import KINDS, PRESETS
-from tpumon.simulator.scenario.faults import SCENARIOS, Fault
-from tpumon.simulator.scenario.job import USABLE_HBM_RATIO, Job
-from tpumon.simulator.scenario.job_work import HLO_CATEGORIES, OPS, Part, Program, Stop, Work
-from tpumon.simulator.scenario.parts import STEP_GAP_NS, Parts, Slot, layout
+from tpumon.simulator.scenario.clock import CHAPTER_NS, Interval, Step
+from tpumon.simulator.scenario.core_steps import STEP_GAP_NS, CoreStepParts, Slot, layout
+from tpumon.simulator.scenario.fault_table import KINDS, SCENARIOS
+from tpumon.simulator.scenario.faults import Fault
+from tpumon.simulator.scenario.job import USABLE_HBM_RATIO, SimulatedJob
+from tpumon.simulator.scenario.step_work import HLO_CATEGORIES, OPS, StepPart, StepProgram, Stop
 
 __all__ = [
     "CHAPTER_NS",
@@ -23,21 +23,19 @@ __all__ = [
     "KINDS",
     "MS",
     "OPS",
-    "PRESETS",
     "SCENARIOS",
     "SECOND",
     "STEP_GAP_NS",
     "USABLE_HBM_RATIO",
+    "CoreStepParts",
     "Fault",
-    "Job",
-    "Part",
-    "Parts",
-    "Piece",
-    "Program",
+    "Interval",
+    "SimulatedJob",
     "Slot",
     "Step",
+    "StepPart",
+    "StepProgram",
     "Stop",
-    "Work",
     "layout",
     "to_ns",
 ]

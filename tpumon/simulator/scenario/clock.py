@@ -1,8 +1,8 @@
-"""When steps run: a pure function of the faults, the seed and the time.
+"""The times of steps: a pure function of the faults, the seed and the time.
 
 Time is divided into chapters of 8 s. A chapter holds a whole number of steps whose lengths come from a hash of seed and
-chapter. So any moment of a job, even days after its start, is computed at once, and the same seed gives the same job.
-The number of steps per chapter models slow drift, the lengths of the steps model jitter.
+chapter, so that the same seed gives the same job, whatever was asked before. The number of steps per chapter models
+slow drift, the lengths of the steps model jitter. Only the numbers of steps depend on the chapters before.
 
 Where faults begin or end, a chapter has several pieces. A fault begins at a border between steps, at most half a step
 away from its moment. Around a time without steps, steps keep their length, and what is left over is silence.
@@ -15,12 +15,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, cycle, groupby, islice, pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
-from tpumon.simulator.scenario.faults import Active, Fault
-from tpumon.simulator.scenario.job_work import Draft, Stop, Work
+from tpumon.simulator.scenario.fault_table import KINDS, ActiveFault
+from tpumon.simulator.scenario.faults import Fault
+from tpumon.simulator.scenario.step_work import Draft, StepWork, Stop
 
 CHAPTER_NS = 8 * SECOND
 
@@ -37,29 +38,29 @@ class Step(NamedTuple):
         number: counts from the job's start.
         start_ns: since the job's start.
         period_ns: until the next step.
-        work: what the job does in it.
+        work: of the job.
         missing: the worker that never begins it; the others wait for it in the collective. None: the step is whole.
     """
 
     number: int
     start_ns: int
     period_ns: int
-    work: Work
+    work: StepWork
     missing: int | None = None
 
 
-class Piece(NamedTuple):
+class Interval(NamedTuple):
     """A part of a chapter in which the same faults hold; times since the job's start."""
 
     begin_ns: int
     end_ns: int
-    work: Work
+    work: StepWork
 
 
 class _Run(NamedTuple):
     """Pieces in a row with steps, and the number of steps of each."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[Interval]
     counts: Sequence[int]
 
 
@@ -75,7 +76,6 @@ class Clock:
     faults: tuple[Fault, ...]
     seed: int
     _steps_before: list[int] = field(default_factory=lambda: [0])  # by chapter; grows
-    _counts: dict[Work, list[int]] = field(default_factory=dict)  # of chapters in which nothing changes, by drift
 
     def steps(self, start_ns: int, stop_ns: int) -> Iterator[Step]:
         """Yields every step that overlaps [start_ns, stop_ns)."""
@@ -99,29 +99,29 @@ class Clock:
             chapter = bisect_left(self._steps_before, self._first_number(chapter)) - 1
         return None
 
-    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Piece]:
+    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Interval]:
         """Yields the pieces without steps that overlap [start_ns, stop_ns)."""
         for chapter in range(max(start_ns, 0) // CHAPTER_NS, max(stop_ns, 0) // CHAPTER_NS + 1):
             for piece in self._pieces(chapter):
                 if piece.work.stop is not None and piece.begin_ns < stop_ns and piece.end_ns > start_ns:
                     yield piece
 
-    def work(self, time_ns: int) -> Work:
-        """What the job does at a moment."""
+    def work(self, time_ns: int) -> StepWork:
+        """The work of the job at a moment."""
         return _work(tuple(active for fault in self.faults if (active := fault.at(time_ns)) is not None))
 
-    def _pieces(self, chapter: int) -> list[Piece]:
+    def _pieces(self, chapter: int) -> list[Interval]:
         begin_ns, end_ns = chapter * CHAPTER_NS, (chapter + 1) * CHAPTER_NS
         edges = {edge for fault in self.faults for edge in fault.edges_ns(begin_ns, end_ns)}
         times = [begin_ns, *sorted(edges), end_ns]
-        return [Piece(begin, end, self.work(begin)) for begin, end in pairwise(times)]
+        return [Interval(begin, end, self.work(begin)) for begin, end in pairwise(times)]
 
-    def _nominal_ns(self, work: Work, chapter: int) -> float:
+    def _nominal_ns(self, work: StepWork, chapter: int) -> float:
         """Length of a step without jitter."""
         drift = 1 + _DRIFT * math.sin(2 * math.pi * (chapter % _DRIFT_CHAPTERS) / _DRIFT_CHAPTERS + phase(self.seed))
         return work.period_ns * drift
 
-    def _runs(self, chapter: int) -> Iterator[_Run | Piece]:
+    def _runs(self, chapter: int) -> Iterator[_Run | Interval]:
         """The chapter as runs of steps, and pieces without steps."""
         for stopped, group in groupby(self._pieces(chapter), key=lambda piece: piece.work.stop is not None):
             pieces = list(group)
@@ -131,12 +131,10 @@ class Clock:
             whole = pieces[-1].end_ns - pieces[0].begin_ns == CHAPTER_NS
             exact = [(p.end_ns - p.begin_ns) / self._nominal_ns(p.work, chapter) for p in pieces]
             counts = [round(count) if whole else int(count / (1 + _JITTER)) for count in exact]
-            if len(counts) == 1 and whole:
-                counts = [self._count_alike(pieces[0].work, chapter)]
             yield _Run(pieces, counts)
 
-    def _unfinished(self, piece: Piece) -> bool:
-        """Whether a step begins here that a worker does not take part in."""
+    def _unfinished(self, piece: Interval) -> bool:
+        """True if a step begins here that a worker does not take part in."""
         return piece.work.missing is not None and any(
             fault.row.stop == piece.work.stop and fault.since_ns(piece.begin_ns) == piece.begin_ns
             for fault in self.faults
@@ -150,34 +148,14 @@ class Clock:
         sums = self._steps_before
         while len(sums) <= chapter:
             sums.append(sums[-1] + self._count(len(sums) - 1))
-            first = len(sums) - 1
-            if alike := self._chapters_alike(first, chapter):
-                work = self.work(first * CHAPTER_NS)
-                if work not in self._counts:
-                    self._counts[work] = [self._count_alike(work, i) for i in range(_DRIFT_CHAPTERS)]
-                counts = islice(cycle(self._counts[work]), first % _DRIFT_CHAPTERS, None)
-                sums.extend(islice(accumulate(counts, initial=sums[-1]), 1, alike + 1))
         return sums[chapter]
-
-    def _count_alike(self, work: Work, chapter: int) -> int:
-        """Number of steps of a chapter in which the same work is done all the time."""
-        if work.stop is not None:
-            return 0
-        return max(1, round(CHAPTER_NS / self._nominal_ns(work, chapter)))
-
-    def _chapters_alike(self, first: int, last: int) -> int:
-        """For how many chapters from `first` on, up to `last`, nothing begins, ends or grows."""
-        begin_ns, end_ns = first * CHAPTER_NS, last * CHAPTER_NS
-        for fault in self.faults:
-            end_ns = min(end_ns, fault.same_until_ns(begin_ns))
-        return (end_ns - begin_ns) // CHAPTER_NS
 
     def chapter(self, chapter: int) -> tuple[Step, ...]:
         """The steps of a chapter."""
         number, index = self._first_number(chapter), 0
         steps: list[Step] = []
         for run in self._runs(chapter):
-            if isinstance(run, Piece):
+            if isinstance(run, Interval):
                 if self._unfinished(run):
                     start_ns = steps[-1].start_ns + steps[-1].period_ns if steps else run.begin_ns
                     period_ns = int(self._nominal_ns(run.work, chapter))
@@ -233,13 +211,13 @@ def _chapter(clock: Clock, chapter: int) -> tuple[Step, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _work(actives: tuple[Active, ...]) -> Work:
+def _work(actives: tuple[ActiveFault, ...]) -> StepWork:
     draft = Draft()
-    for fault, during, setting in actives:
-        row = fault.row
-        stop: Stop | None = {"on": row.stop, "after": "compile", "between": None}[during]
+    for active in actives:
+        kind = KINDS[active.kind]
+        stop: Stop | None = {"on": kind.stop, "after": "compile", "between": None}[active.phase]
         if _WORST_STOP_LAST.index(stop) > _WORST_STOP_LAST.index(draft.stop):
-            draft.stop, draft.missing = stop, setting.worker if during == "on" else None
-        if row.change is not None and during != "after":
-            row.change(draft, setting)
+            draft.stop, draft.missing = stop, active.worker if active.phase == "on" else None
+        if kind.change is not None and active.phase != "after":
+            kind.change(draft, active)
     return draft.finish()

@@ -1,18 +1,18 @@
-"""The kinds of faults: the one table of what `--scenario` knows."""
+"""The kinds of faults and the scenarios made of them: the table behind `--scenario`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from tpumon.simulator.scenario.job_work import Draft, Part, Slow, Stop
+from tpumon.simulator.scenario.step_work import Draft, Slow, StepPart, Stop
 
 
 class Parameter(NamedTuple):
-    """A parameter of a fault: its bounds, both allowed, and what it says."""
+    """A parameter of a fault: its bounds, both allowed, and its meaning."""
 
     least: float
     most: float
@@ -32,16 +32,21 @@ PARAMETERS: dict[str, Parameter] = {
 """Every parameter that a fault may take."""
 
 
-class Setting(NamedTuple):
-    """What a fault is set to at a moment.
+class ActiveFault(NamedTuple):
+    """A fault at a moment at which it holds.
 
     Attributes:
+        kind: a key of KINDS.
+        phase: `on`; `after`: it is over, and the job still compiles; `between`: its change holds until the next
+            occurrence.
         by, share: 0 where the fault does not take it.
         worker, core: None where it does not take it.
         occurrence: number of the occurrence, of faults that come again and again.
-        progress: how far the fault has grown, from 0 to 1.
+        progress: the part to which the fault has grown, from 0 to 1.
     """
 
+    kind: str
+    phase: Literal["on", "after", "between"]
     by: float
     share: float
     worker: int | None
@@ -50,63 +55,68 @@ class Setting(NamedTuple):
     progress: float
 
 
+Change = Callable[[Draft, ActiveFault], None]
+
+
 class Kind(Struct, frozen=True, kw_only=True):
     """A kind of fault.
 
     Attributes:
-        about: what happens, for the list of scenarios.
+        about: one line for the list of scenarios.
         takes: its parameters and their defaults; None: the seed picks.
-        stop: why no step runs while it holds; None: steps run.
-        change: what it does to the work of the job; None: nothing, or it shows elsewhere.
+        stop: the reason why no step runs while it holds; None: steps run.
+        change: its effect on the work of the job; None: none, or it shows elsewhere.
         keeps: whether the change also holds between occurrences.
         start_s: when it begins, unless said otherwise.
-        compiles_s: how long the job compiles after each occurrence before it runs steps again.
+        compiles_s: the time for which the job compiles after each occurrence before it runs steps again.
     """
 
     about: str
     takes: Mapping[str, float | None] = field(default_factory=dict)
     stop: Stop | None = None
-    change: Callable[[Draft, Setting], None] | None = None
+    change: Change | None = None
     keeps: bool = False
     start_s: float = 0.0
     compiles_s: float = 0.0
 
 
-def _share(part: Part) -> Callable[[Draft, Setting], None]:
+def _share(part: StepPart) -> Change:
     return partial(_take_share, part)
 
 
-def _take_share(part: Part, draft: Draft, setting: Setting) -> None:
-    draft.shares[part] = max(setting.share, draft.shares.get(part, 0.0))
+def _take_share(part: StepPart, draft: Draft, fault: ActiveFault) -> None:
+    draft.shares[part] = max(fault.share, draft.shares.get(part, 0.0))
 
 
-def _compiled(**changes: str | float | bool) -> Callable[[Draft, Setting], None]:
+def _compiled(**changes: str | float | bool) -> Change:
     return lambda draft, _: draft.compile(**changes)
 
 
-def _stretch(draft: Draft, setting: Setting) -> None:
-    draft.stretch += setting.by * setting.progress
+def _stretch(draft: Draft, fault: ActiveFault) -> None:
+    draft.stretch += fault.by * fault.progress
 
 
-def _slow(draft: Draft, setting: Setting) -> None:
-    draft.slow.append(Slow(setting.worker or 0, setting.core, setting.by))
+def _slow(draft: Draft, fault: ActiveFault) -> None:
+    draft.slow.append(Slow(fault.worker or 0, fault.core, fault.by))
 
 
-def _noise(draft: Draft, setting: Setting) -> None:
-    draft.noise += setting.by
+def _noise(draft: Draft, fault: ActiveFault) -> None:
+    draft.noise += fault.by
 
 
-def _recompile(draft: Draft, setting: Setting) -> None:
+def _recompile(draft: Draft, fault: ActiveFault) -> None:
     """A program of its own for each batch: its size changes, and with it all shapes."""
-    rows = 8192 - 64 * (setting.occurrence % 32)
-    draft.compile(version=setting.occurrence + 1, shape=f"bf16[{rows},8192]{{1,0}}")
+    rows = 8192 - 64 * (fault.occurrence % 32)
+    draft.compile(version=fault.occurrence + 1, shape=f"bf16[{rows},8192]{{1,0}}")
 
 
 _SMALL = "bf16[8,100,72]{2,1,0:T(8,128)(2,1)}"
 
 KINDS: dict[str, Kind] = {
     "input-bound": Kind(
-        about="waits for input, in infeed; with jax between steps", takes={"share": 0.44}, change=_share(Part.INFEED)
+        about="waits for input, in infeed; with jax between steps",
+        takes={"share": 0.44},
+        change=_share(StepPart.INFEED),
     ),
     "straggler": Kind(
         about="one worker computes longer, or one core if there is one worker; the others wait in the collective",
@@ -127,7 +137,7 @@ KINDS: dict[str, Kind] = {
     "overflow-nothing": Kind(about="the same, but with these options nothing is collected"),
     "jax": Kind(about="a JAX program: no infeed, no outfeed, no step markers", change=_compiled(jax=True)),
     "host-bound": Kind(
-        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(Part.HOST_GAP)
+        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(StepPart.HOST_GAP)
     ),
     "slow-core": Kind(
         about="one core of a worker computes longer",
@@ -164,19 +174,19 @@ KINDS: dict[str, Kind] = {
         start_s=600,
     ),
     "collective-bound": Kind(
-        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(Part.ALL_REDUCE)
+        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(StepPart.ALL_REDUCE)
     ),
-    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(Part.OUTFEED)),
+    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(StepPart.OUTFEED)),
     "host-transfer-bound": Kind(
-        about="waits for data from the host", takes={"share": 0.3}, change=_share(Part.HOST_TRANSFER)
+        about="waits for data from the host", takes={"share": 0.3}, change=_share(StepPart.HOST_TRANSFER)
     ),
-    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(Part.COPY_DONE)),
-    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(Part.FORMATTING)),
+    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(StepPart.COPY_DONE)),
+    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(StepPart.FORMATTING)),
     "sparsecore-bound": Kind(
-        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(Part.SPARSE_WAIT)
+        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(StepPart.SPARSE_WAIT)
     ),
-    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(Part.BARRIER)),
-    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(Part.DEBUG_PRINT)),
+    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(StepPart.BARRIER)),
+    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(StepPart.DEBUG_PRINT)),
     "small-shapes": Kind(
         about="small, padded shapes: the device is busy, the matrix units are not",
         change=_compiled(efficiency=0.06, convolution_bandwidth=0.1, loop_bandwidth=0.2, shape=_SMALL),
@@ -216,4 +226,29 @@ PRESETS: dict[str, tuple[str, str]] = {
         "jitter+checkpoint+evaluation@3600:every=10800+restart@9000:every=25200+preemption@18000:every=39600",
     ),
 }
-"""Scenarios that are no fault, or several: what happens, and the terms that they stand for."""
+"""Scenarios that are no fault, or several: one line, and the terms that they stand for."""
+
+SCENARIOS: tuple[str, ...] = ("steady", *KINDS, *(name for name in PRESETS if name != "steady"))
+"""Every scenario; the first is the default."""
+
+
+class ListedScenario(NamedTuple):
+    """A scenario in the list: its name, one line, its parameters with their defaults and when it begins."""
+
+    name: str
+    about: str
+    settings: tuple[str, ...]
+
+
+def listed() -> Iterator[ListedScenario]:
+    """Yields every scenario for help pages and docs, the default first."""
+    for name in SCENARIOS:
+        if name in PRESETS:
+            yield ListedScenario(name, PRESETS[name][0], ())
+            continue
+        kind = KINDS[name]
+        parameters = [key if default is None else f"{key}={default:g}" for key, default in kind.takes.items()]
+        settings = [", ".join(parameters)] if parameters else []
+        if kind.start_s:
+            settings.append(f"From second {kind.start_s:g}")
+        yield ListedScenario(name, kind.about, tuple(settings))

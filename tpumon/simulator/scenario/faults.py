@@ -9,45 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.errors import UsageError
 from tpumon.simulator.scenario.basics import SECOND, hashed
-from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, Kind, Setting
+from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, SCENARIOS, ActiveFault, Kind
 from tpumon.simulator.topology import Topology
-
-SCENARIOS: tuple[str, ...] = ("steady", *KINDS, *(name for name in PRESETS if name != "steady"))
-"""Every scenario; the first is the default."""
 
 _LATEST_S = 1e7  # of start and length: four months
 _SHORTEST_S = 1.0
-_FOREVER_NS = 1 << 62
+_NEVER_NS = 1 << 62
 _MOST_FAULTS = 12
 _MOST_TEXT = 500
 _MOST_SHARES = 0.8
 _NAME = re.compile(r"[a-z][a-z-]*")
 _TERM = re.compile(r"(?P<name>[a-z-]+)(?:@(?P<start>[0-9.]+)(?:\+(?P<length>[0-9.]+))?)?(?::(?P<values>[^+]*))?")
 _PARTING = re.compile(r"\+(?=[a-z])")
-
-_Phase = Literal["on", "after", "between"]
-
-
-class Active(NamedTuple):
-    """A fault that holds at a moment.
-
-    Attributes:
-        fault: the fault.
-        phase: `on`; `after`: it is over, and the job still compiles; `between`: its change holds until the next
-            occurrence.
-        setting: what it is set to.
-    """
-
-    fault: Fault
-    phase: _Phase
-    setting: Setting
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -77,13 +57,10 @@ class Fault(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise _unknown(self.kind)
-        if self.start_s is not None and not 0 <= self.start_s <= _LATEST_S:
-            raise UsageError(
-                f"scenario {self.kind}: start {_plain(self.start_s)} is not within 0 to {_plain(_LATEST_S)} seconds"
-            )
-        if self.length_s is not None and not _SHORTEST_S <= self.length_s <= _LATEST_S:
-            bounds = f"{_plain(_SHORTEST_S)} to {_plain(_LATEST_S)} seconds"
-            raise UsageError(f"scenario {self.kind}: length {_plain(self.length_s)} is not within {bounds}")
+        for name, time_s, least in (("start", self.start_s, 0.0), ("length", self.length_s, _SHORTEST_S)):
+            if time_s is not None and not least <= time_s <= _LATEST_S:
+                bounds = f"{_plain(least)} to {_plain(_LATEST_S)} seconds"
+                raise UsageError(f"scenario {self.kind}: {name} {_plain(time_s)} is not within {bounds}")
         for name, parameter in PARAMETERS.items():
             value = getattr(self, name)
             if value is None:
@@ -96,9 +73,8 @@ class Fault(Struct, frozen=True, kw_only=True):
                 raise UsageError(
                     f"scenario {self.kind}: {name}={_plain(value)} is not within {bounds} ({parameter.about})"
                 )
-        every = self.value("every")
-        if every and every < self.value("lasts") + self.row.compiles_s + _SHORTEST_S:
-            least = self.value("lasts") + self.row.compiles_s + _SHORTEST_S
+        every, least = self.value("every"), self.value("lasts") + self.row.compiles_s + _SHORTEST_S
+        if every and every < least:
             raise UsageError(
                 f"scenario {self.kind}: every={_plain(every)} must be at least {_plain(least)}, longer than it lasts"
             )
@@ -107,7 +83,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         """The term that stands for it."""
         text = self.kind
         if self.start_s is not None or self.length_s is not None:
-            text += f"@{_plain(self._start_s)}"
+            text += f"@{_plain(self.row.start_s if self.start_s is None else self.start_s)}"
         if self.length_s is not None:
             text += f"+{_plain(self.length_s)}"
         given = [f"{name}={_plain(getattr(self, name))}" for name in PARAMETERS if getattr(self, name) is not None]
@@ -119,8 +95,16 @@ class Fault(Struct, frozen=True, kw_only=True):
         return KINDS[self.kind]
 
     @property
-    def _start_s(self) -> float:
-        return self.row.start_s if self.start_s is None else self.start_s
+    def _start_ns(self) -> int:
+        return int((self.row.start_s if self.start_s is None else self.start_s) * SECOND)
+
+    @property
+    def _end_ns(self) -> int:
+        return _NEVER_NS if self.length_s is None else self._start_ns + int(self.length_s * SECOND)
+
+    def _ns(self, name: str) -> int:
+        """A parameter that is a time, in nanoseconds."""
+        return int(self.value(name) * SECOND)
 
     def value(self, name: str) -> float:
         """A parameter; 0 if it does not take it, -1 if the seed is to pick and has not."""
@@ -150,15 +134,14 @@ class Fault(Struct, frozen=True, kw_only=True):
             return replace(self, kind="slow-core", worker=0, core=pick % devices, by=self.value("by"))
         return replace(self, worker=worker, core=core)
 
-    def at(self, time_ns: int) -> Active | None:
-        """What the fault is at a moment; None if it does not hold."""
+    def at(self, time_ns: int) -> ActiveFault | None:
+        """The fault at a moment, in nanoseconds since the job's start; None if it does not hold."""
         occurrence, within_ns = self._place(time_ns)
         if occurrence < 0:
             return None
-        over_ns = int(self.value("over") * SECOND)
+        over_ns, lasts_ns = self._ns("over"), self._ns("lasts")
         progress = round(min(1.0, within_ns / over_ns), 3) if over_ns else 1.0
-        lasts_ns = int(self.value("lasts") * SECOND)
-        phase: _Phase = "on"
+        phase: Literal["on", "after", "between"] = "on"
         if lasts_ns and within_ns >= lasts_ns:
             if within_ns < lasts_ns + int(self.row.compiles_s * SECOND):
                 phase = "after"
@@ -166,66 +149,42 @@ class Fault(Struct, frozen=True, kw_only=True):
                 phase = "between"
             else:
                 return None
-        setting = Setting(self.value("by"), self.value("share"), self.worker, self.core, occurrence, progress)
-        return Active(self, phase, setting)
+        by, share = self.value("by"), self.value("share")
+        return ActiveFault(self.kind, phase, by, share, self.worker, self.core, occurrence, progress)
 
     def since_ns(self, time_ns: int) -> int | None:
-        """When the occurrence that holds at a moment began; None if none holds."""
+        """The begin of the occurrence that holds at a moment; None if none holds."""
         return None if self.at(time_ns) is None else time_ns - self._place(time_ns)[1]
 
     def last_ended_ns(self, time_ns: int) -> int | None:
-        """When the last occurrence before a moment was over, or None."""
-        if self.length_s is not None and time_ns >= (end_ns := int((self._start_s + self.length_s) * SECOND)):
-            return end_ns if self.at(end_ns - 1) is not None else self.last_ended_ns(end_ns - 1)
-        occurrence, within_ns = self._place(time_ns)
-        lasts_ns = int(self.value("lasts") * SECOND)
-        if occurrence < 0:
-            return None
-        if within_ns >= lasts_ns:
-            return time_ns - within_ns + lasts_ns
-        if occurrence == 0:
-            return None
-        return time_ns - within_ns - int(self.value("every") * SECOND) + lasts_ns
-
-    def same_until_ns(self, time_ns: int) -> int:
-        """A moment until which the fault stays as it is; at least `time_ns`."""
-        begin_ns, end_ns = int(self._start_s * SECOND), _FOREVER_NS
-        if time_ns < begin_ns:
-            return begin_ns
-        occurrence, within_ns = self._place(time_ns)
-        if occurrence < 0:
-            return _FOREVER_NS
-        if self.length_s is not None:
-            end_ns = begin_ns + int(self.length_s * SECOND)
-        if not within_ns or within_ns < int(self.value("over") * SECOND):
-            return time_ns  # what begins here may leave a step unfinished
-        begin_ns = time_ns - within_ns
-        lasts_ns, every_ns = int(self.value("lasts") * SECOND), int(self.value("every") * SECOND)
-        over_ns = lasts_ns + int(self.row.compiles_s * SECOND)
-        changes_ns = [edge for edge in (lasts_ns, over_ns, every_ns) if edge > within_ns]
-        return min([end_ns, *(begin_ns + edge for edge in changes_ns)])
+        """The end of the last occurrence that was over by a moment, or None."""
+        latest, _ = self._place(min(time_ns, self._end_ns - 1))
+        for occurrence in (latest, latest - 1):
+            if occurrence >= 0:
+                over_ns = self._start_ns + occurrence * self._ns("every") + self._ns("lasts")
+                if min(over_ns, self._end_ns) <= time_ns:
+                    return min(over_ns, self._end_ns)
+        return None
 
     def _place(self, time_ns: int) -> tuple[int, int]:
         """Number of the occurrence at a moment, and the time since its begin; -1 before the start and after the end."""
-        since_ns = time_ns - int(self._start_s * SECOND)
-        if since_ns < 0 or (self.length_s is not None and since_ns >= int(self.length_s * SECOND)):
+        if not self._start_ns <= time_ns < self._end_ns:
             return -1, 0
-        every_ns = int(self.value("every") * SECOND)
+        since_ns, every_ns = time_ns - self._start_ns, self._ns("every")
         return divmod(since_ns, every_ns) if every_ns else (0, since_ns)
 
     def edges_ns(self, begin_ns: int, end_ns: int) -> Iterator[int]:
         """Yields the moments within (begin, end) at which the fault may begin or end."""
-        start_ns = int(self._start_s * SECOND)
-        stop_ns = end_ns if self.length_s is None else start_ns + int(self.length_s * SECOND)
-        every_ns, lasts_ns = int(self.value("every") * SECOND), int(self.value("lasts") * SECOND)
-        edges = [start_ns, stop_ns]
+        every_ns, lasts_ns = self._ns("every"), self._ns("lasts")
+        edges = [self._start_ns, self._end_ns]
         if lasts_ns:
-            first = max(0, (begin_ns - start_ns) // every_ns - 1) if every_ns else 0
-            last = max(0, (end_ns - start_ns) // every_ns) if every_ns else 0
-            for occurrence in range(first, last + 1):
-                at_ns = start_ns + occurrence * every_ns
+            first = last = 0
+            if every_ns:
+                first, last = ((edge - self._start_ns) // every_ns for edge in (begin_ns, end_ns))
+            for occurrence in range(max(first - 1, 0), max(last, 0) + 1):
+                at_ns = self._start_ns + occurrence * every_ns
                 edges += [at_ns, at_ns + lasts_ns, at_ns + lasts_ns + int(self.row.compiles_s * SECOND)]
-        yield from (edge for edge in edges if begin_ns < edge < end_ns and edge <= stop_ns)
+        yield from (edge for edge in edges if begin_ns < edge < end_ns and edge <= self._end_ns)
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:

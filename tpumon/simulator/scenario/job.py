@@ -9,10 +9,10 @@ from functools import cached_property
 from msgspec import Struct
 
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
-from tpumon.simulator.scenario.clock import Clock, Piece, Step, clock_of, phase
+from tpumon.simulator.scenario.clock import Clock, Interval, Step, clock_of, phase
+from tpumon.simulator.scenario.core_steps import CoreStepParts, Slot, before_collective, layout, split
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
-from tpumon.simulator.scenario.job_work import Part, Work
-from tpumon.simulator.scenario.parts import Parts, Slot, before_collective, layout, split
+from tpumon.simulator.scenario.step_work import StepPart, StepWork
 from tpumon.simulator.topology import Topology
 
 USABLE_HBM_RATIO = 31.25 / 32
@@ -27,7 +27,7 @@ _FLAKY_UNAVAILABLE = 0.15
 _FLAKY_HANG = 0.04
 
 
-class Job(Struct, frozen=True, kw_only=True, dict=True):
+class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
     """A job on a TPU that follows a scenario.
 
     Devices are numbered from 0 on each worker. Times are nanoseconds since the job's start. All workers start a step
@@ -66,15 +66,15 @@ class Job(Struct, frozen=True, kw_only=True, dict=True):
         """Yields every step that overlaps [start_ns, stop_ns)."""
         return self._clock.steps(start_ns, stop_ns)
 
-    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Piece]:
+    def silences(self, start_ns: int, stop_ns: int) -> Iterator[Interval]:
         """Yields the times without steps that overlap [start_ns, stop_ns), and why there are none."""
         return self._clock.silences(start_ns, stop_ns)
 
-    def work(self, time_ns: int) -> Work:
-        """What the job does at a moment."""
+    def work(self, time_ns: int) -> StepWork:
+        """The work of the job at a moment."""
         return self._clock.work(time_ns)
 
-    def parts(self, step: Step, worker: int, device: int) -> Parts:
+    def parts(self, step: Step, worker: int, device: int) -> CoreStepParts:
         """Computes how one core spends one step."""
         work = step.work
         factor = 1.0
@@ -82,18 +82,18 @@ class Job(Struct, frozen=True, kw_only=True, dict=True):
             factor = work.factor(worker, device, chance(self.seed, 8, step.number, worker))
         return split(work, step.period_ns, factor, hashed(self.seed, step.number, worker, device))
 
-    def slots(self, step: Step, worker: int, parts: Parts) -> tuple[Slot, ...]:
+    def slots(self, step: Step, worker: int, parts: CoreStepParts) -> tuple[Slot, ...]:
         """The ops that a core completes in a step; fewer than usual if a worker is missing."""
         if step.missing is None:
             return layout(parts)
         return () if step.missing == worker else before_collective(layout(parts))
 
     def is_slow(self, worker: int, device: int) -> bool:
-        """Whether a core is slower than others at the job's start."""
+        """True if a core is slower than others at the job's start."""
         return self.work(0).factor(worker, device, 0.0) > 1.0
 
     def last_busy_ns(self, worker: int, time_ns: int) -> int:
-        """When a worker's devices were last busy, at most `time_ns`; the start of its process if they never were.
+        """The last moment at which a worker's devices were busy, at most `time_ns`; else the start of its process.
 
         Pauses within and between steps do not count: a device in use is busy.
         """
@@ -112,16 +112,16 @@ class Job(Struct, frozen=True, kw_only=True, dict=True):
         work = self.work(time_ns)
         if work.stop is not None:
             return int(work.missing not in {None, worker})
-        waits_for_host = work.ms[Part.HOST_GAP] or (work.program.jax and work.waits_for_input)
+        waits_for_host = work.ms[StepPart.HOST_GAP] or (work.program.jax and work.waits_for_input)
         return 1 if waits_for_host else 2
 
     @property
     def goes_down(self) -> bool:
-        """Whether any process ever ends."""
+        """True if any process ever ends."""
         return any(fault.row.stop == "away" or fault.kind == "crash-and-return" for fault in self._clock.faults)
 
     def up_since_ns(self, worker: int, time_ns: int) -> int | None:
-        """When the job last started on this worker; None while it is down."""
+        """The last start of the job on this worker; None while it is down."""
         since_ns = 0
         for fault in self._clock.faults:
             began_ns: int | None = 0
@@ -143,12 +143,12 @@ class Job(Struct, frozen=True, kw_only=True, dict=True):
         return back_ns if time_ns >= back_ns else None
 
     def _return_ns(self, worker: int, cycle: int) -> int:
-        """When a worker returns after the crash of a cycle: 6 to 10 s later, at a time of its own."""
+        """The return of a worker after the crash of a cycle: 6 to 10 s later, at a time of its own."""
         away_ns = 6 * SECOND + hashed(self.seed, 2, worker, cycle) % (4 * SECOND)
         return cycle * _CRASH_CYCLE_NS + _UP_NS + away_ns
 
     def call_fails(self, worker: int, call: int, time_ns: int = 0) -> str | None:
-        """How call number `call` of a flaky worker fails: "unavailable" or "hang"; None if it succeeds."""
+        """The failure of call number `call` of a flaky worker, "unavailable" or "hang"; None if it succeeds."""
         if not self._holds("flaky", time_ns):
             return None
         dice = chance(self.seed, 3, worker, call)
@@ -157,7 +157,7 @@ class Job(Struct, frozen=True, kw_only=True, dict=True):
         return "hang" if dice < _FLAKY_UNAVAILABLE + _FLAKY_HANG else None
 
     def overflow(self, time_ns: int) -> str | None:
-        """What the profiler makes of options for smaller traces, if whole ones overflow: accepted, refused, nothing.
+        """The profiler's answer to options for smaller traces, if whole ones overflow: accepted, refused, nothing.
 
         `nothing`: it accepts them and collects nothing. None: traces do not overflow.
         """

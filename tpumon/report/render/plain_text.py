@@ -10,17 +10,14 @@ from itertools import pairwise
 from rich.cells import cell_len, set_cell_size
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
-from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Page, Table
-from tpumon.report.words import size_word, time_word
+from tpumon.report.blocks import Block, Facts, HeatMap, ReportColumn, SectionPage, StackedGraph, Table
+from tpumon.report.render.svg import LEAST_SPAN
 
 _GAP = 2
 _USUAL_WIDE, _LEAST_WIDE = 28, 12  # cells of a column that may be cut
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SHADES = " ░▒▓█"
 _MOST_LABEL = 24
-_LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
-
-
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█░▒▓…µ\N{NO-BREAK SPACE}", "_.-=+*%#.+*~u ")
 
 
@@ -29,7 +26,7 @@ def as_ascii(text: str) -> str:
     return text.translate(_ASCII)
 
 
-def render(pages: Iterable[Page], width: int) -> str:
+def render(pages: Iterable[SectionPage], width: int) -> str:
     """All sections, one below the other.
 
     Args:
@@ -51,7 +48,7 @@ def _block(block: Block, width: int) -> list[str]:
         case Facts():
             wide = max((cell_len(label) for label, _ in block.rows), default=0)
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
-        case Graph() | HeatMap():
+        case StackedGraph() | HeatMap():
             return [block.title, *picture(block, width)]
     return [block.title, *(row for line in block.lines for row in _wrapped(line, width))]
 
@@ -60,13 +57,13 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") or [""]
 
 
-def picture(block: Graph | HeatMap, width: int) -> list[str]:
+def picture(block: StackedGraph | HeatMap, width: int) -> list[str]:
     """A graph or a heat map as lines of cells, without its title."""
-    return _graph(block, width) if isinstance(block, Graph) else _heat_map(block, width)
+    return _graph(block, width) if isinstance(block, StackedGraph) else _heat_map(block, width)
 
 
 def _fit(text: str, cells: int, *, tail: bool = False) -> str:
-    """Exactly so many cells; what is cut begins or ends with an ellipsis."""
+    """The text in exactly this many cells; text that is cut begins or ends with an ellipsis."""
     if cell_len(text) <= cells:
         return set_cell_size(text, cells)
     if tail:
@@ -77,18 +74,21 @@ def _fit(text: str, cells: int, *, tail: bool = False) -> str:
 
 
 def _table(table: Table, width: int) -> list[str]:
-    columns = list(table.columns)
-    widths = [
-        max(cell_len(column.title), *(cell_len(row[i].text) for row in table.rows), 0)
-        for i, column in enumerate(columns)
-    ]
+    columns = table.columns
+    lines = [[column.title for column in columns], *([cell.text for cell in row] for row in table.rows)]
+    widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
     shown = _narrow(columns, widths, width - 2)
-    lines = [_line([Cell(column.title) for column in columns], columns, widths, shown)]
-    lines += [_line(row, columns, widths, shown) for row in table.rows]
-    return [*lines, *([f"  ({table.note})"] if table.note else [])]
+    made = ["  " + (" " * _GAP).join(_aligned(texts[i], columns[i], widths[i]) for i in shown) for texts in lines]
+    return [*made, *([f"  ({table.note})"] if table.note else [])]
 
 
-def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+def _aligned(text: str, column: ReportColumn, width: int) -> str:
+    if column.number is None:
+        return _fit(text, width, tail=column.tail)
+    return " " * (width - cell_len(text)) + text
+
+
+def _narrow(columns: Sequence[ReportColumn], widths: list[int], room: int) -> list[int]:
     """Cuts words, then leaves columns out, then cuts more, until all fit; returns the columns that are left."""
     shown = list(range(len(columns)))
 
@@ -109,20 +109,11 @@ def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> list[int
     return shown
 
 
-def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int]) -> str:
-    parts = []
-    for i in shown:
-        text = cells[i].text
-        words = _fit(text, widths[i], tail=columns[i].tail)
-        parts.append(words if columns[i].text else " " * (widths[i] - cell_len(text)) + text)
-    return "  " + (" " * _GAP).join(parts)
-
-
-def _graph(graph: Graph, width: int) -> list[str]:
+def _graph(graph: StackedGraph, width: int) -> list[str]:
     """One line for the sum, and one for each part, all on the same axis."""
-    totals = [sum(values) for values in zip(*(one.values for one in graph.series), strict=True)]
-    rows = [("all", totals)] if len(graph.series) > 1 else []
-    rows += [(one.name, list(one.values)) for one in graph.series]
+    totals = [sum(values) for values in zip(*(part.values for part in graph.parts), strict=True)]
+    rows = [("all", totals)] if len(graph.parts) > 1 else []
+    rows += [(part.name, list(part.values)) for part in graph.parts]
     label = min(max(cell_len(name) for name, _ in rows), _MOST_LABEL)
     places = max(width - label - 18, 8)
     top = max(totals, default=0.0)
@@ -131,13 +122,9 @@ def _graph(graph: Graph, width: int) -> list[str]:
         squeezed = _squeezed(values, places)
         bars = "".join(_LEVELS[min(int(value / top * 8), 7)] if top > 0 else " " for value in squeezed)
         mean = sum(values) / len(values) if values else 0.0
-        lines.append(f"  {_fit(name, label)}  {bars}  {_written(mean, graph.unit)} mean")
-    lines.append(f"  {len(totals)} {graph.places}s from left to right; a full cell is {_written(top, graph.unit)}")
+        lines.append(f"  {_fit(name, label)}  {bars}  {graph.number(mean)} mean")
+    lines.append(f"  {len(totals)} {graph.places}s from left to right; a full cell is {graph.number(top)}")
     return lines
-
-
-def _written(value: float, unit: str) -> str:
-    return size_word(value) if unit == "bytes" else time_word(value)
 
 
 def _squeezed(values: Sequence[float], places: int) -> list[float]:
@@ -150,7 +137,7 @@ def _squeezed(values: Sequence[float], places: int) -> list[float]:
 
 def _heat_map(heat_map: HeatMap, width: int) -> list[str]:
     known = [value for _, values in heat_map.rows for value in values if math.isfinite(value)]
-    low, high = soft_axis(known, least_share=_LEAST_SPAN)
+    low, high = soft_axis(known, least_share=LEAST_SPAN)
     label = min(max((cell_len(name) for name, _ in heat_map.rows), default=0), _MOST_LABEL)
     places = max(width - label - 6, 8)
     lines = []

@@ -1,20 +1,18 @@
-"""The section input (XProf: input pipeline analyzer): how long devices waited, and what the host did meanwhile."""
+"""The section input (XProf: input pipeline analyzer): waits of the devices, and the host's work for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from tpumon.model import Spread
-from tpumon.report.blocks import Block, Cell, Column, Lines, Table
-from tpumon.report.capture import Capture, Choice
-from tpumon.report.words import count_cell, percent_cell, percent_word, time_cell
-
-if TYPE_CHECKING:
-    from tpumon.xspace.profile.host_input import Stage
-    from tpumon.xspace.profile.step_times import StepTable
+from tpumon.report.blocks import Block, Lines, ReportColumn, Table
+from tpumon.report.profiles import Capture, Choice
+from tpumon.report.quantities import count_text, percent_text, time_text
+from tpumon.xspace.profile.host_input import Stage
+from tpumon.xspace.profile.step_times import StepTable
 
 Verdict = Literal["highly", "moderately", "not"]
 
@@ -59,34 +57,25 @@ class InputStep(Struct, frozen=True, kw_only=True):
     infeed_ratio: Spread
 
 
-class StageRow(Struct, frozen=True, kw_only=True):
-    """One stage of the input pipeline on all hosts.
+class StageRow(Stage, frozen=True, kw_only=True, eq=False):
+    """One stage of the input pipeline, on all hosts together.
 
     Attributes:
-        name: as the trace has it.
-        category: a key of CATEGORIES.
-        count: how often it ran.
-        time_s, self_time_s: with and without the stages within.
         time_ratio, self_time_ratio: of the self time of all stages.
     """
 
-    name: str
-    category: str
-    count: int
-    time_s: float
-    self_time_s: float
     time_ratio: float
     self_time_ratio: float
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """How long devices waited for input, and what the host did for it.
+    """The devices' waits for input, and the host's work for it.
 
     Attributes:
         infeed_ratio: share of a step spent in infeed; None where the program has no infeed op.
         reason: why it is None.
-        sentence: what this says.
-        waiting_ratio: what XProf's sentence says is spent waiting for input. It divides by compute, infeed, outfeed,
+        sentence: the same in words.
+        waiting_ratio: share that XProf's sentence names as waiting for input. It divides by compute, infeed, outfeed,
             idle and all-reduce, the last of which is in compute, too.
         verdict: XProf's: highly, moderately or not input-bound; None without steps.
         steps: one by one.
@@ -107,10 +96,7 @@ class Input(Struct, frozen=True, kw_only=True):
 
 def build(capture: Capture, choice: Choice) -> Input:
     """The device's side from its steps, the host's from its threads."""
-    from tpumon.xspace.profile.step_times import step_table
-
-    figures = capture.figures.figures
-    table = step_table([host.profile.trace for host in capture.hosts], figures.step_durations_s)
+    figures, table = capture.figures.figures, capture.step_table()
     waiting = _waiting_ratio(table)
     stages = _stages(capture)
     reason = figures.absent.get("infeed_ratio")
@@ -156,12 +142,12 @@ def _verdict(waiting_ratio: float) -> Verdict:
 def _sentence(infeed: Spread | None, reason: str | None, idle_ratio: float | None) -> str:
     if infeed is not None:
         return (
-            f"{percent_word(infeed.avg)} of a step is waiting for infeed on the core that waits longest "
-            f"({percent_word(infeed.min)} to {percent_word(infeed.max)} by step)."
+            f"{percent_text(infeed.avg)} of a step is waiting for infeed on the core that waits longest "
+            f"({percent_text(infeed.min)} to {percent_text(infeed.max)} by step)."
         )
     words = f"No share of the step is infeed: {reason or 'not in the trace'}."
     if idle_ratio is not None:
-        words += f" A program without infeed waits between ops: {percent_word(idle_ratio)} of a step no op runs."
+        words += f" A program without infeed waits between ops: {percent_text(idle_ratio)} of a step no op runs."
     return words
 
 
@@ -208,51 +194,27 @@ def _categories(capture: Capture, stages: Sequence[StageRow]) -> dict[str, float
     return sums
 
 
-def blocks(value: Input) -> tuple[Block, ...]:
+def blocks(value: Input) -> list[Block]:
     """The section as sentences and tables."""
     lines = [value.sentence]
     if value.waiting_ratio is not None:
         lines.append(
-            f"XProf's verdict: {value.verdict} input-bound, {percent_word(value.waiting_ratio)} of the step time "
+            f"XProf's verdict: {value.verdict} input-bound, {percent_text(value.waiting_ratio)} of the step time "
             "waiting for input (it counts all-reduces twice)."
         )
     if not value.stages:
         lines.append("The host's side: the trace has no event of an input pipeline.")
-    made: list[Block] = [Lines(title="Input", lines=tuple(lines))]
+    made: list[Block] = [Lines(title="Input", lines=lines)]
     if value.steps:
-        made.append(_step_table(value))
+        shown = value.steps[:_MOST_LISTED]
+        more = len(value.steps) - len(shown)
+        note = f"{more} more steps" if more else ""
+        made.append(Table(title="Devices, by step", columns=_STEP_COLUMNS, items=shown, note=note))
     if value.categories_s:
         made.append(_category_table(value.categories_s))
     if value.stages:
-        made.append(_stage_table(value))
-    return tuple(made)
-
-
-def _step_table(value: Input) -> Table:
-    shown = value.steps[:_MOST_LISTED]
-    more = len(value.steps) - len(shown)
-    return Table(
-        title="Devices, by step",
-        columns=(
-            *map(Column, ("step", "time", "infeed", "of the step")),
-            Column("least", rank=2),
-            Column("most", rank=1),
-            Column("compute"),
-            Column("outfeed", rank=4),
-            Column("host", rank=3),
-            Column("idle"),
-        ),
-        rows=tuple(
-            (
-                count_cell(step.step),
-                *map(time_cell, (step.duration_s, step.infeed_s)),
-                *map(percent_cell, (step.infeed_ratio.avg, step.infeed_ratio.min, step.infeed_ratio.max)),
-                *map(time_cell, (step.compute_s, step.outfeed_s, step.host_transfer_s, step.idle_s)),
-            )
-            for step in shown
-        ),
-        note=f"{more} more steps" if more else "",
-    )
+        made.append(Table(title="Host, by stage", columns=_STAGE_COLUMNS, items=value.stages))
+    return made
 
 
 def _category_table(categories_s: Mapping[str, float]) -> Table:
@@ -260,43 +222,32 @@ def _category_table(categories_s: Mapping[str, float]) -> Table:
     return Table(
         title="Host, by category",
         columns=(
-            Column("work", text=True),
-            Column("time"),
-            Column("share"),
-            Column("what helps", text=True, wide=True),
+            ReportColumn("work", lambda row: CATEGORIES[row[0]]),
+            ReportColumn("time", lambda row: row[1], time_text),
+            ReportColumn("share", lambda row: row[1] / whole_s if whole_s else None, percent_text),
+            ReportColumn("what helps", lambda row: _ADVICE[row[0]] if row[1] else "", wide=True),
         ),
-        rows=tuple(
-            (
-                Cell(CATEGORIES[name]),
-                time_cell(time_s),
-                percent_cell(time_s / whole_s if whole_s else None),
-                Cell(_ADVICE[name] if time_s else ""),
-            )
-            for name, time_s in categories_s.items()
-        ),
+        items=list(categories_s.items()),
     )
 
 
-def _stage_table(value: Input) -> Table:
-    return Table(
-        title="Host, by stage",
-        columns=(
-            Column("stage", text=True, wide=True, tail=True),
-            Column("work", text=True, wide=True),
-            Column("times", rank=1),
-            Column("time"),
-            Column("self time"),
-            Column("share"),
-        ),
-        rows=tuple(
-            (
-                Cell(stage.name),
-                Cell(CATEGORIES[stage.category]),
-                count_cell(stage.count),
-                time_cell(stage.time_s),
-                time_cell(stage.self_time_s),
-                percent_cell(stage.self_time_ratio),
-            )
-            for stage in value.stages
-        ),
-    )
+_STEP_COLUMNS = (
+    ReportColumn("step", lambda step: step.step, count_text),
+    ReportColumn("time", lambda step: step.duration_s, time_text),
+    ReportColumn("infeed", lambda step: step.infeed_s, time_text),
+    ReportColumn("of the step", lambda step: step.infeed_ratio.avg, percent_text),
+    ReportColumn("least", lambda step: step.infeed_ratio.min, percent_text, rank=2),
+    ReportColumn("most", lambda step: step.infeed_ratio.max, percent_text, rank=1),
+    ReportColumn("compute", lambda step: step.compute_s, time_text),
+    ReportColumn("outfeed", lambda step: step.outfeed_s, time_text, rank=4),
+    ReportColumn("host", lambda step: step.host_transfer_s, time_text, rank=3),
+    ReportColumn("idle", lambda step: step.idle_s, time_text),
+)
+_STAGE_COLUMNS = (
+    ReportColumn("stage", lambda stage: stage.name, wide=True, tail=True),
+    ReportColumn("work", lambda stage: CATEGORIES[stage.category], wide=True),
+    ReportColumn("times", lambda stage: stage.count, count_text, rank=1),
+    ReportColumn("time", lambda stage: stage.time_s, time_text),
+    ReportColumn("self time", lambda stage: stage.self_time_s, time_text),
+    ReportColumn("share", lambda stage: stage.self_time_ratio, percent_text),
+)

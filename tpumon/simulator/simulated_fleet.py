@@ -11,11 +11,11 @@ from typing import Self
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Target
+from tpumon.simulator.grpc_servers import PortServer
 from tpumon.simulator.profiler import ProfilerService
-from tpumon.simulator.rpc import PortServer
-from tpumon.simulator.runtime_service import RuntimeMetrics
-from tpumon.simulator.scenario import Job, to_ns
-from tpumon.simulator.settings import SERVERS, SimulatorSettings
+from tpumon.simulator.runtime_service import RuntimeMetricService
+from tpumon.simulator.scenario import SimulatedJob, to_ns
+from tpumon.simulator.simulator_settings import SERVERS, SimulatorSettings
 from tpumon.simulator.topology import parse_topology
 
 __all__ = ["SimulatedFleet", "SimulatorSettings"]
@@ -36,7 +36,9 @@ class SimulatedFleet:
     """
 
     def __init__(self, settings: SimulatorSettings, *, clock: Callable[[], float] = time.time) -> None:
-        self.job = Job(topology=parse_topology(settings.topology), scenario=settings.scenario, seed=settings.seed)
+        self.job = SimulatedJob(
+            topology=parse_topology(settings.topology), scenario=settings.scenario, seed=settings.seed
+        )
         self.refused_writes: list[str] = []
         """Names of workers that were asked to write into their working directory, one entry per request."""
         if settings.server not in SERVERS:
@@ -50,7 +52,7 @@ class SimulatedFleet:
             )
         self._settings = settings
         self._clock = clock
-        self._workers: list[_Worker] = []
+        self._workers: list[_WorkerServers] = []
         self._life: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -89,7 +91,7 @@ class SimulatedFleet:
         """Addresses of the workers' runtime metric servers, in order; empty without `runtime_metrics`."""
         return tuple(worker.runtime.address for worker in self._workers if worker.runtime is not None)
 
-    def _worker(self, index: int, epoch_unix_ns: int) -> _Worker:
+    def _worker(self, index: int, epoch_unix_ns: int) -> _WorkerServers:
         settings, job = self._settings, self.job
         monitor = job.topology.generation.answers_monitor if settings.monitor is None else settings.monitor
         service = ProfilerService(
@@ -104,10 +106,10 @@ class SimulatedFleet:
         port = settings.port and settings.port + index
         profiler = PortServer(service.methods, host=settings.host, port=port)
         if not settings.runtime_metrics:
-            return _Worker(service, profiler, None)
-        metrics = RuntimeMetrics(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
+            return _WorkerServers(service, profiler, None)
+        metrics = RuntimeMetricService(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
         runtime = PortServer(metrics.methods, host=settings.host, port=port and port + job.topology.hosts)
-        return _Worker(service, profiler, runtime)
+        return _WorkerServers(service, profiler, runtime)
 
     async def _live(self, epoch_unix_ns: int) -> None:
         """Stops and starts workers as the scenario says."""
@@ -127,7 +129,7 @@ class SimulatedFleet:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
 
-class _Worker:
+class _WorkerServers:
     """The two servers of one worker, which start and stop together."""
 
     def __init__(self, service: ProfilerService, profiler: PortServer, runtime: PortServer | None) -> None:

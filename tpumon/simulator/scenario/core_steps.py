@@ -1,4 +1,4 @@
-"""How one core spends one step, in nanoseconds.
+"""One step on one core, in nanoseconds.
 
 All cores start a step together and end it together: a core that has done its own work waits for the slowest one of the
 job, half of the time within the collective, half before it.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpumon.simulator.scenario.basics import MS
-from tpumon.simulator.scenario.job_work import FUSIONS, OPS, Part, Work
+from tpumon.simulator.scenario.step_work import FUSIONS, OPS, StepPart, StepWork
 
 STEP_GAP_NS = 20_000
 """Gap between steps: XProf assigns an op that begins exactly where a step ends to that step."""
 
-OP_PARTS = Part.SPARSE_WAIT + 1
+OP_PARTS = StepPart.SPARSE_WAIT + 1
 """Number of parts that are ops."""
 
 _STRETCH = 0.006 / 0x10000  # of an op's length, per unit of a 16-bit random number
@@ -23,11 +23,11 @@ _IN_COLLECTIVE = 0.5  # of the time that a core waits for the slowest one
 _LEAST_SLACK = 0.25  # of the nominal length of the elastic parts
 
 
-class Parts(NamedTuple):
-    """How one core spends a step, in nanoseconds.
+class CoreStepParts(NamedTuple):
+    """The parts of one step on one core, in nanoseconds.
 
     `barrier` and `debug_print` are times without an op; `gap` follows the step. `marker` is the step's length on this
-    core, without the gap, idle time included. The first fields are in the order of `Part`.
+    core, without the gap, idle time included. The first fields are in the order of `StepPart`.
     """
 
     infeed: int
@@ -63,11 +63,11 @@ class Slot(NamedTuple):
     duration_ns: int
 
 
-def split(work: Work, period_ns: int, factor: float, bits: int) -> Parts:
-    """Computes how one core spends one step.
+def split(work: StepWork, period_ns: int, factor: float, bits: int) -> CoreStepParts:
+    """Divides one step of one core into its parts.
 
     Args:
-        work: what the job does.
+        work: of the job.
         period_ns: time until the next step.
         factor: compute time of this core as a multiple of the nominal one.
         bits: 64 random bits.
@@ -75,14 +75,14 @@ def split(work: Work, period_ns: int, factor: float, bits: int) -> Parts:
     # An op varies by only 0.3 % in length. Whatever else makes a step longer is waiting, for input or otherwise.
     ms, elastic = work.ms, work.elastic
     compute = (
-        int(ms[Part.CONVOLUTION] * (MS * factor) * (0.997 + (bits & 0xFFFF) * _STRETCH)),
-        int(ms[Part.LOOP] * (MS * factor) * (0.997 + (bits >> 16 & 0xFFFF) * _STRETCH)),
+        int(ms[StepPart.CONVOLUTION] * (MS * factor) * (0.997 + (bits & 0xFFFF) * _STRETCH)),
+        int(ms[StepPart.LOOP] * (MS * factor) * (0.997 + (bits >> 16 & 0xFFFF) * _STRETCH)),
     )
     all_reduce = outfeed = lag_ns = 0
-    if Part.ALL_REDUCE not in elastic:
-        all_reduce = int(ms[Part.ALL_REDUCE] * MS * (0.997 + (bits >> 32 & 0xFFFF) * _STRETCH))
-    if Part.OUTFEED not in elastic:
-        outfeed = int(ms[Part.OUTFEED] * MS)
+    if StepPart.ALL_REDUCE not in elastic:
+        all_reduce = int(ms[StepPart.ALL_REDUCE] * MS * (0.997 + (bits >> 32 & 0xFFFF) * _STRETCH))
+    if StepPart.OUTFEED not in elastic:
+        outfeed = int(ms[StepPart.OUTFEED] * MS)
     if work.slowest != factor:
         lag_ns = int((work.slowest - factor) * work.compute_ms * MS)
     available_ns = int(period_ns * (1 - (bits >> 48) * _EARLY)) - STEP_GAP_NS
@@ -98,15 +98,15 @@ def split(work: Work, period_ns: int, factor: float, bits: int) -> Parts:
     took = [0, fixed[0], fixed[1], fixed[2], fixed[3], *_NO_FURTHER_PARTS]
     for part in elastic:
         took[part] = int(slack_ns * ms[part] / nominal)
-    took[Part.ALL_REDUCE] += int(_IN_COLLECTIVE * fixed[4])
-    gap_ns = took[Part.INPUT_GAP] + took[Part.HOST_GAP]
-    return Parts._make([*took[: Part.IDLE], gap_ns, available_ns - gap_ns])
+    took[StepPart.ALL_REDUCE] += int(_IN_COLLECTIVE * fixed[4])
+    gap_ns = took[StepPart.INPUT_GAP] + took[StepPart.HOST_GAP]
+    return CoreStepParts._make([*took[: StepPart.IDLE], gap_ns, available_ns - gap_ns])
 
 
-_NO_FURTHER_PARTS = (0,) * (len(Part) - Part.HOST_TRANSFER)
+_NO_FURTHER_PARTS = (0,) * (len(StepPart) - StepPart.HOST_TRANSFER)
 
 
-def layout(parts: Parts) -> tuple[Slot, ...]:
+def layout(parts: CoreStepParts) -> tuple[Slot, ...]:
     """Places the ops of a step: infeed, fusions with idle time between them, other ops, all-reduce, outfeed."""
     slots = [Slot(op, 0, parts[OPS[op].part]) for op in (_INFEED, _HOST_TRANSFER) if parts[OPS[op].part]]
     if len(slots) == 2:
@@ -137,6 +137,6 @@ def before_collective(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
 
 
 _BY_PART = {op.part: i for i, op in enumerate(OPS)}
-_INFEED, _HOST_TRANSFER = _BY_PART[Part.INFEED], _BY_PART[Part.HOST_TRANSFER]
-_ALL_REDUCE, _OUTFEED = _BY_PART[Part.ALL_REDUCE], _BY_PART[Part.OUTFEED]
-_AFTER_FUSIONS = tuple(_BY_PART[part] for part in (Part.FORMATTING, Part.COPY_DONE, Part.SPARSE_WAIT))
+_INFEED, _HOST_TRANSFER = _BY_PART[StepPart.INFEED], _BY_PART[StepPart.HOST_TRANSFER]
+_ALL_REDUCE, _OUTFEED = _BY_PART[StepPart.ALL_REDUCE], _BY_PART[StepPart.OUTFEED]
+_AFTER_FUSIONS = tuple(_BY_PART[part] for part in (StepPart.FORMATTING, StepPart.COPY_DONE, StepPart.SPARSE_WAIT))

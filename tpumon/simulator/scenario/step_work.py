@@ -1,6 +1,6 @@
-"""What a step of the job consists of: the program and its ops, and how long each part takes at full health.
+"""The work of a step: the program and its ops, and the length of each part at full health.
 
-The faults that hold at a moment change a `Draft`; `Draft.finish` makes the `Work` of it.
+The faults that hold at a moment change a `Draft`; `Draft.finish` makes the `StepWork` of it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from itertools import product
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tpumon.simulator.scenario.basics import MS
 
 FUSIONS = 3  # convolution fusions per step, and as many loop fusions
 
 Stop = Literal["idle", "away", "hang", "compile", "checkpoint"]
-"""Why no step runs."""
+"""A reason why no step runs."""
 
 
-class Part(IntEnum):
+class StepPart(IntEnum):
     """Part of a step. Parts that are ops come first; the value is their index in `HLO_CATEGORIES`."""
 
     INFEED = 0
@@ -55,39 +55,39 @@ HLO_CATEGORIES = (
 )
 
 
-class Op(NamedTuple):
+class StepOp(NamedTuple):
     """One op of a step: its name, its part, its code in HLO, and where it comes from, if the trace says so."""
 
     name: str
-    part: Part
+    part: StepPart
     code: str
     tf_op: str = ""
 
 
-OPS: tuple[Op, ...] = (
-    Op("infeed.1", Part.INFEED, "infeed"),
+OPS: tuple[StepOp, ...] = (
+    StepOp("infeed.1", StepPart.INFEED, "infeed"),
     *(
         op
         for i in range(1, FUSIONS + 1)
         for op in (
-            Op(f"convolution_fusion.{i}", Part.CONVOLUTION, "fusion"),
-            Op(f"loop_fusion.{i}", Part.LOOP, "fusion"),
+            StepOp(f"convolution_fusion.{i}", StepPart.CONVOLUTION, "fusion"),
+            StepOp(f"loop_fusion.{i}", StepPart.LOOP, "fusion"),
         )
     ),
-    Op("all-reduce.1", Part.ALL_REDUCE, "all-reduce"),
-    Op("outfeed.1", Part.OUTFEED, "outfeed"),
-    Op("recv-done.1", Part.HOST_TRANSFER, "recv-done", "train_step/io_callback"),
-    Op("copy.1", Part.FORMATTING, "copy", "train_step/transpose"),
-    Op("copy-done.1", Part.COPY_DONE, "copy-done", "train_step/device_put"),
-    Op("infeed.2", Part.SPARSE_WAIT, "infeed", "train_step/embedding_lookup"),
+    StepOp("all-reduce.1", StepPart.ALL_REDUCE, "all-reduce"),
+    StepOp("outfeed.1", StepPart.OUTFEED, "outfeed"),
+    StepOp("recv-done.1", StepPart.HOST_TRANSFER, "recv-done", "train_step/io_callback"),
+    StepOp("copy.1", StepPart.FORMATTING, "copy", "train_step/transpose"),
+    StepOp("copy-done.1", StepPart.COPY_DONE, "copy-done", "train_step/device_put"),
+    StepOp("infeed.2", StepPart.SPARSE_WAIT, "infeed", "train_step/embedding_lookup"),
 )
 """Every op that a step may have. A step has those whose part takes time."""
 
 PROGRAM_ID = 7_310_467_204_561_120_160
 
 
-class Program(Struct, frozen=True, kw_only=True):
-    """A compiled program: what one run of it does. Durations are milliseconds on a core that is not slow.
+class StepProgram(Struct, frozen=True, kw_only=True):
+    """A compiled program. Durations are milliseconds on a core that is not slow.
 
     Attributes:
         function: name of the function that it was compiled from.
@@ -124,31 +124,31 @@ class Program(Struct, frozen=True, kw_only=True):
 
     def flops(self, op: int, peak_flops: float) -> int:
         """FLOPs of one run of an op on a device with that peak."""
-        if OPS[op].part is not Part.CONVOLUTION:
+        if OPS[op].part is not StepPart.CONVOLUTION:
             return 0
         return int(peak_flops * self.efficiency * self.convolution / 1e3 / FUSIONS)
 
     def bytes(self, op: int, bandwidth_bytes_per_s: float) -> int:
         """Bytes that one run of an op moves to and from HBM."""
-        if OPS[op].part is Part.CONVOLUTION:
+        if OPS[op].part is StepPart.CONVOLUTION:
             return int(bandwidth_bytes_per_s * self.convolution_bandwidth * self.convolution / 1e3 / FUSIONS)
-        if OPS[op].part is Part.LOOP:
+        if OPS[op].part is StepPart.LOOP:
             return int(bandwidth_bytes_per_s * self.loop_bandwidth * self.loop / 1e3 / FUSIONS)
         return 0
 
     def tf_op(self, op: int) -> str:
-        """Where an op comes from; empty if the trace does not say."""
+        """The origin of an op in the framework; empty if the trace does not say."""
         return OPS[op].tf_op or (f"jit({self.function})/{OPS[op].name.partition('.')[0]}" if self.jax else "")
 
 
-TRAINING = Program()
+TRAINING = StepProgram()
 
 
 @lru_cache(maxsize=256)
-def _number(program: Program) -> int:
+def _number(program: StepProgram) -> int:
     if program == TRAINING:
         return PROGRAM_ID
-    return int.from_bytes(blake2b(repr(program).encode(), digest_size=8).digest(), "little") >> 1
+    return int.from_bytes(blake2b(repr(astuple(program)).encode(), digest_size=8).digest(), "little") >> 1
 
 
 class Slow(NamedTuple):
@@ -159,24 +159,24 @@ class Slow(NamedTuple):
     by: float
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """What the job does at a moment.
+class StepWork(Struct, frozen=True, kw_only=True):
+    """The work of the job at a moment.
 
     Attributes:
         program: the program that runs.
-        ms: nominal duration of each part in milliseconds, by `Part`, on a core that is not slow.
+        ms: nominal duration of each part in milliseconds, by `StepPart`, on a core that is not slow.
         elastic: parts that take up the slack, if a step is longer or shorter than its nominal length.
         slow: cores that compute longer, so that the others wait for them in the collective.
         noise: fraction by which each worker's compute time varies from step to step.
         slowest: compute time of the slowest core, as a multiple of the nominal one.
-        stop: why no step runs; None if steps run.
+        stop: the reason why no step runs; None if steps run.
         missing: the worker that does not take part any more when a stop begins, so that the others wait for it.
         waits_for_input: whether waiting for input is a fault here, which host events then show.
     """
 
-    program: Program
+    program: StepProgram
     ms: tuple[float, ...]
-    elastic: tuple[Part, ...]
+    elastic: tuple[StepPart, ...]
     slow: tuple[Slow, ...] = ()
     noise: float = 0.0
     slowest: float = 1.0
@@ -187,12 +187,12 @@ class Work(Struct, frozen=True, kw_only=True):
     @property
     def compute_ms(self) -> float:
         """Nominal time in fusions."""
-        return self.ms[Part.CONVOLUTION] + self.ms[Part.LOOP]
+        return self.ms[StepPart.CONVOLUTION] + self.ms[StepPart.LOOP]
 
     @property
     def period_ns(self) -> float:
         """Nominal time from step to step."""
-        others = sum(ms for part, ms in enumerate(self.ms) if part not in {Part.CONVOLUTION, Part.LOOP})
+        others = sum(ms for part, ms in enumerate(self.ms) if part not in {StepPart.CONVOLUTION, StepPart.LOOP})
         return (self.compute_ms * self.slowest + others) * MS
 
     def factor(self, worker: int, core: int, noise: float) -> float:
@@ -201,53 +201,53 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 def _excess(slow: tuple[Slow, ...], worker: int, core: int | None) -> float:
-    return sum(one.by for one in slow if one.worker == worker and one.core in {None, core})
+    return sum(slow_core.by for slow_core in slow if slow_core.worker == worker and slow_core.core in {None, core})
 
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """Work that faults still change; attributes as in `Work`.
+    """Work that faults still change; attributes as in `StepWork`.
 
     Attributes:
         stretch: length of a step on all cores, as a multiple of the nominal one; what is more is compute time.
         shares: share of the time from step to step that a part takes.
     """
 
-    program: Program = TRAINING
+    program: StepProgram = TRAINING
     stretch: float = 1.0
-    shares: dict[Part, float] = field(default_factory=dict)
+    shares: dict[StepPart, float] = field(default_factory=dict)
     slow: list[Slow] = field(default_factory=list)
     noise: float = 0.0
     stop: Stop | None = None
     missing: int | None = None
 
-    def finish(self) -> Work:
+    def finish(self) -> StepWork:
         """Returns the work, in which every part has its share."""
         program = self.program
-        ms = [0.0] * len(Part)
-        ms[Part.CONVOLUTION], ms[Part.LOOP] = program.convolution, program.loop
-        ms[Part.ALL_REDUCE], ms[Part.IDLE] = program.all_reduce, program.idle
+        ms = [0.0] * len(StepPart)
+        ms[StepPart.CONVOLUTION], ms[StepPart.LOOP] = program.convolution, program.loop
+        ms[StepPart.ALL_REDUCE], ms[StepPart.IDLE] = program.all_reduce, program.idle
         # A shorter step has less input.
         length = (program.convolution + program.loop) / (TRAINING.convolution + TRAINING.loop)
-        ms[Part.INPUT_GAP if program.jax else Part.INFEED] = 1.3 * length
-        ms[Part.OUTFEED] = 0.0 if program.jax else 0.3 * length
+        ms[StepPart.INPUT_GAP if program.jax else StepPart.INFEED] = 1.3 * length
+        ms[StepPart.OUTFEED] = 0.0 if program.jax else 0.3 * length
         if self.stretch != 1.0:
             extra = 1 + (self.stretch - 1) * sum(ms) / (program.convolution + program.loop)
-            ms[Part.CONVOLUTION] *= extra
-            ms[Part.LOOP] *= extra
+            ms[StepPart.CONVOLUTION] *= extra
+            ms[StepPart.LOOP] *= extra
         shares = dict(self.shares)
-        waits_for_input = Part.INFEED in shares
+        waits_for_input = StepPart.INFEED in shares
         if program.jax and waits_for_input:
-            shares[Part.INPUT_GAP] = shares.pop(Part.INFEED)
+            shares[StepPart.INPUT_GAP] = shares.pop(StepPart.INFEED)
         for part in shares:
             ms[part] = 0.0
         total = sum(ms) / (1 - sum(shares.values()))
         for part, share in shares.items():
             ms[part] = share * total
-        elastic = {Part.IDLE, Part.INPUT_GAP if program.jax else Part.INFEED, *shares}
+        elastic = {StepPart.IDLE, StepPart.INPUT_GAP if program.jax else StepPart.INFEED, *shares}
         slow = tuple(self.slow)
-        places = product({one.worker for one in slow}, {one.core for one in slow})
-        return Work(
+        places = product({slow_core.worker for slow_core in slow}, {slow_core.core for slow_core in slow})
+        return StepWork(
             program=program,
             ms=tuple(ms),
             elastic=tuple(sorted(elastic)),

@@ -62,7 +62,7 @@ class PortServer:
 
     @property
     def running(self) -> bool:
-        """Whether the port is open."""
+        """True if the port is open."""
         return self._server is not None
 
     async def start(self) -> None:

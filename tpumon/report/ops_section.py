@@ -1,0 +1,269 @@
+"""The section ops (XProf: op profile, HLO stats): the devices' time by program, category, path and op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from tpumon.report.blocks import Block, Facts, ReportColumn, Table
+from tpumon.report.op_totals import OpTotals, bound_by, intensity, moved, op_totals
+from tpumon.report.profiles import Capture, Choice
+from tpumon.report.quantities import (
+    NOT_KNOWN,
+    byte_rate_text,
+    count_text,
+    flop_rate_text,
+    percent_text,
+    share_text,
+    time_text,
+)
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.profile.op_times import Op
+from tpumon.xspace.profile.op_work import OpWork
+
+_UNKNOWN_PLACE = "(not in the trace)"
+_WORTH_SHOWING = 0.001  # of all time; smaller nodes of paths are left out
+_TEXT = 400  # characters of HLO text
+_DEEPEST = 24  # parts of a path
+
+
+class OpGroup(OpWork, frozen=True, kw_only=True):
+    """The work of some ops together.
+
+    Attributes:
+        name: of the program, category, source line or set of duplicates.
+        ops: number of different ones.
+    """
+
+    name: str
+    ops: int
+
+
+class PathNode(OpWork, frozen=True, kw_only=True):
+    """The work of ops below one part of a framework's path (`tf_op`), parents before what they hold.
+
+    Attributes:
+        path: from the first part on.
+        depth: 0 for the first part.
+    """
+
+    path: str
+    depth: int
+
+
+class OpRow(OpWork, frozen=True, kw_only=True):
+    """The work of one op.
+
+    Attributes:
+        name: in its program.
+        program: with its number.
+        category: of XLA.
+        provenance: the framework's path of it.
+        source: file and line.
+        expression: its HLO text, shortened.
+        group: the name that it shares with its duplicates.
+        contents: names of the instructions of a fusion, where the trace says.
+        time_s: its durations, ops within counted in.
+        model_flops: as the model needs them.
+        bytes_accessed: in all memories.
+        chip_bytes: those moved in memories on the chip, by memory and direction.
+        operational_intensity: FLOPs per byte.
+        bound_by: the resource that it uses the largest share of.
+    """
+
+    name: str
+    program: str
+    category: str
+    provenance: str
+    source: str
+    expression: str
+    group: str
+    contents: tuple[str, ...]
+    time_s: float
+    model_flops: float
+    bytes_accessed: float | None
+    chip_bytes: Mapping[str, float]
+    operational_intensity: float | None
+    bound_by: str | None
+
+
+class Ops(Struct, frozen=True, kw_only=True):
+    """The devices' time.
+
+    Attributes:
+        total_time_s: of all cores, idle time included.
+        idle_s: without any op.
+        peak_flops_rate, peak_hbm_rate: of one core; None where they are not known.
+        chosen: the limits of the tables, in words; "" for nothing.
+        count: ops that ran, as far as chosen.
+        by_program, by_category, by_source, groups, ops: longest first; `groups` are duplicates with each other.
+        by_provenance: as a tree.
+    """
+
+    total_time_s: float
+    idle_s: float
+    peak_flops_rate: float | None
+    peak_hbm_rate: float | None
+    chosen: str
+    count: int
+    by_program: tuple[OpGroup, ...]
+    by_category: tuple[OpGroup, ...]
+    by_provenance: tuple[PathNode, ...]
+    by_source: tuple[OpGroup, ...]
+    groups: tuple[OpGroup, ...]
+    ops: tuple[OpRow, ...]
+
+
+def build(capture: Capture, choice: Choice) -> Ops:
+    """Adds up the ops of a capture."""
+    totals = op_totals(capture)
+    ops = totals.chosen(choice)
+    duplicated = _grouped(ops, totals, lambda op: f"{totals.program(op)}\n{op.category}\n{op.group}")
+    return Ops(
+        total_time_s=totals.total_s,
+        idle_s=max(totals.total_s - totals.op_time_s, 0.0),
+        peak_flops_rate=totals.peak.flops_per_s,
+        peak_hbm_rate=totals.peak.hbm_bytes_per_s,
+        chosen=choice.title,
+        count=len(ops),
+        by_program=_grouped(ops, totals, totals.program)[: choice.top],
+        by_category=_grouped(ops, totals, lambda op: op.category)[: choice.top],
+        by_provenance=_tree(ops, totals, choice.top),
+        by_source=_grouped(ops, totals, lambda op: op.source or _UNKNOWN_PLACE)[: choice.top],
+        groups=_named([group for group in duplicated if group.ops > 1][: choice.top], ops),
+        ops=tuple(_op_row(op, totals) for op in ops[: choice.top]),
+    )
+
+
+def _named(groups: Iterable[OpGroup], ops: Sequence[Op]) -> tuple[OpGroup, ...]:
+    """Sets of duplicates by their longest members' names; XProf: CopySymbolDetailsToDeduplicatedNode."""
+    longest = {op.group: op.name for op in reversed(ops)}
+    owns = [(group, group.name.rpartition("\n")[2]) for group in groups]
+    return tuple(replace(group, name=longest.get(own, own)) for group, own in owns)
+
+
+def _grouped(ops: Sequence[Op], totals: OpTotals, name_of: Callable[[Op], str]) -> tuple[OpGroup, ...]:
+    groups: dict[str, list[Op]] = {}
+    for op in ops:
+        groups.setdefault(name_of(op), []).append(op)
+    made = [OpGroup(name=name, ops=len(members), **asdict(totals.work(members))) for name, members in groups.items()]
+    return tuple(sorted(made, key=lambda group: (-group.self_time_s, group.name)))
+
+
+def _tree(ops: Sequence[Op], totals: OpTotals, top: int) -> tuple[PathNode, ...]:
+    """The nodes of paths that take most time, at most `top` of them, parents before what they hold."""
+    members: dict[tuple[str, ...], list[Op]] = {}
+    for op in ops:
+        parts = tuple(part for part in op.provenance.split("/") if part)[:_DEEPEST] or (_UNKNOWN_PLACE,)
+        for depth in range(1, len(parts) + 1):
+            members.setdefault(parts[:depth], []).append(op)
+    time_s = {path: sum(op.self_time_s for op in held) for path, held in members.items()}
+    # A node takes no more time than its parent, so a parent is kept where its child is.
+    longest = sorted(members, key=lambda path: (-time_s[path], len(path), path))[:top]
+    kept = {path for path in longest if time_s[path] >= _WORTH_SHOWING * totals.total_s}
+
+    def place(path: tuple[str, ...]) -> list[tuple[float, str]]:
+        return [(-time_s[path[: depth + 1]], path[depth]) for depth in range(len(path))]
+
+    return tuple(
+        PathNode(path="/".join(path), depth=len(path) - 1, **asdict(totals.work(members[path])))
+        for path in sorted(kept, key=place)
+    )
+
+
+def _op_row(op: Op, totals: OpTotals) -> OpRow:
+    return OpRow(
+        name=op.name,
+        program=totals.program(op),
+        category=op.category,
+        provenance=op.provenance,
+        source=op.source,
+        expression=one_line(op.expression, limit=_TEXT),
+        group=op.group,
+        contents=op.contents,
+        time_s=op.time_s,
+        model_flops=op.model_flops,
+        bytes_accessed=op.bytes_accessed,
+        chip_bytes=moved(op.traffic),
+        operational_intensity=intensity(op),
+        bound_by=bound_by(op, totals),
+        **asdict(totals.work_of_one(op)),
+    )
+
+
+def blocks(ops: Ops) -> list[Block]:
+    """The section as tables."""
+    facts = [
+        ("Time of all cores", time_text(ops.total_time_s)),
+        ("Idle", f"{time_text(ops.idle_s)} ({share_text(ops.idle_s, ops.total_time_s)})"),
+        ("Peak of one core", f"{flop_rate_text(ops.peak_flops_rate)}, HBM {byte_rate_text(ops.peak_hbm_rate)}"),
+        ("Different ops", str(ops.count)),
+    ]
+    if ops.chosen:
+        facts.append(("Limited to", ops.chosen))
+    made: list[Block] = [Facts(title="Devices", rows=facts)]
+    if not ops.ops:
+        return made
+    made.append(op_table("Operations", ops.ops, left_out=ops.count - len(ops.ops)))
+    for title, first, groups in (
+        ("By program", "program", ops.by_program),
+        ("By category", "category", ops.by_category),
+        ("By source line", "source", ops.by_source),
+        ("Duplicates", "operation and its duplicates", ops.groups),
+    ):
+        if groups:
+            made.append(_group_table(title, first, groups))
+    if ops.by_provenance:
+        note = f"nodes below {percent_text(_WORTH_SHOWING)} of the time are left out"
+        columns = (ReportColumn("path", _indented, wide=True), *_WORK_COLUMNS)
+        made.append(Table(title="By path in the framework", columns=columns, items=ops.by_provenance, note=note))
+    return made
+
+
+def _group_table(title: str, first: str, groups: Sequence[OpGroup]) -> Table:
+    name = ReportColumn(first, lambda group: group.name, wide=True, tail=first == "source")
+    count = ReportColumn("ops", lambda group: group.ops, count_text, rank=3)
+    return Table(title=title, columns=(name, count, *_WORK_COLUMNS), items=groups)
+
+
+def _indented(node: PathNode) -> str:
+    """The last part of a path; parts below each other are moved to the right."""
+    return "\N{NO-BREAK SPACE}" * 2 * node.depth + node.path.rpartition("/")[2]
+
+
+_WORK_COLUMNS = (
+    ReportColumn("share", lambda row: row.time_ratio, percent_text),
+    ReportColumn("self time", lambda row: row.self_time_s, time_text),
+    ReportColumn("times", lambda row: row.occurrences, count_text, rank=2),
+    ReportColumn(
+        "FLOP rate",
+        lambda row: row.flops_rate,
+        flop_rate_text,
+        rank=4,
+        above_peak=lambda row: row.flops_utilization_ratio == 1,
+    ),
+    ReportColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
+    ReportColumn(
+        "HBM rate",
+        lambda row: row.hbm_rate,
+        byte_rate_text,
+        rank=5,
+        above_peak=lambda row: row.hbm_utilization_ratio == 1,
+    ),
+    ReportColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
+)
+_OP_COLUMNS = (
+    ReportColumn("operation", lambda op: op.name, wide=True),
+    ReportColumn("category", lambda op: op.category, wide=True),
+    *_WORK_COLUMNS,
+    ReportColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
+    ReportColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
+)
+
+
+def op_table(title: str, rows: Sequence[OpRow], *, left_out: int = 0) -> Table:
+    """A table of single ops."""
+    note = f"{left_out} more; --top shows more of them" if left_out > 0 else ""
+    return Table(title=title, columns=_OP_COLUMNS, items=rows, note=note)

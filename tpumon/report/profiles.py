@@ -1,0 +1,61 @@
+"""Profiles to report on, and the choice of their ops."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tpumon.model import Finding
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.profile.profile import Profile
+from tpumon.xspace.profile.step_times import StepTable, step_table
+from tpumon.xspace.trace_figures import TraceFigures
+
+
+class HostProfile(Struct, frozen=True, kw_only=True):
+    """The profile of one host.
+
+    Attributes:
+        name: of the host, unique in the capture.
+        profile: its trace.
+    """
+
+    name: str
+    profile: Profile
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """The traces of one or several hosts that were taken together.
+
+    Attributes:
+        hosts: at least one.
+        figures: of all hosts together.
+        findings: the worst first, as `tpumon why` judges them.
+    """
+
+    hosts: tuple[HostProfile, ...]
+    figures: TraceFigures
+    findings: tuple[Finding, ...] = ()
+
+    def step_table(self) -> StepTable:
+        """The steps of all hosts."""
+        return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The ops to show.
+
+    Attributes:
+        top: the most rows of a table of ops.
+        program: only programs whose name or number contains this.
+        words: only ops whose name, category, provenance or source contains this, in any case.
+    """
+
+    top: int = 20
+    program: str | None = None
+    words: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The choice in words; "" for everything."""
+        parts = [f"program {one_line(self.program)}"] if self.program else []
+        return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])
