@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -139,18 +140,25 @@ def test_who_stopped_first_is_of_the_same_program(other, is_named):
     assert ("Stopped first: b0" in found["hang", "s"].sentence) == is_named
 
 
-def labelled(scenario, slice_of, rounds=14):
-    """The findings of each round of a simulated job of eight workers whose slices are called so."""
-    scene, fleet = Scene(scenario, "v6e-32"), Analysis()
-    names = {name: slice_of(number) for number, name in enumerate(scene.names)}
-    fleet.take(Workers(targets=tuple(replace(one, job="j", slice=names[one.worker]) for one in scene.workers.targets)))
+@functools.cache
+def simulated(scenario, rounds):
+    """Workers, and the samples of each round, of a simulated job of eight workers."""
+    scene = Scene(scenario, "v6e-32", window_s=0.25)
+    return scene.names, scene.workers.targets, [list(scene.round(number)) for number in range(rounds)]
+
+
+def labelled(scenario, slice_of, rounds=10):
+    """The findings of each round of a simulated job whose slices are called so."""
+    fleet = Analysis()
+    names, targets, samples = simulated(scenario, rounds)
+    slices = {name: slice_of(number) for number, name in enumerate(names)}
+    fleet.take(Workers(targets=tuple(replace(one, job="j", slice=slices[one.worker]) for one in targets)))
     found = []
     for number in range(rounds):
-        for one in scene.round(number):
+        for one in samples[number]:
             fleet.take(one)
-        now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
-        fleet.status(now_unix_s)
-        found.append({(one.finding, one.slice): one for one in fleet.status(now_unix_s).findings})
+        status = fleet.status(BEGIN_UNIX_S + INTERVAL_S * (number + 1))
+        found.append({(one.finding, one.slice): one for one in status.findings})
     return found
 
 
@@ -158,7 +166,7 @@ def half(number):
     return "a" if number < 4 else "b"
 
 
-SLOW_B = "+".join(f"straggler@60:worker={worker},by=0.3" for worker in range(4, 8))
+SLOW_B = "+".join(f"straggler@20:worker={worker},by=0.3" for worker in range(4, 8))
 
 
 @pytest.mark.parametrize("scenario", [SLOW_B, f"{SLOW_B}+jitter"])
@@ -166,23 +174,24 @@ def test_a_slow_slice_of_a_simulated_job_is_named(scenario):
     """Of two slices of four hosts each, within a few samples, and nothing else is wrong."""
     found = labelled(scenario, half)
 
-    assert all(not one for one in found[:6])
-    assert all(set(one) == {("straggler", "b")} for one in found[10:])
-    assert all(len(one["straggler", "b"].workers) == 4 for one in found[10:])
+    assert all(not one for one in found[:2])
+    assert all(set(one) == {("straggler", "b")} for one in found[6:])
+    assert all(len(one["straggler", "b"].workers) == 4 for one in found[6:])
 
 
 @pytest.mark.parametrize("scenario", ["steady", "jitter", "jax", "collective-bound@0", "jitter:by=0.05"])
 @pytest.mark.parametrize("slice_of", [half, str], ids=["two slices", "a slice for each host"])
-def test_no_slice_of_a_job_without_a_slow_one_is_called_slow(scenario, slice_of):
-    found = labelled(scenario, slice_of)
+@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.nightly)])
+def test_no_slice_of_a_job_without_a_slow_one_is_called_slow(scenario, slice_of, rounds):
+    found = labelled(scenario, slice_of, rounds)
 
     assert not {finding for one in found for finding, _ in one} - {"collective-bound"}
 
 
 def test_of_slices_of_one_host_each_the_slow_one_is_named():
-    found = labelled("straggler@60:worker=2,by=0.3+jitter", str)
+    found = labelled("straggler@20:worker=2,by=0.3+jitter", str)
 
-    assert all(set(one) == {("straggler", "2")} for one in found[10:])
+    assert all(set(one) == {("straggler", "2")} for one in found[6:])
 
 
 def test_the_name_of_a_slow_slice_is_data_for_who_reads_the_answer():
