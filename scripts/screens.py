@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -104,8 +105,13 @@ class Story:
         return _BEGIN_UNIX_S + self.queries * self.interval_s
 
 
-def play(story: Story) -> Iterator[Workers | Sample | float]:
+@cache
+def events_of(story: Story) -> Sequence[Workers | Sample | float]:
     """Events for an output, in order; a number is a time at which a picture is taken."""
+    return tuple(_play(story))
+
+
+def _play(story: Story) -> Iterator[Workers | Sample | float]:
     job = SimulatedJob(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
     names = [job.topology.worker_name(worker) for worker in range(job.topology.hosts)]
     targets = [
@@ -256,7 +262,7 @@ def shown(story: Story, settings: DisplaySettings, keys: Iterable[str], size: tu
     fleet = Analysis(settings.thresholds)
     fleet.remember()
     display = Display(settings, fleet)
-    for event in play(story):
+    for event in events_of(story):
         if isinstance(event, float):
             fleet.tick(event)
             display.refresh(event)
@@ -288,7 +294,7 @@ _EIGHT = Story(
 )
 _MANY = Story(
     topology="v5p-2048",
-    queries=30,
+    queries=12,
     interval_s=10.0,
     window_s=0.2,
     away=((37, "unavailable", "connection refused"), (201, "busy", "Another profiling session active.")),
