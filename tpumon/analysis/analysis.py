@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import Judge, Observation, Thresholds
 from tpumon.analysis.findings.rule_table import SPANNING
+from tpumon.analysis.handover import histories_of
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, snapshot_of, verdict_of
@@ -35,7 +35,6 @@ from tpumon.model import (
     Target,
     Workers,
 )
-from tpumon.model.figure_table import COMPARED
 from tpumon.untrusted_text import one_line, unexpected
 
 _log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ class Analysis:
 
     def take(self, event: Event) -> Update:
         """Turns an event into an update."""
-        remembered = dict(_remembered(event)) if isinstance(event, Handover) else {}  # takes time: not under the lock
+        remembered = dict(histories_of(event)) if isinstance(event, Handover) else {}  # takes time: not under the lock
         with self._lock:
             if isinstance(event, Workers):
                 return self._follow(event)
@@ -496,10 +495,3 @@ class Analysis:
             self._average.series = series
         else:
             self._histories.put(replace(history, series=series))
-
-
-def _remembered(handover: Handover) -> Iterator[tuple[str, RollupSeries]]:
-    """The histories in a handover by worker, without those that are damaged or of another version."""
-    for worker, plain in handover.history.items():
-        with suppress(ValueError):
-            yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=handover.shift_s)

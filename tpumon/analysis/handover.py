@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec.json import decode
 from msgspec.structs import replace
 
+from tpumon.analysis.history import RollupSeries
 from tpumon.model import Cause, Finding, Handover, StatusSnapshot
 from tpumon.model.documents import encoded_part
+from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
 
 _LATEST_UNIX_S = 1e11  # the year 5138
@@ -78,3 +81,10 @@ def _shifted(snapshot: StatusSnapshot, shift_s: float) -> StatusSnapshot:
         critical_since_unix_s=_time(snapshot.critical_since_unix_s, shift_s),
         findings=None if snapshot.findings is None else tuple(dated(snapshot.findings, shift_s)),
     )
+
+
+def histories_of(handover: Handover) -> Iterator[tuple[str, RollupSeries]]:
+    """Yields the histories in a handover by worker, without those that are damaged or of another version."""
+    for worker, plain in handover.history.items():
+        with suppress(ValueError):
+            yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=handover.shift_s)

@@ -288,8 +288,6 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
     from tpumon.collection.event_sources import ExportersSource
 
     if options.from_ is None:
-        if is_typed(context, "from_auth"):
-            raise UsageError("--from-auth requires --from URL")
         return _sampling_of(context, options)
     if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
@@ -346,6 +344,8 @@ def selection_of(
     from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
     from tpumon.discovery.selection import Selection
 
+    if is_typed(context, "from_auth"):
+        raise UsageError("--from-auth requires --from URL")
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     if targets.simulate is not None:
         if any(is_typed(context, name) for name in NAMING_WORKERS):

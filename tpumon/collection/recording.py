@@ -45,7 +45,7 @@ class _Times(Struct, frozen=True):
     took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
 
 
-class Moment(Struct, frozen=True):
+class RecordedMoment(Struct, frozen=True):
     """Content of a recording about one moment.
 
     Attributes:
@@ -113,13 +113,13 @@ class Recording:
                 return first, last
         raise UsageError(f"--from {self.name}: there are no samples in it")
 
-    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[Moment]:
+    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:
         """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.
 
         The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
         """
         known: dict[str, Target] = {}
-        told: Workers | None = None
+        last: Workers | None = None
         from_lines = has_begun = False
         for file in self._from(begin_unix_s):
             self._left_out = 0
@@ -130,16 +130,16 @@ class Recording:
                 event = self._event(file, line)
                 if isinstance(event, Workers):
                     from_lines = True
-                    if event != told:
-                        told = event
-                        yield Moment(time_unix_s, event)
+                    if event != last:
+                        last = event
+                        yield RecordedMoment(time_unix_s, event)
                 elif event is not None:
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
                         known[event.worker] = Target(
                             worker=event.worker, address=event.address, job=event.job, slice=event.slice
                         )
-                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
-                    yield Moment(time_unix_s, event)
+                        yield RecordedMoment(time_unix_s, Workers(targets=tuple(known.values())))
+                    yield RecordedMoment(time_unix_s, event)
             if self._left_out > 1:
                 self._tell(file, f"{self._left_out} such lines are left out")
 
@@ -170,8 +170,8 @@ class Recording:
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
             if is_workers(line):
-                told = decoded(WorkersLine, line)
-                return Workers.listed(told.targets, told.waiting)
+                listed = decoded(WorkersLine, line)
+                return Workers.listed(listed.targets, listed.waiting)
             # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
             # not.
             return replace(bounded(Sample.from_json(line)), findings=None, judged=None)

@@ -34,12 +34,21 @@ from tpumon.model.finding import (
     NotJudged,
     StateId,
 )
-from tpumon.model.job_signs import Framework, JobSigns
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
 from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
-from tpumon.model.target import LONGEST_WINDOW_S, ListedTarget, Pod, Process, Query, Target, Workers
+from tpumon.model.target import (
+    LONGEST_WINDOW_S,
+    Framework,
+    JobSigns,
+    ListedTarget,
+    Pod,
+    Process,
+    Query,
+    Target,
+    Workers,
+)
 
 __all__ = [
     "LONGEST_WINDOW_S",

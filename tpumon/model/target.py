@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -11,6 +12,8 @@ from tpumon.model.documents import Count, UnixTime
 
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
+
+Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
 
 class Pod(Struct, frozen=True, kw_only=True):
@@ -33,6 +36,24 @@ class Process(Struct, frozen=True, kw_only=True):
     user: str | None = None
     command: str | None = None
     started_unix_s: UnixTime | None = None
+
+
+class JobSigns(Struct, frozen=True, kw_only=True):
+    """Signs of what a job uses, and of what it can stand. The default says nothing, and so allows nothing.
+
+    Attributes:
+        framework: the one whose profiler server it has; None if unknown.
+        holds_tpu: whether it has a TPU open.
+        holds_gpu: whether it has a GPU open.
+        may_use_gpu: whether it has one open, or a library loaded that would use one.
+        host_events_safe: whether host tracing cannot deadlock it, however old its server.
+    """
+
+    framework: Framework | None = None
+    holds_tpu: bool = False
+    holds_gpu: bool = False
+    may_use_gpu: bool = False
+    host_events_safe: bool = False
 
 
 class Target(Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ class PeerEntry(Struct, frozen=True):
 
 
 class DutyLedger:
-    """This tpumon's file, and those of the others. Every call may block; one thread at a time uses it."""
+    """The file of this tpumon, and those of the others. Every call may block; one thread at a time uses it."""
 
     def __init__(self) -> None:
         self._files = HostFiles("tpumon-duty-", most_of_one_user=32, most_bytes=_MOST_BYTES)

@@ -284,7 +284,7 @@ def told_of(server, companions=()):
 def test_a_host_without_an_address_is_one_problem():
     """Not another for its runtime metrics."""
     words = "this name has no address"
-    answers = (diagnosis.Answer(rpc="Monitor", state="failed", words=words),)
+    answers = (diagnosis.RpcAnswer(rpc="Monitor", state="failed", words=words),)
     reports = (CompanionReport(address="w:8431", state="failed", words=words),)
     told = told_of(
         diagnosis.ServerDiagnosis(worker="w", address="w:9999", reason="resolve", answers=answers),

@@ -21,7 +21,7 @@ from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import Pace
-from tpumon.collection.sampler.worker import Worker
+from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
@@ -486,7 +486,7 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
         for _ in range(2):
             target = Target(worker="w", address="w:1")
             source.asked.clear()
-            worker = Worker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
+            worker = SampledWorker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
             task = asyncio.create_task(worker.ask())
             await source.asked.wait()
             task.cancel()

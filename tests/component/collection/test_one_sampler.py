@@ -26,7 +26,7 @@ from support.terminal import Terminal
 from support.wired import Wired
 from tpumon.collection.remote import nearby
 from tpumon.collection.remote.nearby import Nearby, find_nearby
-from tpumon.collection.remote.server import Server, TroubleError
+from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners, user_at
 from tpumon.errors import SourceError
 from tpumon.model import Address
@@ -134,7 +134,7 @@ def test_a_connection_that_was_closed_at_once_is_refused():
 
 def test_one_that_hangs_later_is_given_up_within_its_time(monkeypatch):
     monkeypatch.setattr(Nearby, "read_s", 0.1)
-    monkeypatch.setattr(Nearby, "check", Server.check)
+    monkeypatch.setattr(Nearby, "check", RemoteServer.check)
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent = Nearby(listening(server.getsockname()[1]), 2)
         began_s = time.monotonic()
@@ -157,7 +157,7 @@ def test_it_is_believed_no_more_once_others_have_jobs(monkeypatch):
     mine, foreign = listening(9999, 4321), listening(8466, 5555)
     with exporter() as output:
         page = page_of(output)
-        monkeypatch.setattr(page, "check", Server("http://127.0.0.1").check)
+        monkeypatch.setattr(page, "check", RemoteServer("http://127.0.0.1").check)
         monkeypatch.setattr(page, "uid", 4321)
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         for listeners in ([mine], []):

@@ -337,9 +337,14 @@ def test_an_answer_ends_where_it_says_though_the_connection_stays_open(answer, b
 
     async def main():
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            place = exchange.Place(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+            place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
             asking = exchange.exchange(
-                place, b"GET / HTTP/1.1\r\n\r\n", exchange.Names(), read_s=5, most_bytes=1000, is_large=pytest.fail
+                place,
+                b"GET / HTTP/1.1\r\n\r\n",
+                exchange.AddressCache(),
+                read_s=5,
+                most_bytes=1000,
+                is_large=pytest.fail,
             )
             began_s = time.monotonic()
             if body is None:
@@ -362,8 +367,8 @@ def test_a_host_that_does_not_answer_is_looked_up_again():
         return answers
 
     async def main(port):
-        names = exchange.Names(resolve)
-        place = exchange.Place(host="exporter.example", port=port)
+        names = exchange.AddressCache(resolve)
+        place = exchange.Endpoint(host="exporter.example", port=port)
         ask = functools.partial(
             exchange.exchange,
             place,

@@ -309,7 +309,7 @@ def test_a_web_config(error, tmp_path, monkeypatch, said):
     path = tmp_path / "web.yml"
     path.write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
     config = webconfig.WebConfig(str(path))
-    monkeypatch.setattr(webconfig, "_mapping", Broken(error, None))
+    monkeypatch.setattr(webconfig, "convert", Broken(error, None))
     path.write_text("{}")
     for _ in range(3):
         assert config.context() is None

@@ -188,7 +188,7 @@ def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch
     _why(text, answer, status)
     questions = mcp._Questions(given["feed"], samples=3)
     listed = json.loads(mcp._workers(why.read_status(**given)))
-    asked = json.loads(questions._ask(lambda found: why.answer_of(found).to_json()))
+    asked = json.loads(questions._ask(lambda found: why.diagnose(found).to_json()))
     assert asked["findings"] == answer["findings"]
     assert {one["worker"]: (one["state"], one["severity"], sorted(one["findings"])) for one in listed["workers"]} == {
         each.name: (each.verdict.state, each.verdict.severity, sorted(one for one, *_ in said_of(status)[each.name]))

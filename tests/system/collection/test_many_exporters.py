@@ -210,7 +210,7 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
         return list(answers)
 
     exporters = ExporterList(f"dns:{name}", resolve=resolve, resolve_every_s=0.1)
-    monkeypatch.setattr(fleet, "Names", lambda: exchange.Names(resolve))
+    monkeypatch.setattr(fleet, "AddressCache", lambda: exchange.AddressCache(resolve))
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
         second.take(sample("second"))

@@ -99,8 +99,7 @@ def truncated(sample):
 
 
 def within_its_slice(sample):
-    runtime = replace(sample.figures.runtime, latencies={}, counts={})
-    return replace(sample, figures=replace(sample.figures, runtime=runtime))
+    return replace(sample, figures=replace(sample.figures, runtime_latencies={}, runtime_counts={}))
 
 
 @pytest.fixture(scope="module")

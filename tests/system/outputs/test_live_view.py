@@ -117,12 +117,12 @@ def test_the_shell_gets_its_terminal_back(tmux, way):
 # tpumon with a worker page that has a bug.
 FAULTY = """
 import sys
-from tpumon.outputs.live.screens.worker_screen import Worker
+from tpumon.outputs.live.screens.worker_screen import WorkerScreen
 
 def draw(self, frame):
     raise LookupError("a bug")
 
-Worker.draw = draw
+WorkerScreen.draw = draw
 from tpumon.__main__ import main
 main()
 """

@@ -329,6 +329,7 @@ def test_from_takes_no_samples_itself():
         (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
         (["--explain", "--output", "csv"], "--explain requires --output text"),
         (["--level", "0"], "--level 0 requires --logdir"),
+        (["--level", "0", "--logdir", "D", "--from-auth", "F"], "--from-auth requires --from"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
     ],
 )

@@ -26,7 +26,7 @@ from tpumon.system.console import show
 from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.system.memory_limits import memory_limit_bytes
 from tpumon.system.pausing import current_pause
-from tpumon.untrusted_text import LONGEST_PATH, one_line
+from tpumon.untrusted_text import LONGEST_PATH, one_line, unexpected
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -274,8 +274,7 @@ def _failure_of(worker: ProfiledWorker, error: Exception) -> TpumonError:
     """The reason why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing."""
     if isinstance(error, TpumonError):
         return error
-    words = f"{type(error).__name__}: {one_line(str(error))}"
-    return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
+    return SourceError("internal", f"a bug in tpumon: {unexpected(error)}", address=worker.target.address)
 
 
 def _explain_failures(workers: Sequence[ProfiledWorker]) -> None:

@@ -129,7 +129,7 @@ def _give_back(output: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This one's without options, which are meant for other tpumons, and without what is meant for the job's Python.
+    """Environment of this process without options, which are for other tpumons, and what is for the job's Python.
 
     Directories in which the tpumons of a host meet are the same for all.
     """

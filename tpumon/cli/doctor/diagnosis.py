@@ -28,7 +28,7 @@ from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import current_pause
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import unexpected
 
 _SERVER_S = 5.0  # for all calls of one source to one server
 _ALL_S = 15.0  # whatever was not asked by then is not
@@ -306,7 +306,7 @@ def _bug(address: str, error: Exception) -> CompanionReport:
 
 
 def _bug_words(error: Exception) -> str:
-    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    return f"a bug in tpumon: {unexpected(error)}"
 
 
 async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:

@@ -3,6 +3,6 @@
 from tpumon.collection.remote.exporter import RemoteExporter
 from tpumon.collection.remote.fleet import RemoteFleet
 from tpumon.collection.remote.places import lists_exporters, shown, sources_of
-from tpumon.collection.remote.server import Server, TroubleError
+from tpumon.collection.remote.server import RemoteServer, TroubleError
 
-__all__ = ["RemoteExporter", "RemoteFleet", "Server", "TroubleError", "lists_exporters", "shown", "sources_of"]
+__all__ = ["RemoteExporter", "RemoteFleet", "RemoteServer", "TroubleError", "lists_exporters", "shown", "sources_of"]

@@ -40,7 +40,7 @@ class AnswerTooLargeError(Exception):
     """The answer is larger than may be."""
 
 
-class Names:
+class AddressCache:
     """The addresses of hosts, each asked for twice a minute at most, by all exchanges together.
 
     Args:
@@ -73,7 +73,7 @@ class Names:
         self._known.pop(host, None)
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class Endpoint(Struct, frozen=True, kw_only=True):
     """The place where a server listens.
 
     Attributes:
@@ -88,9 +88,9 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 async def exchange(
-    place: Place,
+    place: Endpoint,
     request: bytes,
-    names: Names,
+    names: AddressCache,
     *,
     read_s: float,
     most_bytes: int,
@@ -136,7 +136,7 @@ async def exchange(
     return _parsed(bytes(data), most_bytes)
 
 
-async def _connect(place: Place, names: Names) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(place: Endpoint, names: AddressCache) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = _trusted() if place.encrypted else None
     why = OSError("it has no address")
     for ip in await names.addresses(place.host):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.handover import dated, read_handover
 from tpumon.collection.remote.exchange import LARGE_BYTES
-from tpumon.collection.remote.server import Server, TroubleError
+from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.documents import decoded
@@ -240,7 +240,7 @@ class _OfWorker(Struct):
     worker: str
 
 
-class SamplesPage(Server):
+class SamplesPage(RemoteServer):
     """An exporter's `/samples` page.
 
     Attributes:

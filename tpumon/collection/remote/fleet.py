@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 
-from tpumon.collection.remote.exchange import Names
+from tpumon.collection.remote.exchange import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
-_PER_S = 250  # exchanges with all exporters together
+_PER_S = 250  # exchanges with all exporters together, but for the first with each
 _BURST_S = 0.2
 _UNDER_WAY = 500  # more than exporters that do not answer are likely to be: each of them holds one for 10 s
 _LARGE_AT_ONCE = 4
@@ -43,12 +43,17 @@ class Pacer:
         self._free_s = -inf
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Waits until another exchange may begin; it ends with the block."""
+    async def turn(self, *, first: bool = False) -> AsyncIterator[None]:
+        """Waits until another exchange may begin; it ends with the block.
+
+        Args:
+            first: begin as soon as fewer than `_UNDER_WAY` wait for an answer: a view of all exporters waits for it.
+        """
         async with self._under_way:
-            now_s = asyncio.get_running_loop().time()
-            self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
-            await asyncio.sleep(self._free_s - now_s)
+            if not first:
+                now_s = asyncio.get_running_loop().time()
+                self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
+                await asyncio.sleep(self._free_s - now_s)
             yield
 
 
@@ -91,7 +96,7 @@ class RemoteFleet:
         self._keep_s = keep_s
         self._clock = clock
         self._monotonic_s = monotonic_s
-        self._names = Names()
+        self._names = AddressCache()
         self._followed: dict[str, Source] = {}  # by URL
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
         self._waiting: str | None = None
@@ -176,10 +181,11 @@ class RemoteFleet:
 
     async def _ask(self, exporter: RemoteExporter, source: Source) -> None:
         take = partial(self._merging.take, source)
+        first = True
         while True:
-            async with self._pacer.turn():
+            async with self._pacer.turn(first=first):
                 await exporter.poll(take)
-            source.heard = True
+            source.heard, first = True, False
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))
 

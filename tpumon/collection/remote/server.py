@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from tpumon.collection.remote.exchange import LARGE_BYTES, AnswerTooLargeError, Names, Place, exchange
+from tpumon.collection.remote.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
 from tpumon.errors import Reason, UsageError
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected
@@ -85,7 +85,7 @@ class Secret:
         return _basic(secret) if ":" in secret else f"Bearer {secret}"  # a bearer token has no colon (RFC 6750)
 
 
-class Server:
+class RemoteServer:
     """The URL of a server, and the HTTP client that asks it. Follows no redirect: it could leak the password.
 
     Args:
@@ -109,7 +109,7 @@ class Server:
         url: str,
         auth: str | Secret | None = None,
         *,
-        names: Names | None = None,
+        names: AddressCache | None = None,
         large: asyncio.Semaphore | None = None,
     ) -> None:
         try:
@@ -127,13 +127,13 @@ class Server:
         host, encrypted = parts.hostname, parts.scheme == "https"
         shown = f"[{host}]" if ":" in host else host
         self.name = one_line(f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{path}")
-        self._place = Place(host=host, port=port or (443 if encrypted else 80), encrypted=encrypted)
+        self._place = Endpoint(host=host, port=port or (443 if encrypted else 80), encrypted=encrypted)
         self._path = quote(path, safe=_IN_PATHS)
         self._headers = {"Host": _host(shown, port), "Accept": "application/json"}
         if parts.username is not None:
             self._headers["Authorization"] = _basic(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
         self._secret = Secret(auth) if isinstance(auth, str) else auth
-        self._names = names or Names()
+        self._names = names or AddressCache()
         self._large = large
 
     async def ask(self, path: str, read: Callable[[int, bytes], _Read], *, patience: int = 1) -> _Read:

@@ -37,7 +37,7 @@ _TURN_S = 1.0  # within which several that begin at once are spread
 
 
 @dataclass(slots=True)
-class _Known:
+class _CountedPeer:
     """Seconds counted for a peer.
 
     Attributes:
@@ -51,7 +51,7 @@ class _Known:
     counted_s: float
 
 
-class Account:
+class DutyAccount:
     """Seconds for which all tpumons of this host have traced one server, as far as this one knows.
 
     Args:
@@ -72,10 +72,10 @@ class Account:
         self._own_s = 0.0
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
-        self._since_s: float | None = None  # when the others were first told of it
+        self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CountedPeer] = {}
         self._sharing = 1
         self.explained = False
         """True if the user knows why its first figures are late."""
@@ -164,7 +164,7 @@ class Account:
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * _LOOK_S
-            known = _Known(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
+            known = _CountedPeer(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
             if not begun_since:  # what it says of all of them includes what it traced itself
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
@@ -190,7 +190,7 @@ class Account:
         self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
 
 
-class Duty:
+class DutyControl:
     """The accounts of all servers that this tpumon follows, and their exchange with the other tpumons of this host.
 
     Args:
@@ -201,7 +201,7 @@ class Duty:
     def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, DutyAccount] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -210,13 +210,13 @@ class Duty:
         self._not_before_s = float("-inf")
         self._alone_until_s = float("-inf")
 
-    def follow(self, address: str) -> Account:
+    def follow(self, address: str) -> DutyAccount:
         """The account of the server at an address: it outlives the worker, its name and its slice."""
-        account = self._accounts.setdefault(server_name(address), Account(self._duty_ratio, _now_s()))
+        account = self._accounts.setdefault(server_name(address), DutyAccount(self._duty_ratio, _now_s()))
         account.followers += 1
         return account
 
-    def leave(self, account: Account) -> None:
+    def leave(self, account: DutyAccount) -> None:
         """Notes that a worker is followed no longer; its account is kept until it has no effect."""
         account.followers -= 1
         if not account.followers:
@@ -224,7 +224,7 @@ class Duty:
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if one.followers or not one.is_full(now_s)}
 
-    async def enter(self, account: Account, estimate_s: float) -> None:
+    async def enter(self, account: DutyAccount, estimate_s: float) -> None:
         """Waits until a call may be made that costs so much, and enters it."""
         if not account.is_informed:
             await self._exchange()
@@ -244,7 +244,7 @@ class Duty:
             account.settle(estimate_s, 0.0, _now_s())
             await asyncio.sleep(random.uniform(0, _TURN_S))
 
-    def settle(self, account: Account, estimate_s: float, traced_s: float) -> None:
+    def settle(self, account: DutyAccount, estimate_s: float, traced_s: float) -> None:
         """Notes what the call that was entered cost."""
         if not estimate_s and not traced_s:
             return
@@ -252,7 +252,7 @@ class Duty:
         if self._ledger is not None:
             self._exchange_soon()
 
-    def _explain(self, account: Account, wait_s: float) -> None:
+    def _explain(self, account: DutyAccount, wait_s: float) -> None:
         """Says why the first figures are late."""
         if wait_s < _LONG_S or account.likely_s is not None or account.explained:
             return

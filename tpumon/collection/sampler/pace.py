@@ -61,7 +61,7 @@ class KeepingUp:
         self._said = False
         self._round_s = 0.0
         self._unanswered: dict[str, float] = {}  # who was asked for the first time, and when
-        self._asked = 0  # so many, since when all had answered
+        self._asked = 0  # workers that were asked since all had answered
 
     def first_asked(self, worker: str, now_s: float) -> None:
         """Notes that a worker is asked for the first time."""

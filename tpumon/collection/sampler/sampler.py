@@ -12,11 +12,11 @@ from contextlib import AsyncExitStack, aclosing
 from msgspec.structs import replace
 
 from tpumon.collection import sources
-from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import KeepingUp, Pace
 from tpumon.collection.sampler.supplements import WorkerCompanions, merged
 from tpumon.collection.sampler.warnings import WarningLimit
-from tpumon.collection.sampler.worker import Worker
+from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
 from tpumon.discovery.finder import Discovery
 from tpumon.errors import NoTargetError, TpumonError
@@ -78,8 +78,8 @@ class Sampler:
         self._pause = pause if pause is not None else PauseWatch()
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
-        self._workers: dict[_Key, Worker] = {}
-        self._duty = Duty(pace.max_duty_ratio, ledger)
+        self._workers: dict[_Key, SampledWorker] = {}
+        self._duty = DutyControl(pace.max_duty_ratio, ledger)
         self._keeping_up = KeepingUp()
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class Sampler:
             profilers = [make(client, target, self._options) for make in self._profilers]
             account = self._duty.follow(target.address)
             stack.callback(self._duty.leave, account)
-            worker = Worker(target, profilers, self._query, self._pace, self._pause, self._duty, account)
+            worker = SampledWorker(target, profilers, self._query, self._pace, self._pause, self._duty, account)
             self._workers[key] = worker
             companions = await stack.enter_async_context(
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
@@ -189,7 +189,7 @@ class Sampler:
             return sample
         return replace(sample, interval_s=late_s)
 
-    async def _ask(self, worker: Worker, companions: WorkerCompanions, target: Target) -> Sample:
+    async def _ask(self, worker: SampledWorker, companions: WorkerCompanions, target: Target) -> Sample:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()

@@ -19,7 +19,7 @@ _GAP_PER_WORKER_S = 0.02
 _GAP_WITHOUT_S = 20.0  # where nothing answered so far
 
 
-class Look(NamedTuple):
+class CompanionLook(NamedTuple):
     """The last reading of one companion, or its failure."""
 
     kind: type[Companion]
@@ -38,17 +38,17 @@ class WorkerCompanions:
     def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_CompanionReader(kind, open_client, options) for kind in kinds]
 
-    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Look]:
+    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[CompanionLook]:
         """The latest reading of each companion that is there, or why it could not be read.
 
         Args:
             target: the worker, whose companions may have moved.
             workers: how many are followed: the more, the less often each is read.
-            again: read anew whatever gave a reading before.
+            again: also read whatever gave a reading before.
         """
         due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
         await asyncio.gather(*due)
-        return [Look(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
+        return [CompanionLook(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     async def aclose(self) -> None:
         """Closes their channels."""
@@ -119,17 +119,17 @@ def _bug(kind: type[Companion], error: Exception, address: str) -> Failure:
     return Failure(source=kind.name, reason="internal", message=words, address=address)
 
 
-def merged(sample: Sample, looks: Sequence[Look]) -> Sample:
+def merged(sample: Sample, looks: Sequence[CompanionLook]) -> Sample:
     """The profiler's sample with the companions' figures; what the profiler measured stays."""
     for look in looks:
         try:
             sample = _with(sample, look)
         except Exception as error:  # noqa: BLE001 - nor must odd figures
-            sample = _with(sample, Look(look.kind, _bug(look.kind, error, sample.address)))
+            sample = _with(sample, CompanionLook(look.kind, _bug(look.kind, error, sample.address)))
     return sample
 
 
-def _with(sample: Sample, look: Look) -> Sample:
+def _with(sample: Sample, look: CompanionLook) -> Sample:
     reading = look.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))

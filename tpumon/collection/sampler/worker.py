@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tpumon.collection.sampler.duty import Account, Duty
+from tpumon.collection.sampler.duty import DutyAccount, DutyControl
 from tpumon.collection.sampler.pace import JITTER_RATIO, Pace, jittered, on_a_tick, pause_after_failures
 from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, Reason, SourceError
@@ -31,7 +31,7 @@ class _QueryFailedError(Exception):
         self.failure = failure
 
 
-class Worker:
+class SampledWorker:
     """One worker, and what is remembered about it between queries.
 
     Args:
@@ -51,8 +51,8 @@ class Worker:
         query: Query,
         pace: Pace,
         pause: Callable[[], Awaitable[Pause | None]],
-        duty: Duty,
-        account: Account,
+        duty: DutyControl,
+        account: DutyAccount,
     ) -> None:
         self.target = target
         self._profilers = profilers

@@ -58,7 +58,7 @@ _LARGER = re.compile(r"larger than max(?:.* vs\. (\d+))?")
 
 
 def channel_options(*, use_proxy: bool, max_bytes: int) -> list[tuple[str, int | str]]:
-    """gRPC channel arguments for a worker's profiler server, which may answer with `max_bytes` at most."""
+    """Channel arguments of gRPC for a worker's profiler server, which may answer with `max_bytes` at most."""
     return [
         ("grpc.max_receive_message_length", max_bytes),
         ("grpc.service_config", _service_config()),

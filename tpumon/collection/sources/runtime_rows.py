@@ -49,7 +49,7 @@ _LARGEST = 1 << 60  # of bytes, queues and seconds; a number beyond is a mistake
 _LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
 
 
-class _Row(NamedTuple):
+class _MetricRow(NamedTuple):
     """One row of a metric.
 
     Attributes:
@@ -183,11 +183,11 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _rows(metric: TpuMetric) -> list[_Row]:
+def _rows(metric: TpuMetric) -> list[_MetricRow]:
     return [_row(row) for row in metric.metrics]
 
 
-def _row(row: Metric) -> _Row:
+def _row(row: Metric) -> _MetricRow:
     attribute = row.attribute
     if attribute.value.WhichOneof("attr") == "kvlist_attr":
         about = {pair.key: _text(pair.value) for pair in attribute.value.kvlist_attr.attributes}
@@ -195,7 +195,7 @@ def _row(row: Metric) -> _Row:
     else:
         about = {attribute.key: _text(attribute.value)}
         device = about[attribute.key]
-    return _Row(value=_number(row), about=about, device=device or None)
+    return _MetricRow(value=_number(row), about=about, device=device or None)
 
 
 def _text(value: AttrValue) -> str:
@@ -217,7 +217,7 @@ def _number(row: Metric) -> Number | None:
 
 
 def _by_device(
-    name: str, rows: Iterable[_Row], convert: Callable[[Number], Number | None], warnings: list[Caution]
+    name: str, rows: Iterable[_MetricRow], convert: Callable[[Number], Number | None], warnings: list[Caution]
 ) -> dict[str, Number]:
     """A metric's values by device. Impossible ones are ignored, with a caution."""
     table: dict[str, Number] = {}

@@ -266,7 +266,7 @@ class _Decoder:
         events = [(row, parsed_event(self._packed.event(row))) for row in rows.tolist()]
         for column in self._stats.values():
             column.forget(rows)
-        found: dict[tuple[int, bool], dict[int, int]] = {}
+        stats: dict[tuple[int, bool], dict[int, int]] = {}
         for row, event in events:
             self._numbers[_ID][row] = event.metadata_id
             self._numbers[_OFFSET][row] = event.offset_ps
@@ -274,9 +274,9 @@ class _Decoder:
             for stat in event.stats:
                 if (number := stat.metadata_id) in self._wanted:
                     bits, is_double = stat_bits(stat)
-                    found.setdefault((number, not is_double), {}).pop(row, None)
-                    found.setdefault((number, is_double), {})[row] = bits
-        for (number, is_double), values in found.items():
+                    stats.setdefault((number, not is_double), {}).pop(row, None)
+                    stats.setdefault((number, is_double), {})[row] = bits
+        for (number, is_double), values in stats.items():
             with_it = np.fromiter(values, dtype=np.int64, count=len(values))
             self._put(number, with_it, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
 

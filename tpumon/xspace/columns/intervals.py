@@ -34,24 +34,24 @@ def indexed(numbers: Ints) -> tuple[Ints, Ints]:
         return numbers, numbers
     high = int(numbers.view(np.uint64).max())  # as unsigned numbers, negative ones are large
     if high >= _DENSE_LIMIT:
-        found, index = np.unique(numbers, return_inverse=True)
-        return found, index.astype(np.int64)
+        different, index = np.unique(numbers, return_inverse=True)
+        return different, index.astype(np.int64)
     present = np.zeros(high + 1, dtype=np.bool_)
     present[numbers] = True
-    found = present.nonzero()[0]
+    different = present.nonzero()[0]
     position = np.zeros(high + 1, dtype=np.int64)
-    position[found] = np.arange(len(found))
-    return found, position[numbers]
+    position[different] = np.arange(len(different))
+    return different, position[numbers]
 
 
 def among(values: Ints, wanted: Collection[int]) -> Mask:
     """True for the wanted values. `np.isin` takes ten times as long for short arrays and few wanted ones."""
     if len(wanted) > _FEW:
         return np.isin(values, list(wanted))
-    found = np.zeros(len(values), dtype=np.bool_)
+    is_wanted = np.zeros(len(values), dtype=np.bool_)
     for each in wanted:
-        found |= values == each
-    return found
+        is_wanted |= values == each
+    return is_wanted
 
 
 def by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
@@ -83,8 +83,8 @@ def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
 
 def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
     """First begin and last end of some intervals; None where there are none."""
-    found = [(int(begin_ps.min()), int(end_ps.max())) for begin_ps, end_ps in spans if len(begin_ps)]
-    return (min(begin for begin, _ in found), max(end for _, end in found)) if found else None
+    extents = [(int(begin_ps.min()), int(end_ps.max())) for begin_ps, end_ps in spans if len(begin_ps)]
+    return (min(begin for begin, _ in extents), max(end for _, end in extents)) if extents else None
 
 
 def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:

@@ -74,10 +74,10 @@ class TraceLine(Struct, frozen=True, eq=False):
         padded = self.stored[at : at + size + len(PADDING)]
         if len(padded) < size + len(PADDING):
             padded = memoryview(bytes(padded[:size]) + PADDING)
-        found = _split(padded, size)
-        if found is not None:
-            at += int(found[1][-1])
-            return Packed(data=padded, begin=found[0], end=found[1]), at
+        spans = _split(padded, size)
+        if spans is not None:
+            at += int(spans[1][-1])
+            return Packed(data=padded, begin=spans[0], end=spans[1]), at
         if padded[0] != _EVENT and all(n in _AFTER_EVENTS for n, *_ in fields(self.stored, at, self.end)):
             return pack([]), self.end
         return pack(_outline(self.stored[at : self.end]).events), self.end
@@ -170,5 +170,5 @@ def _beginnings(block: Bytes) -> Ints:
     tags = offsets[:-1] | offsets[1:]
     tags &= block[:-5] == _EVENT
     tags &= block[2:-3] == _METADATA_ID
-    found: Ints = tags.nonzero()[0]
-    return found
+    beginnings: Ints = tags.nonzero()[0]
+    return beginnings

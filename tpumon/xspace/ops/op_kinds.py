@@ -322,10 +322,10 @@ def paddings(text: str, flops: int) -> tuple[float, float] | None:
         text: its HLO, "%dot.1 = f32[8,100]{1,0:T(8,128)} dot(...)".
         flops: of one occurrence; 0 if the trace does not tell: then nothing is said of K.
     """
-    found = [array for array in map(_array, _results(text)) if array is not None]
-    if not found:
+    arrays = [array for array in map(_array, _results(text)) if array is not None]
+    if not arrays:
         return None
-    elements, rows, columns = max(found)
+    elements, rows, columns = max(arrays)
     depth = flops / (2 * elements)
     useful = rows * columns * max(depth, 1)
     return tuple(  # type: ignore[return-value]  # as many as WIDTHS

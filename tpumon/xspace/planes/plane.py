@@ -93,9 +93,9 @@ class Plane:
         Raises:
             SourceError: `malformed`; `too-large`, with those of stats there are more than a million.
         """
-        found = parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata
-        _check_ids(len(found) + len(self.stat_names))
-        return found
+        metadata = parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata
+        _check_ids(len(metadata) + len(self.stat_names))
+        return metadata
 
     def numbers_of(self, names: Iterable[str]) -> dict[int, str]:
         """Metadata ids of the stats of these names."""

@@ -106,10 +106,10 @@ def read_host_input(plane: Plane | None) -> HostInput:
 
 def _per_id(ids: Ints, duration_ps: Ints, self_ps: Ints) -> list[tuple[int, int, int, int]]:
     """Count, time and self time of each id."""
-    found, of_event = np.unique(ids, return_inverse=True)
-    columns = [np.bincount(of_event, minlength=len(found))]
-    columns += [np.bincount(of_event, weights=amount, minlength=len(found)) for amount in (duration_ps, self_ps)]
-    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in zip(found, *columns, strict=True)]
+    different, of_event = np.unique(ids, return_inverse=True)
+    columns = [np.bincount(of_event, minlength=len(different))]
+    columns += [np.bincount(of_event, weights=amount, minlength=len(different)) for amount in (duration_ps, self_ps)]
+    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in zip(different, *columns, strict=True)]
 
 
 def _category(name: str) -> InputCategory | None:

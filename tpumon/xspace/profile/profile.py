@@ -132,8 +132,8 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
             break
         for raw in plane.metadata_by_id.values():
             # Ops have a number in brackets at their end, too, but rarely.
-            if _MAYBE_PROGRAM.search(raw) and (found := named_program(parsed_metadata(raw).name)):
-                number, name = found
+            if _MAYBE_PROGRAM.search(raw) and (program := named_program(parsed_metadata(raw).name)):
+                number, name = program
                 if number in wanted:
                     names.setdefault(number, name)
     return names

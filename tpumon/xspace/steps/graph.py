@@ -115,9 +115,9 @@ class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
         if not len(outer):  # those of a circle are all below each other
             return numbers
         led = np.flatnonzero(linked[wanted_of])
-        found = edges(linked).first_to_reach(outer, source[wanted_of[led]])
+        first_root = edges(linked).first_to_reach(outer, source[wanted_of[led]])
         best = np.full(count, np.iinfo(np.int64).max)
-        np.minimum.at(best, devices.nodes[led[found >= 0]], found[found >= 0])
+        np.minimum.at(best, devices.nodes[led[first_root >= 0]], first_root[first_root >= 0])
         return np.where(best < np.iinfo(np.int64).max, best, -1)
 
     def _inner_roots(self, edges: _Edges) -> Mask:
@@ -215,14 +215,14 @@ class _Edges:
             return [own[nodes] for own in least]
         heads, place_of = np.unique(np.concatenate([top[begins], ends]), return_inverse=True)
         above, below = np.split(place_of, 2)
-        found = []
+        least_of_nodes = []
         for own in least:
             at_heads = own[heads]
             np.minimum.at(at_heads, below, own[begins])
             by_joins = np.full(len(top), _NONE)
             by_joins[heads] = _handed_on(at_heads, above, below)
-            found.append(np.minimum(own, by_joins[top])[nodes])
-        return found
+            least_of_nodes.append(np.minimum(own, by_joins[top])[nodes])
+        return least_of_nodes
 
 
 def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:

@@ -127,10 +127,10 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
 def _has(events: Events, *names: str) -> Mask:
     """True for events that have all of these stats."""
     columns = [events.stats.get(name) for name in names]
-    found = np.ones(len(events), dtype=np.bool_)
+    have_all = np.ones(len(events), dtype=np.bool_)
     for column in columns:
-        found &= False if column is None else column.present
-    return found
+        have_all &= False if column is None else column.present
+    return have_all
 
 
 def _stat(events: Events, name: str) -> Words:

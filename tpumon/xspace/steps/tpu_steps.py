@@ -97,11 +97,11 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     """
     ends_ps = markers.end_ps if touching else markers.end_ps - 1
     marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
-    found = marker >= 0
-    inside = np.flatnonzero(found)
+    in_step = marker >= 0
+    inside = np.flatnonzero(in_step)
     self_ps = ops.self_ps
-    if not found.all():  # as if there were no others
-        self_ps = self_times_ps(ops.device_begin_ps[found], ops.device_duration_ps[found])
+    if not in_step.all():  # as if there were no others
+        self_ps = self_times_ps(ops.device_begin_ps[in_step], ops.device_duration_ps[in_step])
     # A number may return after another one; its markers are then one step, as long as the longest.
     numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]

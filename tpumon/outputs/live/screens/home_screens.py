@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tpumon.outputs.live.drawing.line import Line, tame, wrapped
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.worker_page import WorkerPage
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Screen
 from tpumon.outputs.live.screens.workers_screen import OPEN_WORKER, filter_notes
+from tpumon.outputs.live.worker.worker_page import WorkerPage
 
 
 class WaitingScreen(Screen):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.notes import about
-from tpumon.outputs.live.parts.worker_page import WorkerPage
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Key, Screen
+from tpumon.outputs.live.worker.worker_page import WorkerPage
 
 _LEAST_CHART_HEIGHT = 5
 

@@ -15,8 +15,8 @@ from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
-from tpumon.outputs.live.parts.worker_page import WorkerPage
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Hit, Key, Screen
+from tpumon.outputs.live.worker.worker_page import WorkerPage
 
 _FEW = 16
 """Up to this many workers need no fleet_lines."""

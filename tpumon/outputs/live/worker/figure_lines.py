@@ -11,7 +11,7 @@ from tpumon.outputs.live.drawing.cells import FORMATS, gib
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
-from tpumon.outputs.live.parts.peers import ALONE, Peers
+from tpumon.outputs.live.worker.peers import ALONE, Peers
 
 _NAME = 10
 _VALUE = 9

@@ -26,7 +26,13 @@ from tpumon.outputs.live.drawing.cells import (
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.change_lines import change_lines
-from tpumon.outputs.live.parts.charts import (
+from tpumon.outputs.live.parts.findings import cause_lines
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
+from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.spans import Span, span_of
+from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
+from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
     Graphed,
     chart_figures,
@@ -35,14 +41,8 @@ from tpumon.outputs.live.parts.charts import (
     side_by_side,
     span_words,
 )
-from tpumon.outputs.live.parts.figure_lines import figure_lines, short_lines
-from tpumon.outputs.live.parts.findings import cause_lines
-from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
-from tpumon.outputs.live.parts.peers import peers_of
-from tpumon.outputs.live.parts.rows import absent_words
-from tpumon.outputs.live.parts.spans import Span, span_of
-from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
+from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
+from tpumon.outputs.live.worker.peers import peers_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
