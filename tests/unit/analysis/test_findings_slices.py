@@ -143,7 +143,7 @@ def test_who_stopped_first_is_of_the_same_program(other, is_named):
 @functools.cache
 def simulated(scenario, rounds):
     """Workers, and the samples of each round, of a simulated job of eight workers."""
-    scene = Scene(scenario, "v6e-32", window_s=0.25)
+    scene = Scene(scenario, "v6e-32")
     return scene.names, scene.workers.targets, [list(scene.round(number)) for number in range(rounds)]
 
 
