@@ -56,7 +56,7 @@ def test_paths_in_backticks_exist():
         (page, path)
         for page, text in zip(PATHS, map(_prose, PAGES), strict=True)
         for path in re.findall(
-            r"`((?:\w[\w.-]*/)+[\w.-]+\.(?:py|md|proto|sh|toml)|(?:tpumon|tests|docs|deploy)/[\w./-]+)`", text
+            r"`((?:\w[\w.-]*/)+[\w.-]+\.(?:py|md|proto|sh|toml|yml|yaml)|(?:tpumon|tests|docs|deploy)/[\w./-]+)`", text
         )
         if not any(file.endswith(f"/{path.removesuffix('/')}") for file in files)
     ]
