@@ -270,7 +270,7 @@ def explained(
 
     Args:
         since_unix_s: since when the slice has each of its findings.
-        slack_s: how much later than its consequence a cause may be noticed.
+        slack_s: by how much a cause may have begun before its consequence; an older one explains nothing.
         is_marked: whether one of these findings is more than info for any worker.
     """
     return {
@@ -281,7 +281,7 @@ def explained(
             not rule.hidden_by.isdisjoint(since_unix_s)
             or any(
                 since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and is_marked(other)
-                for other in rule.begins_it
+                for other in rule.explained_if_new
             )
         )
     }

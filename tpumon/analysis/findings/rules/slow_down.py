@@ -91,7 +91,7 @@ class SlowDown(Rule[StepBaselines, None]):
     )
     severities = ("warning", "critical")
     hidden_by = frozenset({"hang"})
-    begins_it = frozenset(
+    explained_if_new = frozenset(
         {
             *("straggler", "input-bound", "host-bound", "idle", "recompiling", "collective-bound", "outfeed-bound"),
             *("host-transfer-bound", "async-wait", "data-shuffle", "sparsecore-bound", "barrier-wait", "debug-print"),
