@@ -134,7 +134,7 @@ class Rule(Generic[MemoryT, StatsT]):
         """True if a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
 
-    def take(self, memory: MemoryT, seen: Observation) -> None:
+    def remember(self, memory: MemoryT, seen: Observation) -> None:
         """Remembers what a query showed."""
 
     def resume(self, memory: MemoryT, kept: KeptWorker) -> None:

@@ -49,7 +49,7 @@ class Display(Output):
 
     Args:
         settings: the user's.
-        fleet: the analysis.
+        analysis: what it asks for the status of all workers.
 
     Attributes:
         from_url: where samples come from, if not from this process.
@@ -58,12 +58,12 @@ class Display(Output):
 
     remembers = True
 
-    def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
+    def __init__(self, settings: DisplaySettings, analysis: Analysis) -> None:
         self._settings = settings
         self.from_url = settings.from_url
         self.recorded = ""
         self._glyphs = ASCII if settings.ascii else UNICODE
-        self._scenes = Scenes(fleet, self._glyphs)
+        self._scenes = Scenes(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
         self._controls = Controls(self._scenes.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
@@ -97,9 +97,9 @@ class Display(Output):
         if update.workers is not None:
             self._messages.follow(update.workers)
 
-    def start_again(self, fleet: Analysis) -> None:
+    def start_again(self, analysis: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
-        self._scenes, self._messages = Scenes(fleet, self._glyphs), Messages()
+        self._scenes, self._messages = Scenes(analysis, self._glyphs), Messages()
         self._last_change = None
 
     def notice(self, line: str) -> None:

@@ -98,7 +98,7 @@ class SlowDown(Rule[StepBaselines, None]):
         }
     )
 
-    def take(self, memory: StepBaselines, seen: Observation) -> None:
+    def remember(self, memory: StepBaselines, seen: Observation) -> None:
         """Adds the sample's step time to its program."""
         step_s = seen.step_s
         if seen.state != "live" or not step_s:
