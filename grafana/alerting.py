@@ -46,7 +46,9 @@ class Found:
         return {SEVERITY_LEVELS[name]: name for name in ("critical", "warning") if name in rule.severities}
 
 
-FOUND = (
+# The other findings that can be warnings say what the steps of a program spend their time on: that is for its author to
+# change, and nothing for whoever runs it to do, so they alert nobody.
+ALERTED = (
     Found("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
     Found("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job."),
     Found("slow-down", "has become slower", "Steps take longer than they did before."),
@@ -95,7 +97,7 @@ def _texts(config: Config) -> Mapping[str, str]:
     values = values_of(config)
     texts = {name: str(filled(text, values)) for name, text in templates.items()}
     texts["alerts"] += "\n  - name: tpumon-findings\n    rules:\n"
-    texts["alerts"] += "\n".join(rule for one in FOUND for rule in _rules(one, values, config))
+    texts["alerts"] += "\n".join(rule for one in ALERTED for rule in _rules(one, values, config))
     return texts
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from grafana.alerting import FOUND  # noqa: E402
+from grafana.alerting import ALERTED  # noqa: E402
 from scripts.reference_types import figure_fields, options, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model.figure_table import FIGURES, Figure  # noqa: E402
@@ -56,7 +56,7 @@ def _figure(figure: Figure) -> Sequence[str]:
 
 
 def _findings() -> str:
-    alerts = {found.finding: f"[{found.alert}](../grafana/runbooks/{found.alert}.md)" for found in FOUND}
+    alerts = {found.finding: f"[{found.alert}](../grafana/runbooks/{found.alert}.md)" for found in ALERTED}
     return _table(
         ("finding", "severity", "alert"),
         (
@@ -142,7 +142,7 @@ def pages() -> Mapping[Path, str]:
     findings = _ROOT / "docs" / "findings.md"
     texts[findings] = _of_findings(texts[findings])
     remedies = {rule.finding: rule.remedy for rule in RULES}
-    for found in FOUND:
+    for found in ALERTED:
         path = _ROOT / "grafana" / "runbooks" / f"{found.alert}.md"
         text = path.read_text(encoding="utf-8")
         texts[path] = _with_remedy(text, "tpumon says:", remedies[found.finding], path.name)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
-_POLL_S = 1.0
 
 
 class FeedSettings(Struct, frozen=True, kw_only=True):
@@ -87,13 +86,15 @@ class Feed:
         self._notices = Notices()
         self._reported_drops = False
         self._stack = ExitStack()
-        self._fleet = Analysis(settings.output_options.thresholds)
+        self._analysis = Analysis(settings.output_options.thresholds)
         self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
-            self._fleet.remember()
-        self.context = Context(run=settings.output_options, fleet=self._fleet, heartbeat_age_s=self._heartbeat.age_s)
+            self._analysis.remember()
+        self.context = Context(
+            run=settings.output_options, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
+        )
         self._background = Background[Update](self._run, wake=wake, keep=_is_kept)
 
     def __enter__(self) -> Self:
@@ -107,12 +108,12 @@ class Feed:
         self._settings.origin.prepare()
         kept = None if self._state is None else self._state.read()
         if kept is not None:
-            self._fleet.resume(kept, time.time())
+            self._analysis.resume(kept, time.time())
         with ExitStack() as stack:
             for export in self._settings.exports:
                 output = open_output(export.name, export.where, self.context, export.options)
                 if output.remembers:
-                    self._fleet.remember()
+                    self._analysis.remember()
                 if output.open_port is not None and self._settings.output_options.host is not None:
                     stack.callback(announce(output.open_port))
                 queued = QueuedOutput(output, export.name)
@@ -129,7 +130,7 @@ class Feed:
 
     def status(self) -> FleetStatus:
         """The status of all workers now."""
-        return self._fleet.status(time.time())
+        return self._analysis.status(time.time())
 
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:
         """Iterates over updates until there will be no more.
@@ -162,7 +163,7 @@ class Feed:
         """Runs in the thread: outputs get each update before it waits for the consumer."""
 
         def send(event: Event) -> None:
-            update = self._analysed(lambda: self._fleet.take(event))
+            update = self._analysed(lambda: self._analysis.take(event))
             if update is not None:
                 pass_on(update)
             if not isinstance(event, Handover):
@@ -186,7 +187,7 @@ class Feed:
         ticks = 0
         while True:
             await asyncio.sleep(_TICK_S)
-            update = self._analysed(lambda: self._fleet.tick(time.time()))
+            update = self._analysed(lambda: self._analysis.tick(time.time()))
             if update is not None:
                 pass_on(update)
             ticks += 1
@@ -208,7 +209,7 @@ class Feed:
         if self._state is None:
             return
         try:
-            self._state.write(self._fleet.kept(time.time()))
+            self._state.write(self._analysis.kept(time.time()))
             self._cannot_keep = False
         except Exception as error:  # noqa: BLE001 - nothing that is kept is worth the run
             if not self._cannot_keep:
@@ -237,8 +238,8 @@ class RecordedFeed:
         self._recording = Recording(settings.origin.shown_name)
         self._last_s = last_s
         self._clock = RecordedClock()
-        self._fleet = Analysis(settings.output_options.thresholds, recorded=self._clock)
-        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._clock.unix_s)
+        self._analysis = Analysis(settings.output_options.thresholds, recorded=self._clock)
+        self.context = Context(run=settings.output_options, analysis=self._analysis, clock=lambda: self._clock.unix_s)
 
     def __enter__(self) -> Self:
         """Finds its begin and end.
@@ -256,12 +257,12 @@ class RecordedFeed:
 
     def status(self) -> FleetStatus:
         """The status of all workers at the time up to which its updates were fetched."""
-        return self._fleet.status(self._clock.unix_s)
+        return self._analysis.status(self._clock.unix_s)
 
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
         """Iterates over its updates."""
         begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
-        yield from played(self._fleet, self._recording.moments(begin_unix_s))
+        yield from played(self._analysis, self._recording.moments(begin_unix_s))
 
 
 AnyFeed = Feed | RecordedFeed

@@ -98,7 +98,7 @@ class FleetSummary(Output):
             self._written_to.close()
 
     def _summarise(self, now_unix_s: float) -> None:
-        status = self._context.fleet.status(now_unix_s)
+        status = self._context.analysis.status(now_unix_s)
         unsure = unjudged(status, self._context.run.thresholds.sustained)
         line = {
             "schema": SCHEMA_VERSION,

@@ -99,7 +99,7 @@ class OnChange(Output):
         return True
 
     def _run(self, change: Change) -> None:
-        status = self._context.fleet.status(self._context.clock())
+        status = self._context.analysis.status(self._context.clock())
         worker = status.workers.get(change.worker)
         present = {cause.finding for cause in (() if worker is None else worker.verdict.causes)}
         findings = tuple(

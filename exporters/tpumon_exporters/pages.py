@@ -48,7 +48,7 @@ class Pages:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._fleet = context.fleet
+        self._analysis = context.analysis
         self._clock = context.clock
         self._exposition = Exposition("prometheus", context.run.expose)
         self._own = CollectorRegistry(auto_describe=True)
@@ -113,7 +113,7 @@ class Pages:
         """The metrics page; prometheus_client chooses the format and adds the metrics of this process."""
         encoder, content_type = choose_encoder(_known_formats(request.accept))
         names = frozenset(request.query.get("name[]", ())) or None
-        status = self._fleet.status(self._clock())
+        status = self._analysis.status(self._clock())
         workers = None
         if wanted is not None:
             workers = [worker for worker in status.all() if wanted in {worker.name, worker.target.address}][:1]
@@ -148,12 +148,12 @@ class Pages:
         now_unix_s, handover = self._clock(), None
         if wants_all:
             asked_bytes = int(given["history"] or 1)
-            handover = self._fleet.handover(
+            handover = self._analysis.handover(
                 now_unix_s,
                 after=None if missed else int(given["changed"] or 0),
                 most_bytes=min(asked_bytes, MOST_HISTORY_BYTES) if asked_bytes > 1 else MOST_HISTORY_BYTES,
             )
-        status = self._fleet.status(now_unix_s)
+        status = self._analysis.status(now_unix_s)
         page = Page(
             schema=SCHEMA_VERSION,
             tpumon=__version__,
@@ -188,7 +188,7 @@ class Pages:
         return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "no query has ended yet")
 
     def _landing(self) -> Response:
-        status = self._fleet.status(self._clock())
+        status = self._analysis.status(self._clock())
         rows = [(worker.target, worker.verdict.state) for worker in status.all()]
         table = "".join(
             f"<tr><td>{escape(target.worker)}</td><td>{escape(target.address)}</td><td>{state}</td>"

@@ -57,7 +57,7 @@ class TextFile(Output):
         self._path = path
         self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
         self._exposition = Exposition("textfile", context.run.expose)
-        self._fleet = context.fleet
+        self._analysis = context.analysis
         self._changed = True
         self._written_unix_s = 0.0
         self._replace(time.time())
@@ -78,7 +78,7 @@ class TextFile(Output):
 
     def _replace(self, now_unix_s: float) -> None:
         self._changed = True  # until it is written
-        page = self._exposition.render(self._fleet.status(now_unix_s))
+        page = self._exposition.render(self._analysis.status(now_unix_s))
         try:
             self._new.unlink(missing_ok=True)  # left by a kill, or put there by others: it is never written to
             with os.fdopen(os.open(self._new, _NEW_FILE, _MODE), "wb") as file:

@@ -121,7 +121,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.context = Context(analysis=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
         self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:
@@ -318,4 +318,4 @@ class EveryOutput:
         feed = RecordedFeed(FeedSettings(origin=RecordingSource(str(self.recording))))
         with feed:
             list(feed.updates())
-            return feed._fleet.status(self.clock())
+            return feed._analysis.status(self.clock())

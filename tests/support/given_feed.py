@@ -37,10 +37,10 @@ class GivenFeed:
         **_more: Any,
     ) -> None:
         self._events, self._on_exit, self._clock = events, on_exit, clock
-        self._fleet = Analysis(settings.output_options.thresholds)
+        self._analysis = Analysis(settings.output_options.thresholds)
         if remembers:
-            self._fleet.remember()
-        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=clock)
+            self._analysis.remember()
+        self.context = Context(run=settings.output_options, analysis=self._analysis, clock=clock)
 
     def __enter__(self) -> Self:
         return self
@@ -52,10 +52,10 @@ class GivenFeed:
 
     def status(self) -> FleetStatus:
         """As of `Feed`."""
-        return self._fleet.status(self._clock())
+        return self._analysis.status(self._clock())
 
     def updates(self, *, timeout_s: float) -> Iterator[Update | None]:
         """As of `Feed`."""
         assert timeout_s > 0
         for event in self._events():
-            yield None if event is None else self._fleet.take(event)
+            yield None if event is None else self._analysis.take(event)

@@ -12,7 +12,7 @@ import pytest
 
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.xspace import worker_process as reading
+from tpumon.xspace import reader_process as reading
 from tpumon.xspace.profile import top_ops
 from tpumon.xspace.trace_figures import TraceFigures
 

@@ -61,7 +61,7 @@ class Shown(Wired):
 
     def __init__(self, settings: DisplaySettings) -> None:
         run = OutputOptions(thresholds=settings.thresholds)
-        super().__init__(lambda context: Display(settings, context.fleet), run=run)
+        super().__init__(lambda context: Display(settings, context.analysis), run=run)
 
     def refresh(self, now_unix_s: float) -> None:
         """As `Display.refresh`."""

@@ -22,7 +22,7 @@ class Wired:
     def __init__(self, opening: Callable[[Context], Output], fleet: Analysis | None = None, **context: Any) -> None:
         run = context.get("run", OutputOptions())
         self.fleet = fleet or Analysis(run.thresholds)
-        self.context = Context(fleet=self.fleet, **context)
+        self.context = Context(analysis=self.fleet, **context)
         self.output = opening(self.context)
         if self.output.remembers:
             self.fleet.remember()

@@ -15,7 +15,16 @@ from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.handover import histories_of
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
-from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, snapshot_of, verdict_of
+from tpumon.analysis.judgement import (
+    Judgement,
+    add_failure,
+    began_of,
+    note_raised,
+    resumed,
+    severity_of,
+    snapshot_of,
+    verdict_of,
+)
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.state_file import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
@@ -239,7 +248,8 @@ class Analysis:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
         history = history.with_last(sample)
         self._histories.put(history)
-        severity = add_failure(judgement, sample, history.last_state)
+        severity = severity_of(judgement, sample, history.last_state)
+        add_failure(judgement, sample)
         if history.last_state in {"live", "no-activity"}:
             judgement.judged_as = severity
         if restarted or not is_late:
@@ -256,12 +266,17 @@ class Analysis:
             judgement.compared = tuple(one for one in state.judged if one in SPANNING)
             judgement.not_compared = tuple(each for each in state.not_judged if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
-                judgement.number = self._number = self._number + 1
+                self._mark_changed(judgement)
         else:
             judgement.causes = state.causes
             judgement.judged = state.judged
             judgement.not_judged = state.not_judged
             judgement.needs_more = state.needs_more
+
+    def _mark_changed(self, judgement: Judgement) -> None:
+        """Gives it the next number, so that readers fetch it again."""
+        self._number += 1
+        judgement.number = self._number
 
     def _explain_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
@@ -274,8 +289,9 @@ class Analysis:
         if judgement.upstream:
             self._note_raised(history, at.time_unix_s)
         else:
-            judgement.number = self._number = self._number + 1  # readers have its last sample as it was judged then
-            severity = add_failure(judgement, history.last, history.last_state)
+            self._mark_changed(judgement)
+            severity = severity_of(judgement, history.last, history.last_state)
+            add_failure(judgement, history.last)
             self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
@@ -463,7 +479,7 @@ class Analysis:
             judgement = self._judgements.get(snapshot.worker)
             if judgement is not None:
                 judgement.timeline = resumed(snapshot)
-                judgement.number = self._number = self._number + 1
+                self._mark_changed(judgement)
                 self._take_findings(snapshot, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
@@ -480,7 +496,7 @@ class Analysis:
             return
         judgement.handed_on = judgement.causes = snapshot.findings
         self._histories.put(history.with_last(judgement.with_findings(last)))
-        add_failure(judgement, last, history.last_state)
+        add_failure(judgement, last)
 
     def _take_series(self, worker: str, series: RollupSeries) -> None:
         """Takes a history that goes further back than the one known here."""

@@ -77,11 +77,14 @@ class Judgement:
         return sample if known == (found, judged) else replace(sample, findings=found, judged=judged)
 
 
-def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
-    """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
-    found = judgement.causes
+def add_failure(judgement: Judgement, sample: Sample) -> None:
+    """Adds to a worker's causes why its query failed, if it did."""
     if sample.failure is not None:
-        judgement.causes = (*found, Cause(words=sample.failure.message))
+        judgement.causes = (*judgement.causes, Cause(words=sample.failure.message))
+
+
+def severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
+    """The severity of a worker's sample; call it before `add_failure`, as a failure has no severity of its own."""
     if state == "down":
         return "critical"
     if not sample.responded or state in {"busy", "continuous", "paused"}:
@@ -90,11 +93,11 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
         return "unknown"
     if judgement.upstream and judgement.handed_on is None:
         return judgement.timeline.severity
-    if found:
-        return found[0].severity
-    never = any(finding == "hang" for finding, _ in judgement.not_judged)
+    if judgement.causes:
+        return judgement.causes[0].severity
+    hang_cannot_be_judged = any(finding == "hang" for finding, _ in judgement.not_judged)
     if state == "no-activity":
-        return "ok" if never or "hang" in judgement.judged else "unknown"
+        return "ok" if hang_cannot_be_judged or "hang" in judgement.judged else "unknown"
     return "ok" if sample.failure is None else "unknown"
 
 

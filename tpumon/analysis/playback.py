@@ -25,22 +25,22 @@ class Recorded(Protocol):
         """The workers from then on, or a sample."""
 
 
-def played(fleet: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
+def played(analysis: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
     """Updates of recorded events, with those of the time between them, in which workers may become stale."""
     before_unix_s: float | None = None
     for moment in moments:
         if before_unix_s is not None:
-            yield from between(fleet, before_unix_s, moment.time_unix_s)
+            yield from between(analysis, before_unix_s, moment.time_unix_s)
         before_unix_s = moment.time_unix_s
-        yield fleet.take(moment.event)
+        yield analysis.take(moment.event)
 
 
-def between(fleet: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
+def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
     """Updates of a time in which no event was recorded."""
     looks = min(int((end_unix_s - begin_unix_s) // _LOOK_S), _LOOKS)
     times = [begin_unix_s + number * _LOOK_S for number in range(1, looks + 1)]
     times += [end_unix_s] if int(begin_unix_s) < int(end_unix_s) else []  # each second, as a feed does
     for time_unix_s in times:
-        update = fleet.tick(time_unix_s)
+        update = analysis.tick(time_unix_s)
         if update is not None:
             yield update

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.findings.rule_table import PLACES
+from tpumon.analysis.findings.rule_table import RULE_INDEXES
 from tpumon.model import (
     SEVERITY_LEVELS,
     Cause,
@@ -149,7 +149,7 @@ def earliest(times_unix_s: Iterable[float | None]) -> float | None:
 
 
 def _place(finding: FindingId | StateId | None) -> int:
-    return len(PLACES) if finding is None else PLACES[finding]
+    return len(RULE_INDEXES) if finding is None else RULE_INDEXES[finding]
 
 
 def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]:

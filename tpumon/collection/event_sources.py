@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 1.0
 _POLL_S = 1.0
 
 

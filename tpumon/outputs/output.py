@@ -63,13 +63,13 @@ class Context(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: its settings.
-        fleet: the analysis; ask it for the status of all workers. From any thread.
+        analysis: what to ask for the status of all workers. From any thread.
         heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
         clock: returns seconds since the epoch.
     """
 
     run: OutputOptions = field(default_factory=OutputOptions)
-    fleet: Analysis = field(default_factory=Analysis)
+    analysis: Analysis = field(default_factory=Analysis)
     heartbeat_age_s: Callable[[], float] = lambda: 0.0
     clock: Callable[[], float] = time.time
 

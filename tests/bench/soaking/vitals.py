@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
-from fleet import files_in_memory_mb
-
 from support.processes import children
 
 
@@ -23,7 +21,7 @@ class Vital:
 
 
 VITALS = (
-    Vital("RSS and files in memory", "MB", 8, 0.08),
+    Vital("RSS", "MB", 8, 0.08),
     Vital("RSS of its children", "MB", 16, 0.16),
     Vital("descriptors", "", 12, 0.10),
     Vital("threads", "", 4, 0.10),
@@ -46,7 +44,7 @@ class Course:
         for vital, value in zip(
             VITALS,
             (
-                _status(self.pid, "VmRSS") / 1e3 + files_in_memory_mb(self.pid),
+                _status(self.pid, "VmRSS") / 1e3,
                 sum(_status(child, "VmRSS") for child in below) / 1e3,
                 len(list(Path(f"/proc/{self.pid}/fd").iterdir())),
                 _status(self.pid, "Threads"),

@@ -79,7 +79,7 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
     found = course(scenario)
     assert all(not round_ for round_ in found[:BEGIN])
     is_info = any(round_[finding].severity == "info" for round_ in found if finding in round_)
-    beside = {"slow-down"} if is_info and finding in SlowDown.begins_it else set()
+    beside = {"slow-down"} if is_info and finding in SlowDown.explained_if_new else set()
     assert all(set(round_) <= {finding, *beside} for round_ in found)
     assert all(finding in round_ for round_ in found[BEGIN + SAMPLES - 1 : END])
     assert all(not round_ for round_ in found[END + SAMPLES - 1 :])

@@ -266,7 +266,7 @@ def test_history_is_as_large_as_its_reader_asks():
     fleet = Analysis()
     fleet.remember()
     fleet.take(found("a", "b"))
-    pages = Pages(Context(fleet=fleet, clock=lambda: BEGIN))
+    pages = Pages(Context(analysis=fleet, clock=lambda: BEGIN))
     for number in range(1000):
         ratio = number * 37 % 997 / 997
         fleet.take(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))

@@ -135,7 +135,7 @@ def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_mea
 def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_testsuite_property):
     """Its own deadline holds, figures go, and a new sample is live at once."""
     fleet = Analysis(monotonic_s=clocks.monotonic)
-    display = Wired(lambda context: Display(DisplaySettings(), context.fleet), fleet)
+    display = Wired(lambda context: Display(DisplaySettings(), context.analysis), fleet)
     display.take(WORKERS)
     display.take(clocks.sample())
     display.refresh(clocks.time())

@@ -116,7 +116,7 @@ def shown(display, size):
 
 
 def watched(samples, **chosen):
-    display = Wired(lambda context: Display(DisplaySettings(**chosen), context.fleet))
+    display = Wired(lambda context: Display(DisplaySettings(**chosen), context.analysis))
     display.take(WORKERS)
     for one in samples:
         display.take(one)

@@ -219,11 +219,11 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
     now = [1000.0]
     context = Context(clock=lambda: now[0])
     kept = pages.Pages(context)
-    context.fleet.take(found("a"))
+    context.analysis.take(found("a"))
     for number in range(10):
         now[0] = 1000.0 + 10 * number
         taken = sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000)
-        kept.on_update(context.fleet.take(taken))
+        kept.on_update(context.analysis.take(taken))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
     assert not any(each[2].figures.step_durations_s for each in kept._recent)
     page = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)

@@ -332,7 +332,7 @@ def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits
         loop._draw(100.0)
     finally:
         loop.close()
-    assert loop._refresh_from == 100.0 + pause_s
+    assert loop._refresh_due_s == 100.0 + pause_s
 
 
 @pytest.mark.parametrize(
@@ -349,13 +349,13 @@ def test_samples_are_taken_when_they_can_be_drawn_but_a_second_later_at_the_late
     os.write(woken, b"x")
     loop = live_loop._Loop(None, lambda: ((), False), wake, print, -1, None, None, None)
     try:
-        loop._fetched_at, loop._refresh_from = fetched_at, drawable_at
+        loop._fetch_last_s, loop._refresh_due_s = fetched_at, drawable_at
         loop._on_wake(0)
     finally:
         loop.close()
         os.close(wake)
         os.close(woken)
-    assert loop._fetch_at == pytest.approx(fetch_at)
+    assert loop._fetch_due_s == pytest.approx(fetch_at)
 
 
 def test_another_size_is_a_whole_picture(live):

@@ -97,7 +97,9 @@ def _unnumbered(status: FleetStatus) -> list[Change]:
     return [replace(change, number=0) for change in status.changes]
 
 
-_CONSEQUENCES = {rule.finding: {*rule.hidden_by, *rule.begins_it} for rule in RULES if rule.hidden_by or rule.begins_it}
+_CONSEQUENCES = {
+    rule.finding: {*rule.hidden_by, *rule.explained_if_new} for rule in RULES if rule.hidden_by or rule.explained_if_new
+}
 
 
 def _fleet(course: Course, status: FleetStatus, both: FleetStatus) -> None:

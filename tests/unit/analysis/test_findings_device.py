@@ -258,7 +258,7 @@ def test_what_is_remembered_of_programs_is_bounded():
     memory = rule.memory_type()
     for number in range(20_000):
         one = sample(**program(number, f"jit_{number % 40}"))
-        rule.take(
+        rule.remember(
             memory,
             Observation(target=Target(worker="a", address="a:1"), sample=one, state="live", values=values(one.figures)),
         )

@@ -57,7 +57,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self._pages = Pages(Context(fleet=self.fleet, clock=clock))
+        self._pages = Pages(Context(analysis=self.fleet, clock=clock))
 
     def take(self, event):
         self._pages.on_update(self.fleet.take(event))

@@ -44,6 +44,25 @@ def test_links_lead_somewhere(page):
     assert broken == []
 
 
+def test_paths_in_backticks_exist():
+    """A page may leave out the first folders of a path: `traces/readers.py`."""
+    files = [
+        f"/{path.relative_to(REPOSITORY)}"
+        for top in REPOSITORY.iterdir()
+        if not top.name.startswith(".") and top.is_dir()
+        for path in top.rglob("*")
+    ]
+    wrong = [
+        (page, path)
+        for page, text in zip(PATHS, map(_prose, PAGES), strict=True)
+        for path in re.findall(
+            r"`((?:\w[\w.-]*/)+[\w.-]+\.(?:py|md|proto|sh|toml|yml|yaml)|(?:tpumon|tests|docs|deploy)/[\w./-]+)`", text
+        )
+        if not any(file.endswith(f"/{path.removesuffix('/')}") for file in files)
+    ]
+    assert wrong == []
+
+
 def test_links_in_the_code_lead_somewhere():
     """Findings have such addresses."""
     sources = (

@@ -24,6 +24,13 @@ _LEAVES_AFTER = 2  # samples in a row below the limit
 class FindingState:
     """One rule's view of one worker.
 
+    The finding is in one of four states:
+
+        unknown   `reason` says why the last sample could not be judged, `unknown` how often in a row
+        counting  `above`: samples in a row above the limit, `needed` of which make it present
+        present   `since`
+        leaving   `below`, while `since` is set: samples in a row below the limit to leave, which make it absent
+
     Attributes:
         rule: the rule.
         needed: samples in a row that must agree.
@@ -183,12 +190,12 @@ class WorkerState:
         """False if it is known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name
 
-    def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
-        """The worker as the rule at a place sees it; None if it was not queried yet, or is ambiguous."""
+    def peer(self, rule_index: int, stale: Collection[str]) -> Peer[Any] | None:
+        """The worker as the rule of this index sees it; None if it was not queried yet, or is ambiguous."""
         seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.findings[place].memory)
+        return None if seen is None else Peer(seen, self.findings[rule_index].memory)
 
 
 @dataclass(slots=True, eq=False)
@@ -218,7 +225,7 @@ class JobState(ComparedWorkers):
 
     Attributes:
         queries: how many there were since all workers were looked at; infinite: they never were.
-        slice_stats: what workers have in common, for a rule by its place and those that may step by a name, as of then.
+        slice_stats: what workers have in common, for a rule by its index and those that may step by a name, as of then.
     """
 
     slices: list[SliceState] = field(default_factory=list)

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
-from tpumon.analysis.findings.rule import AnyRule, Member, Observation
-from tpumon.analysis.findings.rule_table import PLACES, RULES, SPANNING
-from tpumon.analysis.findings.thresholds import Thresholds
-from tpumon.analysis.findings.whole import (
+from tpumon.analysis.findings.comparability import (
+    count_current,
     has_enough,
     lacks_some,
-    look,
     note_followed,
     why_not_compared,
     why_not_itself,
 )
+from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation
+from tpumon.analysis.findings.rule_table import RULE_INDEXES, RULES, SPANNING
+from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
 from tpumon.model import (
     SEVERITY_LEVELS,
@@ -160,13 +160,13 @@ class Judge:
             group.interval_s = seen.sample.interval_s or group.interval_s
             group.job.queries += 1
             for each in worker.findings:
-                each.rule.take(each.memory, seen)
+                each.rule.remember(each.memory, seen)
             queried.setdefault(group, []).append(worker)
         # A finding of one slice may explain what another one of its job has: then all slices are looked at.
         concerned: dict[SliceState, Sequence[WorkerState]] = dict(queried)
         for group, workers in queried.items():
             notes = group.job.notes
-            look(group.job, stale)
+            count_current(group.job, stale)
             for worker in workers:
                 self._apply(worker, group, stale)
             if notes != group.job.notes:
@@ -200,7 +200,7 @@ class Judge:
                 current = set(workers) if current is None else current
                 there = [worker for worker in group.workers if worker.target.worker in current]
                 found += [one for finding in having if (one := self._finding(finding, there)) is not None]
-        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], PLACES[one.finding], -len(one.workers)))
+        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], RULE_INDEXES[one.finding], -len(one.workers)))
         return tuple(found)
 
     def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str]) -> None:
@@ -208,46 +208,46 @@ class Judge:
         seen = worker.seen
         assert seen is not None
         why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
-        for place, each in enumerate(worker.findings):
+        for rule_index, each in enumerate(worker.findings):
             rule, before = each.rule, each.since
             if not rule.judges(seen.state):
                 continue
-            member = Member(seen, each.memory, self._slice_stats(place, worker, group, stale))
+            member = Member(seen, each.memory, self._slice_stats(rule_index, worker, group, stale))
             each.judge(member, why_not if rule.compares_slices else None)
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")
             if each.since is not before:
                 self._note(group, rule.finding, worker, each.since)
 
-    def _slice_stats(self, place: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
+    def _slice_stats(self, rule_index: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
         """A rule's statistics of the workers that may step together with this one, as of the last look."""
-        rule, step_name = self._rules[place], worker.step_name
+        rule, step_name = self._rules[rule_index], worker.step_name
         if not rule.compares:
             return rule.slice_stats(())
         compared = group.job if rule.compares_slices else group
-        key = compared, place, step_name
+        key = compared, rule_index, step_name
         if key not in group.job.slice_stats:
             alike = (
                 one
                 for one in compared.workers
                 if one.may_step_with(step_name) and (compared is group or has_enough(self._groups[one.group]))
             )
-            peers = [peer for one in alike if (peer := one.peer(place, stale)) is not None]
+            peers = [peer for one in alike if (peer := one.peer(rule_index, stale)) is not None]
             group.job.slice_stats[key] = rule.slice_stats(peers)
         return group.job.slice_stats[key]
 
     def _finding(self, finding: FindingId, workers: Sequence[WorkerState]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
-        place = PLACES[finding]
+        rule_index = RULE_INDEXES[finding]
         having = [
             _Shown(worker, each, detail)
             for worker in workers
             if worker.findings
-            and (detail := (each := worker.findings[place]).detail) is not None
+            and (detail := (each := worker.findings[rule_index]).detail) is not None
             and _is_shown(worker, each)
         ]
         having.sort(key=lambda one: (-SEVERITY_LEVELS[one.detail.severity], -one.state.severity_ratio))
-        return _finding(self._rules[place], having, len(workers)) if having else None
+        return _finding(self._rules[rule_index], having, len(workers)) if having else None
 
     def _hidden(self, group: SliceState) -> set[FindingId]:
         """The findings of a slice that others of it explain, or of another slice of its job."""
@@ -257,7 +257,7 @@ class Judge:
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
         """True if a finding is more than info for any of the workers that have it."""
-        states = (self._workers[name].findings[PLACES[finding]] for name in since[finding])
+        states = (self._workers[name].findings[RULE_INDEXES[finding]] for name in since[finding])
         return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
 
@@ -270,7 +270,7 @@ def explained(
 
     Args:
         since_unix_s: since when the slice has each of its findings.
-        slack_s: how much later than its consequence a cause may be noticed.
+        slack_s: by how much a cause may have begun before its consequence; an older one explains nothing.
         is_marked: whether one of these findings is more than info for any worker.
     """
     return {
@@ -281,7 +281,7 @@ def explained(
             not rule.hidden_by.isdisjoint(since_unix_s)
             or any(
                 since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and is_marked(other)
-                for other in rule.begins_it
+                for other in rule.explained_if_new
             )
         )
     }

@@ -111,7 +111,7 @@ class Rule(Generic[MemoryT, StatsT]):
         waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
-        begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
+        explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
     """
 
     finding: ClassVar[FindingId]
@@ -125,7 +125,7 @@ class Rule(Generic[MemoryT, StatsT]):
     waits: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
-    begins_it: ClassVar[frozenset[FindingId]] = frozenset()
+    explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()
 
     def __init__(self, limits: Thresholds) -> None:
         self.limits = limits
@@ -134,7 +134,7 @@ class Rule(Generic[MemoryT, StatsT]):
         """True if a query that puts a worker in this state says anything about the finding."""
         return state == "live" or state in self.states
 
-    def take(self, memory: MemoryT, seen: Observation) -> None:
+    def remember(self, memory: MemoryT, seen: Observation) -> None:
         """Remembers what a query showed."""
 
     def resume(self, memory: MemoryT, kept: KeptWorker) -> None:

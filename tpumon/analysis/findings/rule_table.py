@@ -52,6 +52,6 @@ RULES: tuple[type[AnyRule], ...] = (
 )
 """Every rule. Of findings that are equally bad, the first in the table is named first."""
 
-PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
+RULE_INDEXES: Mapping[FindingId | StateId, int] = {rule.finding: index for index, rule in enumerate(RULES)}
 SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
 """Findings that need the whole job to be judged."""

@@ -128,7 +128,7 @@ def _show_live(settings: MonitorSettings) -> int:
             fetch = _fetch_nothing
         else:
             feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
-            shown = Display(display, feed.context.fleet)
+            shown = Display(display, feed.context.analysis)
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             if source is not settings.feed:  # the line on stderr is behind the view by now
                 shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")

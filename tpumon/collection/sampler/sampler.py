@@ -175,8 +175,8 @@ class Sampler:
                     return
                 due_s, last_s = worker.due_s(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
-                    due_s += random.random() * worker.planned_interval_s
-                planned_s = worker.planned_interval_s if sample.responded else None
+                    due_s += random.random() * worker.on_time_interval_s
+                planned_s = worker.on_time_interval_s if sample.responded else None
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:

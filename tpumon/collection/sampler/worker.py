@@ -34,6 +34,13 @@ class _QueryFailedError(Exception):
 class SampledWorker:
     """One worker, and what is remembered about it between queries.
 
+    Its intervals, from the begin of one query to that of the next:
+
+        _wanted_interval_s         as the user or the source wants it, at least the window
+        on_time_interval_s         if nothing is late: that, or longer if the job's share of tracing allows no more
+        _effective_interval_s      in the long run: longer, too, if the last query took longer
+        _interval_after_failure_s  that, or longer until it may be asked again
+
     Args:
         target: the worker.
         profilers: its sources, in the order in which to try them.
@@ -90,7 +97,7 @@ class SampledWorker:
         return max(wanted_s, self._window_s or 0.0)
 
     @property
-    def _interval_s(self) -> float | None:
+    def _effective_interval_s(self) -> float | None:
         """The interval in the long run, as the job is traced for its share of time only; None: unknown yet.
 
         No less than the last query took: it may have waited for its turn, and will again.
@@ -101,7 +108,7 @@ class SampledWorker:
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
     @property
-    def planned_interval_s(self) -> float:
+    def on_time_interval_s(self) -> float:
         """From one query to the next if nothing is late: what is wanted, or what the job's share of tracing allows."""
         if self._pace.max_duty_ratio > _FREE_DUTY_RATIO:
             return self._wanted_interval_s
@@ -163,7 +170,7 @@ class SampledWorker:
     @property
     def _interval_after_failure_s(self) -> float | None:
         """The interval after a failure: what is known then, such as that nothing ran, holds until the next query."""
-        interval_s = self._interval_s
+        interval_s = self._effective_interval_s
         if interval_s is None:
             return None
         return max(interval_s, self._not_before_s - self.asked_s, self._account.ready_s(self._cost_s) - self.asked_s)
@@ -178,7 +185,11 @@ class SampledWorker:
         self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
-        return sample if sample.interval_s == self._interval_s else replace(sample, interval_s=self._interval_s)
+        return (
+            sample
+            if sample.interval_s == self._effective_interval_s
+            else replace(sample, interval_s=self._effective_interval_s)
+        )
 
     def _note_failure(self, failure: Failure) -> None:
         shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
@@ -205,7 +216,7 @@ class SampledWorker:
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
         await self._check_pause()
-        query, interval_s = self._query, self._interval_s
+        query, interval_s = self._query, self._effective_interval_s
         if query.interval_s != interval_s:
             self._query = query = replace(query, interval_s=interval_s)
         for profiler in self._profilers[self._profilers.index(self._profiler) :]:
@@ -236,7 +247,7 @@ class SampledWorker:
 
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
-        estimate_s, interval_s = 0.0, self._interval_s or profiler.usual_interval_s
+        estimate_s, interval_s = 0.0, self._effective_interval_s or profiler.usual_interval_s
         if profiler.costs_job and not self._probes_next:
             estimate_s = profiler.likely_s(query)
             self._account.interval_s = interval_s

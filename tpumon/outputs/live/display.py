@@ -49,7 +49,7 @@ class Display(Output):
 
     Args:
         settings: the user's.
-        fleet: the analysis.
+        analysis: what it asks for the status of all workers.
 
     Attributes:
         from_url: where samples come from, if not from this process.
@@ -58,12 +58,12 @@ class Display(Output):
 
     remembers = True
 
-    def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
+    def __init__(self, settings: DisplaySettings, analysis: Analysis) -> None:
         self._settings = settings
         self.from_url = settings.from_url
         self.recorded = ""
         self._glyphs = ASCII if settings.ascii else UNICODE
-        self._scenes = Scenes(fleet, self._glyphs)
+        self._scenes = Scenes(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
         self._controls = Controls(self._scenes.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
@@ -97,9 +97,9 @@ class Display(Output):
         if update.workers is not None:
             self._messages.follow(update.workers)
 
-    def start_again(self, fleet: Analysis) -> None:
+    def start_again(self, analysis: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
-        self._scenes, self._messages = Scenes(fleet, self._glyphs), Messages()
+        self._scenes, self._messages = Scenes(analysis, self._glyphs), Messages()
         self._last_change = None
 
     def notice(self, line: str) -> None:
@@ -107,17 +107,17 @@ class Display(Output):
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
-        """Judges and sorts all workers. Call it once for everything that came together. Never raises."""
-        self._take_in(now_unix_s)
+        """Takes in the latest status and sorts its rows. Never raises.
 
-    def _take_in(self, now_unix_s: float) -> None:
+        Call it once for everything that came together.
+        """
         self._failed = None
         try:
             self._take_notices(now_unix_s)
             self._controls.update(self._scenes.scene(now_unix_s))
             self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
-            self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
+            self._failed = f"Cannot read the status: {_where(error)}"  # what is known is old: it is not shown
 
     def _note_changes(self) -> None:
         """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
@@ -200,7 +200,8 @@ class Display(Output):
     def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
         until_unix_s = self._controls.latest.fresh_until_unix_s
         if until_unix_s is not None and now_unix_s > until_unix_s:
-            self._take_in(now_unix_s)  # old figures are never shown as fresh
+            # Old figures are never shown as fresh. A player's own `refresh` takes another time than this one.
+            Display.refresh(self, now_unix_s)
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()

@@ -54,7 +54,7 @@ class ExplainedText(Output):
 
     def _say(self) -> None:
         self._has_said = True
-        not_judged = self._context.fleet.status(self._time_unix_s).not_judged()
+        not_judged = self._context.analysis.status(self._time_unix_s).not_judged()
         lines = [f"Not judged: {', '.join(each.findings)} ({each.reason})" for each in by_reason(not_judged)]
         if lines:
             self._text.say(lines)

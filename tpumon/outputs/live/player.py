@@ -150,9 +150,9 @@ class Player(Display):
         self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
         self._read_unix_s = begin_unix_s
-        self._fleet = Analysis(self._thresholds, recorded=RecordedClock())
-        self._fleet.remember()
-        self.start_again(self._fleet)
+        self._analysis = Analysis(self._thresholds, recorded=RecordedClock())
+        self._analysis.remember()
+        self.start_again(self._analysis)
         self._read_to(at_unix_s)
 
     def _read_to(self, at_unix_s: float) -> None:
@@ -166,7 +166,7 @@ class Player(Display):
         moment = self._next
         if moment is None:
             return ()
-        updates = [*between(self._fleet, self._read_unix_s, moment.time_unix_s), self._fleet.take(moment.event)]
+        updates = [*between(self._analysis, self._read_unix_s, moment.time_unix_s), self._analysis.take(moment.event)]
         for update in updates:
             self.on_update(update)
         self._read_unix_s = max(self._read_unix_s, moment.time_unix_s)

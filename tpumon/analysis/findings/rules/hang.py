@@ -16,6 +16,7 @@ from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity,
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
+_RATIO_PER_SUSTAINED, _RATIO_LESS = 2.0, 0.5
 _FEW = 5
 _SAME_S = 2.0
 
@@ -77,7 +78,7 @@ class Hang(Rule[Activity, SliceActivity]):
     samples = 1
     hidden_by = frozenset()
 
-    def take(self, memory: Activity, seen: Observation) -> None:
+    def remember(self, memory: Activity, seen: Observation) -> None:
         """Counts samples without activity in a row."""
         if seen.state == "no-activity":
             memory.active = memory.active or _last_activity(seen)
@@ -124,7 +125,8 @@ class Hang(Rule[Activity, SliceActivity]):
             return "it has run nothing yet, or is silent since before tpumon: older than tpumon"
         if not member.memory.silent:
             return 0.0
-        severity_ratio = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
+        # Above 1 from three quarters of `sustained` on.
+        severity_ratio = _RATIO_PER_SUSTAINED * member.memory.silent / max(self.limits.sustained, 1) - _RATIO_LESS
         own_s, slice_stats = member.memory.step_s.median, member.slice_stats
         is_first = member.seen.target.worker in slice_stats.empty and slice_stats.alike(slice_stats.waiting, own_s)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio

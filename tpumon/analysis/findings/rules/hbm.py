@@ -74,7 +74,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
     leaves_below = 0.5
     hidden_by = frozenset()
 
-    def take(self, memory: HbmBlocks, seen: Observation) -> None:
+    def remember(self, memory: HbmBlocks, seen: Observation) -> None:
         """Adds the sample to its block."""
         used = seen.values[HBM.key]
         if used is None:

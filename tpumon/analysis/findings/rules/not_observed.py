@@ -35,7 +35,7 @@ class NotObserved(Rule[Unobserved, None]):
     samples = 1
     hidden_by = frozenset()
 
-    def take(self, memory: Unobserved, seen: Observation) -> None:
+    def remember(self, memory: Unobserved, seen: Observation) -> None:
         """Remembers when figures ceased."""
         memory.since = (memory.since or seen.at) if seen.state in _WHY else None
 

@@ -44,7 +44,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
     leaves_below = 0.5  # none of them
     hidden_by = frozenset({"hang"})
 
-    def take(self, memory: CompiledPrograms, seen: Observation) -> None:
+    def remember(self, memory: CompiledPrograms, seen: Observation) -> None:
         """Looks for a program that is new, of a function that ran before."""
         figures = seen.figures
         if seen.state != "live" or (not figures.programs and figures.compile_ratio is None):

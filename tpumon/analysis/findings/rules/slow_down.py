@@ -91,14 +91,14 @@ class SlowDown(Rule[StepBaselines, None]):
     )
     severities = ("warning", "critical")
     hidden_by = frozenset({"hang"})
-    begins_it = frozenset(
+    explained_if_new = frozenset(
         {
             *("straggler", "input-bound", "host-bound", "idle", "recompiling", "collective-bound", "outfeed-bound"),
             *("host-transfer-bound", "async-wait", "data-shuffle", "sparsecore-bound", "barrier-wait", "debug-print"),
         }
     )
 
-    def take(self, memory: StepBaselines, seen: Observation) -> None:
+    def remember(self, memory: StepBaselines, seen: Observation) -> None:
         """Adds the sample's step time to its program."""
         step_s = seen.step_s
         if seen.state != "live" or not step_s:

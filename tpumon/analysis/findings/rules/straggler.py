@@ -125,7 +125,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     samples = 1  # medians of three
     leaves_below = 0.7
 
-    def take(self, memory: WorkAndWaiting, seen: Observation) -> None:
+    def remember(self, memory: WorkAndWaiting, seen: Observation) -> None:
         """Remembers waiting and own work of the sample."""
         work_s = seen.own_work_s if seen.state == "live" else None
         memory.waited = None if work_s is None else seen.waited_ratio

@@ -30,7 +30,7 @@ _CPU_S_PER_MB = 0.1  # beside the limit of the readers; ordinary traces take les
 _WALL_S = 60.0  # beyond that: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_MEMORY = 0.15  # of the machine's, for each trace that is being read
-_PROGRAM = "tpumon.xspace.worker_process"
+_PROGRAM = "tpumon.xspace.reader_process"
 
 
 class Readers:

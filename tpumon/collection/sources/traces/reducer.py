@@ -52,7 +52,7 @@ class TraceReducer:
         self._client = client
         self._connection = client.connection
         self._step = 0
-        self._last = len(_STEPS) - 1
+        self._last_allowed = len(_STEPS) - 1
 
     @property
     def options(self) -> Mapping[str, int]:
@@ -77,21 +77,21 @@ class TraceReducer:
             Whether to make the window shorter.
         """
         self._forget_old_connection()
-        if self._step < self._last:
+        if self._step < self._last_allowed:
             following = self._step + 1 + (_STEPS[self._step + 1].shorter and window_is_given)
             if _STEPS[following].options is None or takes_options:
                 self._step = following
                 return _STEPS[following].shorter
         elif self._step == len(_STEPS) - 1:
             # One chip did not help either: better all chips, in what part of the window there is.
-            self._step = self._last = len(_STEPS) - 2
+            self._step = self._last_allowed = len(_STEPS) - 2
         return False
 
     def give_up(self) -> None:
         """Notes that the server refused the options, or sent nothing with them."""
-        self._step = self._last = 1
+        self._step = self._last_allowed = 1
 
     def _forget_old_connection(self) -> None:
         """Another server may have the port."""
         if self._client.connection != self._connection:
-            self._connection, self._step, self._last = self._client.connection, 0, len(_STEPS) - 1
+            self._connection, self._step, self._last_allowed = self._client.connection, 0, len(_STEPS) - 1

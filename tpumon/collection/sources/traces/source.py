@@ -52,7 +52,7 @@ class _Taken(Struct, frozen=True):
 
     xspace: memoryview
     time_unix_s: float
-    advanced: bool
+    is_lighter: bool
 
 
 class TraceSource(ProfilerSource):
@@ -111,7 +111,7 @@ class TraceSource(ProfilerSource):
         self._backoff.note_trace()
         if trace.cores:
             self._profiler.saw_devices()
-        elif taken.advanced and self._profiler.known.device_planes:
+        elif taken.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
         if trace.truncated and self._note_overflow(query):
             self._window.shrink()
@@ -195,7 +195,7 @@ class TraceSource(ProfilerSource):
         take = self._take_returned if returns_traces else self._take_written
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
-                xspace, advanced = await take(capture)
+                xspace, is_lighter = await take(capture)
         except TimeoutError as error:
             self._known_on = None
             raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
@@ -212,7 +212,7 @@ class TraceSource(ProfilerSource):
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
         self._known_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
-        return _Taken(xspace, time_unix_s, advanced=advanced)
+        return _Taken(xspace, time_unix_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
         """Reads a trace: one that is large or takes long in the process for such traces.
@@ -238,7 +238,7 @@ class TraceSource(ProfilerSource):
             return await self._read(taken.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
-                if taken.advanced:
+                if taken.is_lighter:
                     self._reducer.give_up()
                 raise await self._empty(taken.xspace, error, query.level) from error
             raise self._error(error.reason, error.message) from error
@@ -360,7 +360,7 @@ class TraceSource(ProfilerSource):
 
     def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
         long_steps = None if trace.stepless or trace.truncated else self._window.caution(query, trace.figures)
-        lighter = self._reducer.caution if taken.advanced else None
+        lighter = self._reducer.caution if taken.is_lighter else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,

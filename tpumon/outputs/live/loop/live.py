@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Fetch = Callable[[], tuple[Sequence[_Event], bool]]
 
 _KEY_FRAME_S = 0.05
-_FETCH_S, _LATEST_FETCH_S = 0.25, 1.0
+_LEAST_FETCH_GAP_S, _MOST_FETCH_GAP_S = 0.25, 1.0
 _BATCH_S = 0.02  # what a refresh sends of thousands of workers comes within that
 _LOOK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 10.0
@@ -96,7 +96,7 @@ def run(
     screen = TerminalScreen(terminal, painter, has_mouse=has_mouse(os.environ.get("TERM", "")))
     signals, stderr = _Signals(), CaughtStderr(terminal)
     try:
-        signals.take()
+        signals.install()
         stderr.catch()
         with contextlib.closing(_Loop(display, fetch, wake_fd, deliver, terminal, screen, signals, stderr)) as loop:
             ended = loop.run()
@@ -107,7 +107,7 @@ def run(
         screen.leave()
         screen.say(stderr.give_back().encode())
         os.close(terminal)
-        signals.give_back()
+        signals.restore()
     if signals.stopped is not None:
         raise StoppedError(signals.stopped)
     return ended
@@ -132,7 +132,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
         self._wakeup_before: int | None = None
 
-    def take(self) -> None:
+    def install(self) -> None:
         """Installs the handlers."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in (*_ENDING, signal.SIGWINCH, signal.SIGCONT):
@@ -147,7 +147,7 @@ class _Signals:
         """Raises nothing from now on, however often the user presses Ctrl-C."""
         self._holding = True
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Restores the previous handlers."""
         if self._wakeup_before is not None:
             signal.set_wakeup_fd(self._wakeup_before)
@@ -206,13 +206,13 @@ class _Loop(Generic[_Event]):
         self._selector = selectors.DefaultSelector()
         self._terminal_mask = 0
         # When to do what, on the monotonic clock; None: there is no reason to.
-        self._fetch_at: float | None = None
-        self._draw_at: float | None = None
-        self._flush_keys_at: float | None = None
-        self._look_at: float | None = None
-        self._changes_at: float | None = None
-        self._refresh_from = self._drawn_at = 0.0
-        self._fetched_at = 0.0
+        self._fetch_due_s: float | None = None
+        self._draw_due_s: float | None = None
+        self._flush_keys_due_s: float | None = None
+        self._look_due_s: float | None = None
+        self._changes_due_s: float | None = None
+        self._refresh_due_s = self._draw_last_s = 0.0
+        self._fetch_last_s = 0.0
         self._has_news = True
 
     def run(self) -> bool:
@@ -223,7 +223,7 @@ class _Loop(Generic[_Event]):
             self._selector.register(self._stderr.fd, selectors.EVENT_READ, self._on_stderr)
         self._take_terminal()
         self._fetch()
-        self._draw_at = time.monotonic()
+        self._draw_due_s = time.monotonic()
         while not self._ended and not self._quit and self._signals.stopped is None:
             self._do_what_is_due()
             self._watch_terminal()
@@ -239,10 +239,13 @@ class _Loop(Generic[_Event]):
     def _on_wake(self, _mask: int) -> None:
         if not _drain(self._wake_fd):
             self._selector.unregister(self._wake_fd)
-        if self._fetch_at is None:
+        if self._fetch_due_s is None:
             # Not before it can be drawn: taking the samples of thousands of workers together costs less.
-            soonest = min(max(self._refresh_from, self._fetched_at + _FETCH_S), self._fetched_at + _LATEST_FETCH_S)
-            self._fetch_at = max(soonest, time.monotonic() + _BATCH_S)
+            soonest = min(
+                max(self._refresh_due_s, self._fetch_last_s + _LEAST_FETCH_GAP_S),
+                self._fetch_last_s + _MOST_FETCH_GAP_S,
+            )
+            self._fetch_due_s = max(soonest, time.monotonic() + _BATCH_S)
 
     def _on_signal(self, _mask: int) -> None:
         caught = self._signals.caught()
@@ -268,7 +271,7 @@ class _Loop(Generic[_Event]):
                 return
             self._press(self._keys.feed(typed))
             waits_s = self._keys.waits_s
-            self._flush_keys_at = None if waits_s is None else time.monotonic() + waits_s
+            self._flush_keys_due_s = None if waits_s is None else time.monotonic() + waits_s
 
     def _on_stderr(self, _mask: int) -> None:
         for line in self._stderr.lines():
@@ -289,7 +292,7 @@ class _Loop(Generic[_Event]):
                 self._screen.forget()
 
     def _fetch(self) -> None:
-        self._fetch_at, self._fetched_at = None, time.monotonic()
+        self._fetch_due_s, self._fetch_last_s = None, time.monotonic()
         events, self._ended = self._fetch_events()
         for event in events:
             self._deliver(event)
@@ -302,47 +305,47 @@ class _Loop(Generic[_Event]):
 
     def _note_news(self) -> None:
         self._has_news = True
-        self._draw_no_later_than(self._refresh_from)
+        self._draw_no_later_than(self._refresh_due_s)
 
     def _draw_soon(self) -> None:
-        self._draw_no_later_than(self._drawn_at + _KEY_FRAME_S)
+        self._draw_no_later_than(self._draw_last_s + _KEY_FRAME_S)
 
     def _draw_no_later_than(self, at: float) -> None:
-        self._draw_at = at if self._draw_at is None else min(self._draw_at, at)
+        self._draw_due_s = at if self._draw_due_s is None else min(self._draw_due_s, at)
 
     def _can_draw(self) -> bool:
         return self._screen.up and not self._screen.pending
 
     def _wait_s(self) -> float:
         """Seconds until something is due, if no event comes before."""
-        dues = [self._fetch_at, self._flush_keys_at, self._look_at]
+        dues = [self._fetch_due_s, self._flush_keys_due_s, self._look_due_s]
         if self._can_draw():
-            dues += [self._draw_at, self._changes_at]
+            dues += [self._draw_due_s, self._changes_due_s]
         now = time.monotonic()
         return max(0.0, min([_LONGEST_WAIT_S, *(due - now for due in dues if due is not None)]))
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
-        if self._fetch_at is not None and now >= self._fetch_at:
+        if self._fetch_due_s is not None and now >= self._fetch_due_s:
             self._fetch()
-        if self._flush_keys_at is not None and now >= self._flush_keys_at:
-            self._flush_keys_at = None
+        if self._flush_keys_due_s is not None and now >= self._flush_keys_due_s:
+            self._flush_keys_due_s = None
             self._press(self._keys.flush())
-        if self._look_at is not None and now >= self._look_at:
+        if self._look_due_s is not None and now >= self._look_due_s:
             self._take_terminal()
         if self._ended or self._quit or not self._can_draw():
             return
-        if self._changes_at is not None and now >= self._changes_at:
-            self._changes_at = None
+        if self._changes_due_s is not None and now >= self._changes_due_s:
+            self._changes_due_s = None
             self._note_news()
-        if self._draw_at is not None and now >= self._draw_at:
+        if self._draw_due_s is not None and now >= self._draw_due_s:
             self._draw(now)
 
     # The terminal.
 
     def _draw(self, now: float) -> None:
         now_unix_s, busy_s = time.time(), time.thread_time()
-        refreshes = self._has_news and now >= self._refresh_from
+        refreshes = self._has_news and now >= self._refresh_due_s
         if refreshes:
             self._display.refresh(now_unix_s)
             self._has_news = False
@@ -352,11 +355,11 @@ class _Loop(Generic[_Event]):
             self._screen.ring()
         self._screen.show(self._display.render(width, height, now_unix_s), width, height)
         changes_at_unix_s = self._display.changes_at(now_unix_s)
-        self._changes_at = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)
-        self._drawn_at, self._draw_at = now, None
+        self._changes_due_s = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)
+        self._draw_last_s, self._draw_due_s = now, None
         if refreshes:
             # A picture of workers that nobody has heard of delays no other one, however long their table takes.
-            self._refresh_from = now + _pause_s(0.0 if self._display.waits else time.thread_time() - busy_s)
+            self._refresh_due_s = now + _pause_s(0.0 if self._display.waits else time.thread_time() - busy_s)
         if self._has_news:
             self._note_news()
 
@@ -364,9 +367,9 @@ class _Loop(Generic[_Event]):
         """Takes the terminal if it is ours; if the shell has it (bg), leaves it alone and checks again later."""
         if in_background(self._terminal):
             self._screen.leave()
-            self._look_at = time.monotonic() + _LOOK_AGAIN_S
+            self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
         else:
-            self._look_at = None
+            self._look_due_s = None
             self._screen.enter()
             self._draw_soon()
 

@@ -124,19 +124,19 @@ class Scenes:
     """Makes scenes from the analysis.
 
     Args:
-        fleet: the analysis.
+        analysis: what it asks for the status.
         glyphs: characters for names that are cut.
     """
 
-    def __init__(self, fleet: Analysis, glyphs: Glyphs) -> None:
-        self._fleet = fleet
+    def __init__(self, analysis: Analysis, glyphs: Glyphs) -> None:
+        self._analysis = analysis
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
 
     def scene(self, now_unix_s: float) -> Scene:
         """The fleet as it is now."""
-        status = self._fleet.status(now_unix_s)
+        status = self._analysis.status(now_unix_s)
         names = tuple(status.workers)
         if names != self._labels.workers:
             self._labels = Labels(names, self._glyphs)

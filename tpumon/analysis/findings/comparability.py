@@ -29,7 +29,7 @@ def note_followed(job: JobState) -> None:
         group.not_followed = own.get(id(group), elsewhere)
 
 
-def look(job: JobState, stale: Collection[str]) -> None:
+def count_current(job: JobState, stale: Collection[str]) -> None:
     """Notes who has figures now in each slice of a job, and that workers are to be compared anew.
 
     Only once a 16th of the workers was queried: to look at all of them at each query would be quadratic.
