@@ -18,6 +18,7 @@ from tpumon.model import Finding
 from tpumon.model.documents import encoded
 from tpumon.model.state import Event
 from tpumon.outputs import Context, Output, not_to_stdout
+from tpumon.system.console import Allowance
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -68,9 +69,7 @@ class OnChange(Output):
         self._changes: list[Change] = []
         self._pace = pace
         self._limit_s = limit_s
-        self._allowed = _AT_ONCE
-        self._counted_s = pace()
-        self._left_out = 0
+        self._allowance = Allowance(_AT_ONCE, _PER_S, pace())
         self._failing = False
 
     def on_update(self, update: Update) -> None:
@@ -84,21 +83,11 @@ class OnChange(Output):
         for change in changes:
             if change.before in {None, "waiting"} and change.status in WELL:
                 continue
-            if self._may_run():
-                self._run(change)
-            else:
-                self._left_out += 1
+            left_out = self._allowance.take(self._pace())
+            if left_out is not None:
+                self._run(change, left_out)
 
-    def _may_run(self) -> bool:
-        now_s = self._pace()
-        self._allowed = min(self._allowed + (now_s - self._counted_s) * _PER_S, _AT_ONCE)
-        self._counted_s = now_s
-        if self._allowed < 1:
-            return False
-        self._allowed -= 1
-        return True
-
-    def _run(self, change: Change) -> None:
+    def _run(self, change: Change, left_out: int) -> None:
         status = self._context.analysis.status(self._context.clock())
         worker = status.workers.get(change.worker)
         present = {cause.finding for cause in (() if worker is None else worker.verdict.causes)}
@@ -107,8 +96,7 @@ class OnChange(Output):
             for one in status.findings
             if change.worker in one.workers or (one.more_workers and one.finding in present)
         )
-        notice = ChangeNotice(**asdict(change), findings=findings, left_out=self._left_out)
-        self._left_out = 0
+        notice = ChangeNotice(**asdict(change), findings=findings, left_out=left_out)
         trouble = _run(self._command, f"{encoded(notice)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
             _log.warning("--on-change: %s", trouble)

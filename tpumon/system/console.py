@@ -80,11 +80,16 @@ def flush(timeout_s: float) -> bool:
     return _stderr.wait(timeout_s)
 
 
-class _Allowance:
-    """Lines that may pass: some at once, then a few from time to time.
+class Allowance:
+    """Number of things that may pass: some at once, then a few from time to time.
+
+    Args:
+        at_once: number of those that may pass at first, and after a long time without one.
+        per_s: number of those that may pass each second in the long run.
+        now_s: the present time, by a monotonic clock, as in all methods.
 
     Attributes:
-        left_out: number of those that might not, since the last one that did.
+        left_out: number of those that might not pass, since the last one that did.
     """
 
     __slots__ = ("_allowed", "_at_once", "_counted_s", "_per_s", "left_out")
@@ -95,15 +100,15 @@ class _Allowance:
         self._counted_s = now_s
         self.left_out = 0
 
-    def lines(self, now_s: float) -> float:
-        """Number of lines that may pass now."""
+    def left(self, now_s: float) -> float:
+        """Number of things that may pass now."""
         self._allowed = min(self._allowed + (now_s - self._counted_s) * self._per_s, self._at_once)
         self._counted_s = now_s
         return self._allowed
 
     def take(self, now_s: float) -> int | None:
-        """Counts a line; None: it may not pass, otherwise the number of those left out before it."""
-        if self.lines(now_s) < 1:
+        """Counts one; None: it may not pass, otherwise the number of those left out before it."""
+        if self.left(now_s) < 1:
             self.left_out += 1
             return None
         self._allowed -= 1
@@ -126,8 +131,8 @@ class RepetitionFilter(logging.Filter):
         super().__init__()
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._all = _Allowance(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
-        self._workers: OrderedDict[str, _Allowance] = OrderedDict()
+        self._all = Allowance(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
+        self._workers: OrderedDict[str, Allowance] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tells if a message may pass."""
@@ -148,13 +153,13 @@ class RepetitionFilter(logging.Filter):
         """A line about what was left out, once there is room for more than that; empty if there is nothing to say."""
         with self._lock:
             left_out = self._all.left_out
-            if not left_out or self._all.lines(self._clock_s()) < _QUIET_LINES:
+            if not left_out or self._all.left(self._clock_s()) < _QUIET_LINES:
                 return ""
             self._all.take(self._clock_s())
         return f"left out before: {left_out} lines"
 
-    def _of(self, worker: str, now_s: float) -> _Allowance:
-        allowance = self._workers.pop(worker, None) or _Allowance(_LINES_AT_ONCE, _LINES_PER_S, now_s)
+    def _of(self, worker: str, now_s: float) -> Allowance:
+        allowance = self._workers.pop(worker, None) or Allowance(_LINES_AT_ONCE, _LINES_PER_S, now_s)
         self._workers[worker] = allowance
         if len(self._workers) > _MOST_WORKERS:
             self._workers.popitem(last=False)

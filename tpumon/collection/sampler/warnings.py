@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from tpumon.model import Caution
+from tpumon.system.console import Allowance
 
 _MOST_A_SAMPLE = 20
 _MOST_KNOWN = 64
@@ -22,8 +23,7 @@ class WarningLimit:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._allowed = float(_MOST_A_SAMPLE)
-        self._counted_s: float | None = None
+        self._new = Allowance(_MOST_A_SAMPLE, 1 / _EVERY_S, 0.0)
 
     def pass_on(self, warnings: Sequence[Caution], now_s: float) -> tuple[Caution, ...]:
         """The warnings to show; if some are left out, the last one says so.
@@ -34,20 +34,16 @@ class WarningLimit:
         """
         if not warnings:
             return ()
-        if self._counted_s is not None:
-            self._allowed = min(_MOST_A_SAMPLE, self._allowed + (now_s - self._counted_s) / _EVERY_S)
-        self._counted_s = now_s
-        shown = [warning for warning in warnings if self._is_allowed(warning)][:_MOST_A_SAMPLE]
+        shown = [warning for warning in warnings if self._is_allowed(warning, now_s)][:_MOST_A_SAMPLE]
         if left_out := len(warnings) - len(shown):
             shown.append(Caution("capped", f"{left_out} more warnings are left out"))
         return tuple(shown)
 
-    def _is_allowed(self, warning: Caution) -> bool:
+    def _is_allowed(self, warning: Caution, now_s: float) -> bool:
         kind = (warning.code, _NUMBER.sub("", warning.message))
         if kind not in self._known:
-            if self._allowed < 1:
+            if self._new.take(now_s) is None:
                 return False
-            self._allowed -= 1
             self._known[kind] = None
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
