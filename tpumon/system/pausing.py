@@ -19,7 +19,7 @@ LONGEST_S = 24 * 3600.0
 """The longest pause; a forgotten one ends by itself."""
 
 _FILES = HostFiles("tpumon-pause-", most_of_one_user=10, most_bytes=200)
-_FRESH_S = 0.1
+_FRESH_S = 0.5  # a sample in progress may take longer
 _LOOK_S = 2.0
 _LOOKING_RATIO = 0.05  # of a core, where somebody has filled the directory
 
@@ -74,7 +74,7 @@ def current_pause() -> Pause | None:
 
 
 class PauseWatch:
-    """`current_pause` for many workers: looked up in a thread, ten times a second at most."""
+    """`current_pause` for many workers: looked up in a thread, twice a second at most."""
 
     def __init__(self) -> None:
         self._look: asyncio.Task[None] | None = None

@@ -60,6 +60,7 @@ class Judge:
     def __init__(self, limits: Thresholds) -> None:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
+        self._stats_of_nobody = tuple(rule.slice_stats(()) for rule in self._rules)
         self._workers: dict[str, WorkerState] = {}
         self._groups: dict[SliceKey, SliceState] = {}
 
@@ -156,11 +157,11 @@ class Judge:
                 if each.since is not None and (since := each.since.as_of(seen.at)) is not each.since:
                     each.since = since
                     self._note(group, each.rule.finding, worker, since)
+                if each.memory is not None:
+                    each.rule.remember(each.memory, seen)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
             group.interval_s = seen.sample.interval_s or group.interval_s
             group.job.queries += 1
-            for each in worker.findings:
-                each.rule.remember(each.memory, seen)
             queried.setdefault(group, []).append(worker)
         # A finding of one slice may explain what another one of its job has: then all slices are looked at.
         concerned: dict[SliceState, Sequence[WorkerState]] = dict(queried)
@@ -212,7 +213,10 @@ class Judge:
             rule, before = each.rule, each.since
             if not rule.judges(seen.state):
                 continue
-            member = Member(seen, each.memory, self._slice_stats(rule_index, worker, group, stale))
+            stats = self._stats_of_nobody[rule_index]
+            if rule.compares:
+                stats = self._slice_stats(rule_index, worker, group, stale)
+            member = Member(seen, each.memory, stats)
             each.judge(member, why_not if rule.compares_slices else None)
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")
@@ -222,8 +226,6 @@ class Judge:
     def _slice_stats(self, rule_index: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
         """A rule's statistics of the workers that may step together with this one, as of the last look."""
         rule, step_name = self._rules[rule_index], worker.step_name
-        if not rule.compares:
-            return rule.slice_stats(())
         compared = group.job if rule.compares_slices else group
         key = compared, rule_index, step_name
         if key not in group.job.slice_stats:
