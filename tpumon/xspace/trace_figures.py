@@ -201,27 +201,27 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
     return PartialFigures(
         figures=computed,
         absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
-        warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else 0.0),
+        warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else None),
     )
 
 
 _WORTH_A_WARNING = 0.01
 
 
-def _tpu_warnings(peak: Peak, custom_ratio: float, unknown_bytes_ratio: float) -> tuple[Caution, ...]:
+def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[Caution, ...]:
     warnings = []
     if peak.from_table:
         words = "the trace does not report the chip's peak rates; they come from a table of chips"
         warnings.append(Caution("peaks-from-table", words))
-    if custom_ratio >= _WORTH_A_WARNING:
+    if custom_calls is not None and custom_calls >= _WORTH_A_WARNING:
         words = (
-            f"{custom_ratio:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
+            f"{custom_calls:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
             "can be far too high or too low; figures made from FLOPs are as good as they are"
         )
         warnings.append(Caution("custom-call-flops", words))
-    if unknown_bytes_ratio >= _WORTH_A_WARNING:
+    if unknown_bytes is not None and unknown_bytes >= _WORTH_A_WARNING:
         words = (
-            f"HBM bandwidth leaves out ops that take {unknown_bytes_ratio:.0%} of the time: they do not report the "
+            f"HBM bandwidth leaves out ops that take {unknown_bytes:.0%} of the time: they do not report the "
             "bytes they move"
         )
         warnings.append(Caution("hbm-incomplete", words))

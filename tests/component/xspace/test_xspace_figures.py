@@ -20,6 +20,7 @@ from tpumon.model.chips import spoken_name
 from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
 from tpumon.xspace.hardware import gpu_name, peak_of
 from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.ops.op_tables import custom_call_ratio, unknown_bytes_ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
 from tpumon.xspace.trace import read_trace
@@ -360,6 +361,14 @@ def test_no_op_does_more_than_the_peak():
     assert found.figures.mxu_utilization_ratio == pytest.approx(4 * 500 / 3990)
     assert "custom-call-flops" in codes(found)
     assert any("100%" in warning.message for warning in found.warnings)
+
+
+def test_shares_of_nothing_are_absent():
+    silent = with_ops((Op("call.1", "custom-call"), 500), (Op("copy.1", "copy"), 490))
+    assert custom_call_ratio(read_trace(silent.bytes()).table) is None
+    assert "custom-call-flops" not in codes(of(silent))
+    assert custom_call_ratio(read_trace(with_ops((CONV, 500)).bytes()).table) == 0.0
+    assert unknown_bytes_ratio(read_trace(lazy().bytes()).table) is None
 
 
 def test_estimates_from_instrumented_code_are_no_counters():
