@@ -89,9 +89,10 @@ def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     key = key[order]
     first = first_of_equal(key)
     kept = order[first]
+    each_once = len(first) == len(key)  # as nearly always in a single table
     columns = {
         name: column[kept]
-        if name in _SAME
+        if each_once or name in _SAME
         else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
         for name, column in columns.items()
     }
