@@ -221,7 +221,7 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
     reasons = {
         "mxu_utilization_ratio": _why_no_mxu(traces),
         "idle_ratio": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
-        "duty_cycle_ratio": (_NO_OPS_RECORDED if has_programs_only else "no ops and no modules in the window"),
+        "duty_cycle_ratio": _NO_OPS_RECORDED if has_programs_only else "no ops and no modules in the window",
         "flops_utilization_ratio": _why_no_rate(peak.flops_per_s),
         "hbm_bandwidth_utilization_ratio": (
             "no op reports the bytes it moves"
@@ -349,24 +349,19 @@ def _mxu_width(traces: Sequence[Trace]) -> int:
 
 def _host_times(traces: Sequence[Trace]) -> PartialFigures:
     """Compiling, input and callbacks, of the host with most of it; which programs ran."""
-    times = [trace.host_times for trace in traces]
-    compiling = [each.compile_ratio for each in times if each.compile_ratio is not None]
-    waiting = [each.input_wait_ratio for each in times if each.input_wait_ratio is not None]
-    calling = [each.callback_ratio for each in times if each.callback_ratio is not None]
+    reasons = {
+        "compile_ratio": _NO_HOST_EVENTS,
+        "input_wait_ratio": "no event of an input pipeline",
+        "callback_ratio": "no op of the host's names its program",
+    }
+    ratios: dict[str, Any] = {
+        name: max((own for trace in traces if (own := getattr(trace.host_times, name)) is not None), default=None)
+        for name in reasons
+    }
+    has_events = ratios["compile_ratio"] is not None
+    absent = {name: why if has_events else _NO_HOST_EVENTS for name, why in reasons.items() if ratios[name] is None}
     times_ps = Counter[str]()
     for trace in traces:
         times_ps.update(trace.programs_ps)
-    absent = {}
-    if not compiling:
-        absent["compile_ratio"] = _NO_HOST_EVENTS
-    if not waiting:
-        absent["input_wait_ratio"] = "no event of an input pipeline" if compiling else _NO_HOST_EVENTS
-    if not calling:
-        absent["callback_ratio"] = "no op of the host's names its program" if compiling else _NO_HOST_EVENTS
-    figures = Figures(
-        compile_ratio=max(compiling, default=None),
-        input_wait_ratio=max(waiting, default=None),
-        callback_ratio=max(calling, default=None),
-        programs=tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS)),
-    )
-    return PartialFigures(figures=figures, absent=absent)
+    programs = tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS))
+    return PartialFigures(figures=Figures(**ratios, programs=programs), absent=absent)
