@@ -38,7 +38,7 @@ from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure
 from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.profile.top_ops import read_figures
+from tpumon.xspace.trace_figures import read_figures
 
 _BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC
 _NS = 1_000_000_000

@@ -48,8 +48,7 @@ from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.untrusted_text import one_line, safe
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile
-from tpumon.xspace.profile.top_ops import read_figures
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures, read_figures
 from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")

@@ -13,12 +13,12 @@ import pytest
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
 from tpumon.xspace import reader_process as reading
-from tpumon.xspace.profile import top_ops
+from tpumon.xspace import trace_figures
 from tpumon.xspace.trace_figures import TraceFigures
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 
-_read_figures = top_ops.read_figures
+_read_figures = trace_figures.read_figures
 
 
 def _odd(xspace: bytes, most_ops: int) -> Any:
@@ -83,5 +83,5 @@ def odd_readers(*, cpu_s: float = 0.3) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    top_ops.read_figures = _odd
+    trace_figures.read_figures = _odd
     reading.main()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace
 
 from support.samples import failed_sample, sample
 from tpumon.model import (
+    Figures,
     FunctionFigures,
     OpCategoryFigures,
     OpFigures,
@@ -19,9 +20,16 @@ from tpumon.model import (
     Target,
     Workers,
 )
+from tpumon.model.figure_table import FIGURES
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
+ZEROS = {
+    name: 0.0
+    for name, kind in get_type_hints(Figures).items()
+    if float in get_args(kind) and any(name in figure.fields for figure in FIGURES)
+}
+"""Every figure that is a plain number."""
 
 
 def _usual(worker: str) -> dict[str, Any]:
@@ -74,11 +82,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
             "sparsecore": 0.0,
         },
         "matmul_padding_ratio": 0.02,
-        "barrier_ratio": 0.0,
-        "debug_print_ratio": 0.0,
-        "compile_ratio": 0.0,
         "input_wait_ratio": 0.125,
-        "callback_ratio": 0.0,
         "programs": ("7310467204561120160",),
         "per_core": tuple(
             {
@@ -105,7 +109,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
         ),
         "runtime": {"uptime_s": 3600.0},
     }
-    return sample(worker, **(_usual(worker) | answered | fields))
+    return sample(worker, **(_usual(worker) | ZEROS | answered | fields))
 
 
 def failed(worker: str, reason: str = "unavailable", message: str = "connection refused", **fields) -> Sample:

@@ -29,7 +29,7 @@ def main() -> None:
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes first
-    import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
+    import tpumon.xspace.trace_figures  # noqa: F401 - before any limit holds
 
     with contextlib.suppress(EOFError):
         while True:
@@ -51,7 +51,7 @@ def _limit(cpu_s: float, memory: int) -> None:
 
 
 def _result(xspace: bytes, ops: int) -> object:
-    from tpumon.xspace.profile.top_ops import read_figures  # NumPy comes with it, which the parent does without
+    from tpumon.xspace.trace_figures import read_figures  # NumPy comes with it, which the parent does without
 
     try:
         return read_figures(xspace, ops)

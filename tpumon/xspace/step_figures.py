@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -13,35 +12,10 @@ from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
 from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
+from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
-
-NO_STEPS = "no steps in the window"
-
-
-class PartialFigures(Struct, frozen=True, eq=False):
-    """Some of the figures of one or several hosts.
-
-    Attributes:
-        figures: those that were computed; all others are None.
-        absent: why one of them could not be computed, by field name.
-        warnings: what a reader of these figures should know.
-    """
-
-    figures: Figures = field(default_factory=Figures)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[Caution, ...] = ()
-
-
-def of_peak(amount: float, time_ps: float, peak_per_s: float | None) -> float | None:
-    """An amount over what the peak rate would have done in that time."""
-    return None if peak_per_s is None else ratio(amount * PS_PER_S, time_ps * peak_per_s)
-
-
-def ratio(amount: float, whole: float) -> float | None:
-    """A ratio, at most 1; None of nothing."""
-    return min(float(amount) / float(whole), 1.0) if whole > 0 else None
 
 
 def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:

@@ -100,7 +100,8 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         peak: of one TensorCore.
         mxu_counter: what the profiler counted, as a ratio; None where it did not.
         mxu_perf_counters: the same from hardware counters.
-        has_matrix_ops: whether any op uses the matrix units; None where programs ran but no op was recorded.
+        has_matrix_ops: whether any op uses the matrix units.
+        has_programs_only: whether programs ran, but no op was recorded.
         has_infeed: whether any op is an infeed.
         steps: as the devices mark them; None where they do not.
         module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
@@ -129,7 +130,8 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     peak: Peak
     mxu_counter: float | None
     mxu_perf_counters: float | None
-    has_matrix_ops: bool | None
+    has_matrix_ops: bool
+    has_programs_only: bool
     has_infeed: bool
     steps: HostSteps | None
     module_steps: Mapping[int, CoreSteps]
@@ -178,6 +180,24 @@ class _Core(Struct, frozen=True, kw_only=True, eq=False):
     marked_runs: CoreRuns | None
 
 
+class _Steps(Struct, frozen=True, kw_only=True, eq=False):
+    """The cores of a host, and their steps.
+
+    Attributes:
+        cores: added up.
+        steps, module_steps, choice, functions, host: as in Trace.
+        capped: what there was too much of to match the steps of all cores; None if there was not.
+    """
+
+    cores: Sequence[_Core]
+    steps: HostSteps | None
+    module_steps: Mapping[int, CoreSteps]
+    choice: StepChoice | None
+    functions: tuple[Function, ...]
+    host: HostActivity | None
+    capped: str | None
+
+
 def read_trace(xspace: bytes | BinaryIO) -> Trace:
     """Reads a serialized XSpace of one host.
 
@@ -214,8 +234,8 @@ def trace_of(space: Space) -> Trace:
     counted = within(truncation.span_ps or _NOTHING_PS)
     if truncation.steps_ps is None:
         return counted
-    others = trace if truncation.steps_ps == ALWAYS else within(truncation.steps_ps)
-    return replace(counted, **{name: getattr(others, name) for name in _OF_STEPS})
+    whole_cores = trace if truncation.steps_ps == ALWAYS else within(truncation.steps_ps)
+    return replace(counted, **{name: getattr(whole_cores, name) for name in _OF_STEPS})
 
 
 _NOTHING_PS = (0, -1)  # a span that holds no event
@@ -224,7 +244,7 @@ _OF_STEPS = ("steps", "module_steps", "choice", "functions", "host")
 
 def _trace(
     space: Space, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
-) -> tuple[Trace, list[_Core]]:
+) -> tuple[Trace, Sequence[_Core]]:
     """The trace, and its cores.
 
     Args:
@@ -234,52 +254,74 @@ def _trace(
         truncation: why they count as far as they do.
         ran: whether any program ran on them, counted or not.
     """
-    marked = any(len(core.steps) for core in lines)
     runs = [(name, i, *times) for i, core in enumerate(lines) for name, times in core.module_runs().items()]
-    functions = gather(runs, on_device=True)
-    host = None if marked else _host(space, functions)
-    choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
-    span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
-    numbered = number_markers(space.host, lines)
-    cores = _cores(lines, numbered, choice)
+    found = _find_steps(space, lines, gather(runs, on_device=True))
+    cores = found.cores
+    activity = _host_for_times(space, found.host, on_cores=bool(cores))
+    device_type = _device_type(space, hardware)
+    gpus = read_gpus(space.gpus)
+    windows = [core.window_ps for core in cores if core.window_ps is not None]
     duties = [(core.totals.place, core.duty) for core in cores]
     if hardware == "TPU":
+        span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
         duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
-    steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
-    if marked and steps is None:
-        host = _host(space, ())
-    gpus = read_gpus(space.gpus)
-    spent = _spent(space, host, on_cores=bool(cores))
-    device_type = _device_type(space, hardware)
-    windows = [core.window_ps for core in cores if core.window_ps is not None]
     trace = Trace(
         hardware=hardware,
         device_type=device_type,
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
         cores=tuple(core.totals for core in cores),
-        window_ps=gpus.window_ps or _window(windows, host, truncation),
+        window_ps=gpus.window_ps or _window(windows, found.host, truncation),
         duty_ps=chip_times_ps(duties),
         peak=_peak(space, device_type, lines),
         mxu_counter=_mxu_counter(space),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
-        has_matrix_ops=_has_matrix_ops(cores, ran=ran),
+        has_matrix_ops=any(core.totals.table.matrix.any() for core in cores),
+        has_programs_only=ran and not any(core.has_ops for core in cores),
         has_infeed=any(core.has_infeed for core in cores),
-        steps=steps,
-        module_steps={} if marked else {i: core.steps for i, core in enumerate(cores) if core.steps is not None},
-        choice=choice,
-        functions=functions or (host.functions if host else ()),
-        programs_ps=_programs_ps(runs) or (spent.programs_ps if spent else {}),
+        steps=found.steps,
+        module_steps=found.module_steps,
+        choice=found.choice,
+        functions=found.functions,
+        programs_ps=_programs_ps(runs) or (activity.programs_ps if activity else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
-        host=host,
-        host_times=_host_times(spent, windows),
+        host=found.host,
+        host_times=_host_times(activity, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores, numbered.capped),
+        remarks=_remarks(space, cores, found.capped),
         truncation=truncation,
     )
     return trace, cores
+
+
+def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Function, ...]) -> _Steps:
+    """Finds out what the step is, and adds up the cores by it.
+
+    Args:
+        space: the host's.
+        lines: of its TensorCores, as far as they count.
+        functions: what these ran.
+    """
+    marked = any(len(core.steps) for core in lines)
+    host = None if marked else _host_for_steps(space, functions)
+    choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
+    numbered = number_markers(space.host, lines)
+    cores = _cores(lines, numbered, choice)
+    by_core = {i: core.steps for i, core in enumerate(cores) if core.steps is not None}
+    steps = host_steps([*by_core.values()]) if marked else None
+    if marked and steps is None:
+        host = _host_for_steps(space, ())
+    return _Steps(
+        cores=cores,
+        steps=steps,
+        module_steps={} if marked else by_core,
+        choice=choice,
+        functions=functions or (host.functions if host else ()),
+        host=host,
+        capped=numbered.capped,
+    )
 
 
 def _cores(lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None) -> list[_Core]:
@@ -349,8 +391,18 @@ def _programs_ps(runs: Sequence[tuple[str, int, Ints, Ints]]) -> dict[str, int]:
     return times_ps
 
 
-def _spent(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:
-    """Activity of the host's threads; of its steps nothing where nobody needs them. None without events of the host.
+def _host_for_steps(space: Space, functions: Sequence[Function]) -> HostActivity | None:
+    """Activity of the host's threads, for steps; where cores ran modules, only if the program marks its steps."""
+    if space.host is None or (functions and not annotates_steps(space.host)):
+        return None
+    host = read_host(space.host, space.gpus)
+    return None if functions and not host.annotated else host
+
+
+def _host_for_times(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:
+    """Activity of the host's threads, for the shares of time; None without events of the host.
+
+    Of its steps it says nothing where nobody needs them.
 
     Args:
         space: the trace.
@@ -382,26 +434,12 @@ def _host_times(host: HostActivity | None, windows: Sequence[tuple[int, int]]) -
     )
 
 
-def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
-    """Activity of the host's threads; where cores ran modules, only if the program marks its steps."""
-    if space.host is None or (functions and not annotates_steps(space.host)):
-        return None
-    host = read_host(space.host, space.gpus)
-    return None if functions and not host.annotated else host
-
-
 def _device_type(space: Space, hardware: Hardware) -> str | None:
     if hardware == "TPU":
         return text_of(space.tensor_cores[0].stats.get("device_type_string"))
     if hardware == "GPU":
         return gpu_name(space.gpus[0].stats)
     return "CPU"
-
-
-def _has_matrix_ops(cores: Sequence[_Core], *, ran: bool) -> bool | None:
-    if any(core.totals.table.matrix.any() for core in cores):
-        return True
-    return None if ran and not any(core.has_ops for core in cores) else False
 
 
 def _peak(space: Space, device_type: str | None, cores: Sequence[CoreLines]) -> Peak:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from msgspec import Struct
@@ -25,12 +25,17 @@ from tpumon.xspace.ops.op_tables import (
     times_by_kind_ps,
     unknown_bytes_ratio,
 )
-from tpumon.xspace.step_figures import NO_STEPS, PartialFigures, of_peak, ratio, step_figures
+from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
+from tpumon.xspace.planes.space import read_space
+from tpumon.xspace.profile.top_ops import top_ops
+from tpumon.xspace.step_figures import step_figures
 from tpumon.xspace.steps.functions import NO_STEP
-from tpumon.xspace.trace import CoreTotals, Trace
+from tpumon.xspace.trace import CoreTotals, Trace, trace_of
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
+from tpumon.xspace.wire import stored
 
 _NO_DEVICE = "no device in the trace"
+_A_GPU = "a GPU, not a TPU"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
 _NO_HOST_EVENTS = "no host events in the trace"
 _MOST_PROGRAMS = 32
@@ -62,6 +67,36 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
     truncated: str | None
     figures: Figures
     stepless: bool = False
+
+
+def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceFigures:
+    """The figures of one host's trace, its top operations and their categories among them.
+
+    Args:
+        xspace: its bytes, or a regular file of them.
+        most_ops: how many operations, and how many categories; 0: none are wanted.
+
+    Raises:
+        SourceError: as `read_trace`.
+    """
+    space = read_space(stored(xspace))
+    trace = trace_of(space)
+    found = figures([trace])
+    if not most_ops:
+        return found
+    if reason := _why_no_ops(trace):
+        return replace(found, figures=replace(found.figures, absent={**found.figures.absent, "ops": reason}))
+    ops, categories = top_ops(space, trace, most_ops)
+    return replace(found, figures=replace(found.figures, ops=ops, op_categories=categories))
+
+
+def _why_no_ops(trace: Trace) -> str | None:
+    """Reason that there is no operation to show; None if there is one."""
+    if trace.hardware != "TPU":
+        return _A_GPU if trace.hardware == "GPU" else _NO_DEVICE
+    if any(len(core.table) for core in trace.cores):
+        return None
+    return _NO_OPS_RECORDED if trace.has_programs_only else "no ops in the window"
 
 
 def figures(traces: Sequence[Trace]) -> TraceFigures:
@@ -167,33 +202,33 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
     table = traces[0].table if len(traces) == 1 else merge_tables([core.table for core in cores])
     root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
-    has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
+    has_programs_only = any(trace.has_programs_only for trace in traces)
     barrier, debug_print = _wait_ratios(cores)
     computed = Figures(
         mxu_utilization_ratio=mxu,
         mxu_method=mxu_method,
-        idle_ratio=None if has_modules_only else ratio(total_ps - op_time_ps, total_ps),
-        duty_cycle_ratio=None if has_modules_only else ratio(busy_ps, chips_ps),
+        idle_ratio=None if has_programs_only else ratio(total_ps - op_time_ps, total_ps),
+        duty_cycle_ratio=None if has_programs_only else ratio(busy_ps, chips_ps),
         flops_utilization_ratio=of_peak(root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
         hbm_bandwidth_utilization_ratio=(
             of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
         ),
-        op_time_ratios=None if has_modules_only else _op_time_ratios(cores, total_ps),
+        op_time_ratios=None if has_programs_only else _op_time_ratios(cores, total_ps),
         matmul_padding_ratio=padding_ratio(table, _mxu_width(traces)),
         barrier_ratio=barrier,
         debug_print_ratio=debug_print,
     )
     reasons = {
         "mxu_utilization_ratio": _why_no_mxu(traces),
-        "idle_ratio": _NO_OPS_RECORDED if has_modules_only else "no ops and no steps in the window",
-        "duty_cycle_ratio": (_NO_OPS_RECORDED if has_modules_only else "no ops and no modules in the window"),
+        "idle_ratio": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
+        "duty_cycle_ratio": _NO_OPS_RECORDED if has_programs_only else "no ops and no modules in the window",
         "flops_utilization_ratio": _why_no_rate(peak.flops_per_s),
         "hbm_bandwidth_utilization_ratio": (
             "no op reports the bytes it moves"
             if len(table) and not root.has_bytes
             else _why_no_rate(peak.hbm_bytes_per_s)
         ),
-        "op_time_ratios": _NO_OPS_RECORDED if has_modules_only else "no ops and no steps in the window",
+        "op_time_ratios": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
         "matmul_padding_ratio": _NO_MATRIX_SHAPES,
         "barrier_ratio": NO_STEPS,
         "debug_print_ratio": NO_STEPS,
@@ -201,27 +236,27 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
     return PartialFigures(
         figures=computed,
         absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
-        warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else 0.0),
+        warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else None),
     )
 
 
 _WORTH_A_WARNING = 0.01
 
 
-def _tpu_warnings(peak: Peak, custom_ratio: float, unknown_bytes_ratio: float) -> tuple[Caution, ...]:
+def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[Caution, ...]:
     warnings = []
     if peak.from_table:
         words = "the trace does not report the chip's peak rates; they come from a table of chips"
         warnings.append(Caution("peaks-from-table", words))
-    if custom_ratio >= _WORTH_A_WARNING:
+    if custom_calls is not None and custom_calls >= _WORTH_A_WARNING:
         words = (
-            f"{custom_ratio:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
+            f"{custom_calls:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
             "can be far too high or too low; figures made from FLOPs are as good as they are"
         )
         warnings.append(Caution("custom-call-flops", words))
-    if unknown_bytes_ratio >= _WORTH_A_WARNING:
+    if unknown_bytes is not None and unknown_bytes >= _WORTH_A_WARNING:
         words = (
-            f"HBM bandwidth leaves out ops that take {unknown_bytes_ratio:.0%} of the time: they do not report the "
+            f"HBM bandwidth leaves out ops that take {unknown_bytes:.0%} of the time: they do not report the "
             "bytes they move"
         )
         warnings.append(Caution("hbm-incomplete", words))
@@ -248,7 +283,8 @@ def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]
 
 def _mxu_by_counter(trace: Trace) -> float | None:
     """The profiler's counter; one of exactly 0 did not count, unless the program has no matrix operation."""
-    return None if trace.mxu_counter == 0 and trace.has_matrix_ops is not False else trace.mxu_counter
+    may_be_right = trace.mxu_counter != 0 or not (trace.has_matrix_ops or trace.has_programs_only)
+    return trace.mxu_counter if may_be_right else None
 
 
 def _why_no_mxu(traces: Sequence[Trace]) -> str:
@@ -272,7 +308,7 @@ def _gpu_part(traces: Sequence[Trace]) -> PartialFigures:
     busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
     devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
     idle_ratio = ratio(total_ps - busy_ps, total_ps)
-    absent = dict.fromkeys(DEVICE_FIELDS, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
+    absent = dict.fromkeys(DEVICE_FIELDS, _A_GPU) | {"idle_ratio": "no events on the GPU in the window"}
     if idle_ratio is not None:
         del absent["idle_ratio"]
     words = (
@@ -313,24 +349,19 @@ def _mxu_width(traces: Sequence[Trace]) -> int:
 
 def _host_times(traces: Sequence[Trace]) -> PartialFigures:
     """Compiling, input and callbacks, of the host with most of it; which programs ran."""
-    times = [trace.host_times for trace in traces]
-    compiling = [each.compile_ratio for each in times if each.compile_ratio is not None]
-    waiting = [each.input_wait_ratio for each in times if each.input_wait_ratio is not None]
-    calling = [each.callback_ratio for each in times if each.callback_ratio is not None]
+    reasons = {
+        "compile_ratio": _NO_HOST_EVENTS,
+        "input_wait_ratio": "no event of an input pipeline",
+        "callback_ratio": "no op of the host's names its program",
+    }
+    ratios: dict[str, Any] = {
+        name: max((own for trace in traces if (own := getattr(trace.host_times, name)) is not None), default=None)
+        for name in reasons
+    }
+    has_events = ratios["compile_ratio"] is not None
+    absent = {name: why if has_events else _NO_HOST_EVENTS for name, why in reasons.items() if ratios[name] is None}
     times_ps = Counter[str]()
     for trace in traces:
         times_ps.update(trace.programs_ps)
-    absent = {}
-    if not compiling:
-        absent["compile_ratio"] = _NO_HOST_EVENTS
-    if not waiting:
-        absent["input_wait_ratio"] = "no event of an input pipeline" if compiling else _NO_HOST_EVENTS
-    if not calling:
-        absent["callback_ratio"] = "no op of the host's names its program" if compiling else _NO_HOST_EVENTS
-    figures = Figures(
-        compile_ratio=max(compiling, default=None),
-        input_wait_ratio=max(waiting, default=None),
-        callback_ratio=max(calling, default=None),
-        programs=tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS)),
-    )
-    return PartialFigures(figures=figures, absent=absent)
+    programs = tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS))
+    return PartialFigures(figures=Figures(**ratios, programs=programs), absent=absent)

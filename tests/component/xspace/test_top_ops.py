@@ -28,9 +28,10 @@ from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.profile import top_ops
+from tpumon.xspace import trace_figures
 from tpumon.xspace.profile.profile import read_profile
-from tpumon.xspace.profile.top_ops import NAME_LENGTH, read_figures
+from tpumon.xspace.profile.top_ops import NAME_LENGTH
+from tpumon.xspace.trace_figures import read_figures
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 
@@ -92,7 +93,7 @@ def test_the_numbers_are_those_of_the_report(trace, most):
 def test_what_is_not_asked_for_costs_nothing(monkeypatch):
     """No name is read, and all other figures are the same."""
     asked = read_figures(training().bytes(), 5)
-    monkeypatch.setattr(top_ops, "top_ops", None)
+    monkeypatch.setattr(trace_figures, "top_ops", None)
     found = read_figures(training().bytes(), 0)
     assert (found.figures.ops, found.figures.op_categories) == (None, None)
     assert asked.figures.with_ops(0) == found.figures

@@ -17,20 +17,17 @@ from fakes.run import environment
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, INFEED, LOOP, Op, Plane, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.model.chips import spoken_name
+from tpumon.model.figure_table import FIGURES
 from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
 from tpumon.xspace.hardware import gpu_name, peak_of
 from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.ops.op_tables import custom_call_ratio, unknown_bytes_ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import TraceFigures, figures
 
-NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
-OTHERS = (
-    *("hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s", "op_time_ratios"),
-    *("matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio"),
-    "callback_ratio",
-)
+OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime")
 
 
 def codes(trace):
@@ -89,7 +86,7 @@ def test_a_training_job():
 def test_every_figure_that_is_absent_says_why():
     for traced in (training(), training(mxu=None), lazy(), host_only(), gpu()):
         found = of(traced)
-        missing = {name for name in (*NUMBERS, *OTHERS) if getattr(found.figures, name) is None}
+        missing = {name for name in OF_TRACES if getattr(found.figures, name) is None}
         assert missing == set(found.figures.absent)
         assert all(found.figures.absent.values())
 
@@ -288,9 +285,9 @@ def test_a_damaged_trace_has_figures_or_is_refused(data):
 def check_sane(found):
     """Ratios are ratios, times are not negative, and all of it can be written as JSON."""
     assert isinstance(found, TraceFigures)
-    for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio"):
+    for name in OF_TRACES:
         value = getattr(found.figures, name)
-        assert value is None or 0 <= value <= 1, name
+        assert not isinstance(value, float) or 0 <= value <= 1, name
     if found.figures.step_time_s is not None:
         assert 0 <= found.figures.step_time_s.min <= found.figures.step_time_s.avg * (1 + 1e-9)
         assert found.figures.step_time_s.avg <= found.figures.step_time_s.max * (1 + 1e-9)
@@ -360,6 +357,14 @@ def test_no_op_does_more_than_the_peak():
     assert found.figures.mxu_utilization_ratio == pytest.approx(4 * 500 / 3990)
     assert "custom-call-flops" in codes(found)
     assert any("100%" in warning.message for warning in found.warnings)
+
+
+def test_shares_of_nothing_are_absent():
+    silent = with_ops((Op("call.1", "custom-call"), 500), (Op("copy.1", "copy"), 490))
+    assert custom_call_ratio(read_trace(silent.bytes()).table) is None
+    assert "custom-call-flops" not in codes(of(silent))
+    assert custom_call_ratio(read_trace(with_ops((CONV, 500)).bytes()).table) == 0.0
+    assert unknown_bytes_ratio(read_trace(lazy().bytes()).table) is None
 
 
 def test_estimates_from_instrumented_code_are_no_counters():

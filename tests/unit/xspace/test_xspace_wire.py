@@ -117,7 +117,7 @@ PLAIN, LONG = (
     [
         ([PLAIN] * 20, {}, [10, 10], 0),
         ([PLAIN] * 25, {}, [10, 10, 5], 0),
-        ([PLAIN] * 20, {"display_name": "ops"}, [10, 10, 0], 0),
+        ([PLAIN] * 20, {"display_name": "ops"}, [10, 10], 0),
         ([*[PLAIN] * 15, LONG, *[PLAIN] * 15], {}, [10, 5, 16], 1),
         ([LONG, *[PLAIN] * 20], {}, [21], 1),
     ],

@@ -26,15 +26,18 @@ _VARINTS = frozenset({_UINT, _INT, _REF})
 _KINDS = {"double_value": _DOUBLE, "uint64_value": _UINT, "int64_value": _INT, "ref_value": _REF}
 
 # Bytes of an event from a stat on, lowest first: tag, length below 128, tag of metadata_id, id below 128, value's tag.
-_SHORT_STAT_MASK, _SHORT_STAT = np.uint64(0x80FF80FF), np.uint64(0x00080022)
+_SHORT_STAT_MASK, _SHORT_STAT = 0x80FF80FF, 0x00080022
+_TAG, _STAT_HEAD = 0xFF, 0xFFFFFF80FF  # what tells fields apart, and stats
 _VALUE_AT = 5
 
+UNKNOWN = -1 << 63
+"""Stands for a metadata id that is not the first field of its event."""
 _NOWHERE = 1 << 62  # a position beyond all: where a field ends that is not understood
 
 _LOW_SEVEN = np.uint64(0x7F)
 _TOP_BITS, _LOW_BITS = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
 _LENGTHS = np.uint64(0x0102030405060708)  # a byte per position of a varint's last byte: its length
-_ONE, _SEVEN, _EIGHT, _FIFTY_SIX, _SIXTY_THREE = (np.uint64(n) for n in (1, 7, 8, 56, 63))
+_ONE, _SEVEN, _EIGHT, _TWENTY_FOUR, _FIFTY_SIX, _SIXTY_THREE = (np.uint64(n) for n in (1, 7, 8, 24, 56, 63))
 # How groups of seven bits move together; needed from varints of more bytes than the first number on.
 _SQUEEZE = tuple(
     (reach, np.uint64(high), np.uint64(shift))
@@ -48,16 +51,23 @@ _SQUEEZE = tuple(
 
 def decode_varints(words: Words) -> tuple[Words, Ints]:
     """The varints that begin at the lowest byte of each word of eight, and their lengths; 0 for one that goes on."""
-    ends = ~words & _TOP_BITS
+    ends = ~words
+    ends &= _TOP_BITS
     last = ends & -ends  # the top bit of a varint's last byte
-    values = words & (last ^ (last - _ONE)) & _LOW_BITS
-    lengths = ((last >> _SEVEN) * _LENGTHS >> _FIFTY_SIX).view(np.int64)
+    lengths = last >> _SEVEN
+    lengths *= _LENGTHS
+    lengths >>= _FIFTY_SIX
+    values = last - _ONE
+    values &= words
+    values &= _LOW_BITS
     longest = 8 if not lengths.all() else lengths.max(initial=0)
     for reach, high, shift in _SQUEEZE:
         if longest > reach:
             moving = values & high
-            values = (values ^ moving) | (moving >> shift)
-    return values, lengths
+            values ^= moving
+            moving >>= shift
+            values |= moving
+    return values, lengths.view(np.int64)
 
 
 def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumns:
@@ -73,19 +83,25 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
     return _Decoder(events, wanted_stats).read()
 
 
-def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
-    """Events that may have one of these metadata ids, by the field that they begin with.
-
-    Those that begin with another field are among them.
+def first_ids(events: Packed) -> Ints:
+    """The metadata ids of events by the field that they begin with; UNKNOWN for those that begin with another.
 
     Args:
-        events: of one line, serialized.
-        kinds: metadata ids.
+        events: of one line, serialized; at least one.
     """
     words = _words(events.data)[events.begin]
     ids, lengths = decode_varints(words >> _EIGHT)
-    begins_otherwise = ((words & np.uint64(0xFF)) != _ID) | (lengths % 8 == 0)
-    picked = begins_otherwise | among(ids.view(np.int64), kinds)
+    return np.where(((words & np.uint64(_TAG)) == _ID) & (lengths % 8 > 0), ids.view(np.int64), UNKNOWN)
+
+
+def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
+    """Events that may have one of these metadata ids, by the field that they begin with.
+
+    Args:
+        events: of one line, serialized; at least one.
+        kinds: metadata ids.
+    """
+    picked = among(first_ids(events), (*kinds, UNKNOWN))
     return Packed(data=events.data, begin=events.begin[picked], end=events.end[picked])
 
 
@@ -123,7 +139,7 @@ class _Decoder:
         self._stats: dict[int, StatColumn] = {}
         self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
         self._words = _words(events.data)
-        self._is_wanted = np.zeros(128, dtype=np.bool_)
+        self._is_wanted = np.zeros(256, dtype=np.bool_)  # an id of one byte, which is below 128
         self._is_wanted[[number for number in wanted if 0 <= number < 128]] = True
         self._odd: list[Ints] = []
 
@@ -150,11 +166,9 @@ class _Decoder:
                 return
             words = self._words[at]
             following = np.full(len(at), _NOWHERE)
-            for tag, picked in _by_value(self._data[at]):
-                if tag == _STAT:
-                    following[picked] = self._read_stat(rows[picked], at[picked], words[picked], ends[picked])
-                else:
-                    following[picked] = self._read_number(tag, rows[picked], at[picked], words[picked])
+            for head, here in self._fields(words):
+                read = self._read_stat if head & _TAG == _STAT else self._read_number
+                following[here] = read(head, rows[here], at[here], words[here], ends[here])
             odd = following > ends
             if odd.any():
                 self._odd.append(rows[odd])
@@ -162,15 +176,29 @@ class _Decoder:
             at = following
         self._odd.append(rows[at < ends])
 
-    def _read_number(self, tag: int, rows: Ints, at: Ints, words: Words) -> Ints:
+    def _fields(self, words: Words) -> list[tuple[int, slice | Ints]]:
+        """The fields that some events have next, by their tags, and which events have each; nearly always all.
+
+        A stat is told by its first bytes but for the length; where events differ, only one that is wanted.
+        """
+        first, differing = int(words[0]), int(np.bitwise_or.reduce(words ^ words[0]))
+        telling = _STAT_HEAD if first & _TAG == _STAT else _TAG
+        if not differing & telling:
+            return [(first & telling, slice(None))]
+        tags = words & np.uint64(_TAG)
+        wanted = (tags == _STAT) & self._is_wanted[(words >> _TWENTY_FOUR).astype(np.uint8)]
+        return _by_value(np.where(wanted, words & np.uint64(_STAT_HEAD), tags))
+
+    def _read_number(self, tag: int, rows: Ints, at: Ints, words: Words, _ends: Ints) -> Ints:
         """Reads a varint field of some events; returns where the next field begins, _NOWHERE if that is unclear."""
         column = self._numbers.get(tag)
         if column is None and tag != _OCCURRENCES:
             return np.full(len(at), _NOWHERE)
         values, lengths = decode_varints(words >> _EIGHT)  # seven bytes of the word follow the tag
         after = at + 1 + lengths
-        long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
-        if len(long):
+        is_short = (lengths & 7) > 0  # the eighth is a zero that the shift brought
+        if not is_short.all():
+            long = np.flatnonzero(~is_short)
             values[long], after[long] = self._varints(at[long] + 1)
         if column is None:
             self._numbers[_OFFSET][rows] = 0  # one oneof: the number of occurrences takes the offset's place
@@ -178,22 +206,24 @@ class _Decoder:
             column[rows] = values.view(np.int64)
         return after
 
-    def _read_stat(self, rows: Ints, at: Ints, words: Words, ends: Ints) -> Ints:
-        """Reads a stat of some events; returns where the next field begins, _NOWHERE if that is unclear."""
-        sizes = ((words >> _EIGHT) & _LOW_SEVEN).view(np.int64)
-        # As nearly all begin: a length and an id of one byte each, then the value's tag.
-        usual = ((words & _SHORT_STAT_MASK) == _SHORT_STAT) & (sizes > 2)
-        if not usual.all():
-            after = np.empty(len(at), dtype=np.int64)
-            after[usual] = self._read_stat(rows[usual], at[usual], words[usual], ends[usual])
-            after[~usual] = self._read_unusual_stat(rows[~usual], at[~usual], ends[~usual])
+    def _read_stat(self, head: int, rows: Ints, at: Ints, words: Words, ends: Ints) -> Ints:
+        """Reads a stat of some events; returns where the next field begins, _NOWHERE if that is unclear.
+
+        Args:
+            head: what its first bytes have in common; the tag alone if they differ, and it is not wanted.
+            rows: the events.
+            at: where the stat begins.
+            words: what is there.
+            ends: where the events end.
+        """
+        after = at + 2 + ((words >> _EIGHT) & _LOW_SEVEN).view(np.int64)
+        if head & _SHORT_STAT_MASK == _SHORT_STAT:  # as nearly all begin
+            if self._is_wanted[number := head >> 24 & 0xFF]:
+                self._keep(number, head >> 32, rows, at + _VALUE_AT, after)
             return after
-        after = at + 2 + sizes
-        ids = self._data[at + 3]
-        wanted = self._is_wanted[ids]
-        if wanted.any():
-            picked = slice(None) if wanted.all() else wanted
-            self._keep(rows[picked], ids[picked].astype(np.int64), at[picked] + _VALUE_AT - 1, after[picked])
+        unusual = np.flatnonzero((words & np.uint64(_SHORT_STAT_MASK)) != _SHORT_STAT)
+        if len(unusual):
+            after[unusual] = self._read_unusual_stat(rows[unusual], at[unusual], ends[unusual])
         return after
 
     def _read_unusual_stat(self, rows: Ints, at: Ints, ends: Ints) -> Ints:
@@ -210,36 +240,35 @@ class _Decoder:
         has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at < after)
         # An empty stat has id 0 and no value; nobody asks for that. The rest is the runtime's to read.
         after[fits & ~has_id & (sizes > 0)] = _NOWHERE
-        kept = has_id & among(ids.view(np.int64), self._wanted)
-        if kept.any():
-            self._keep(rows[kept], ids[kept].view(np.int64), values_at[kept], after[kept])
+        for number in self._wanted:
+            kept = np.flatnonzero(has_id & (ids.view(np.int64) == number))
+            for kind, here in _by_value(self._data[values_at[kept]]):
+                own = kept[here]
+                self._keep(number, kind, rows[own], values_at[own] + 1, after[own])
         return after
 
-    def _keep(self, rows: Ints, ids: Ints, at: Ints, ends: Ints) -> None:
-        """Decodes the values of some stats; notes events with a value that does not end with its stat as odd.
+    def _keep(self, number: int, kind: int, rows: Ints, begins: Ints, ends: Ints) -> None:
+        """Decodes the values of a stat; notes events with a value that does not end with its stat as odd.
 
         Args:
+            number: id of the stat.
+            kind: tag of the values.
             rows: events.
-            ids: of the stats.
-            at: where the tags of their values are.
+            begins: where their values begin, after the tag.
             ends: where the stats end.
         """
-        for kind, here in _by_value(self._data[at]):
-            begins = at[here] + 1
-            values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), _NOWHERE)
-            if kind == _DOUBLE:
-                values, after = self._words[np.minimum(begins, len(self._words) - 1)], begins + 8
-            elif kind in _VARINTS:
-                values, after = self._varints(begins)
-            elif kind in {_STRING, _BYTES}:
-                lengths, text = self._varints(begins)
-                after = np.where(lengths < len(self._data), text + lengths.view(np.int64), _NOWHERE)
-            kind_rows, kind_ids = rows[here], ids[here]
-            bad = after != ends[here]
-            if bad.any():
-                self._odd.append(kind_rows[bad])
-            for number, own in _by_value(kind_ids):
-                self._put(number, kind_rows[own], values[own], is_double=kind == _DOUBLE)
+        values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), _NOWHERE)
+        if kind == _DOUBLE:
+            values, after = self._words[np.minimum(begins, len(self._words) - 1)], begins + 8
+        elif kind in _VARINTS:
+            values, after = self._varints(begins)
+        elif kind in {_STRING, _BYTES}:
+            lengths, text = self._varints(begins)
+            after = np.where(lengths < len(self._data), text + lengths.view(np.int64), _NOWHERE)
+        bad = after != ends
+        if bad.any():
+            self._odd.append(rows[bad])
+        self._put(number, rows, values, is_double=kind == _DOUBLE)
 
     def _put(self, number: int, rows: Ints, values: Words, *, is_double: bool) -> None:
         if number not in self._stats:
@@ -250,8 +279,8 @@ class _Decoder:
         """The varints that begin at these positions, and where they end; _NOWHERE for one that does not."""
         values, lengths = decode_varints(self._words[at])
         after = at + lengths
-        long = np.flatnonzero(lengths == 0)
-        if len(long):
+        if not lengths.all():
+            long = np.flatnonzero(lengths == 0)
             ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
             values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
             is_ten = ninth >= 0x80
@@ -288,6 +317,6 @@ def _words(data: memoryview) -> Words:
 
 def _by_value(values: NDArray[Any]) -> list[tuple[int, slice | Ints]]:
     """The different values, ascending, and where each is."""
-    if (values == values[0]).all():
+    if len(values) and (values == values[0]).all():
         return [(int(values[0]), slice(None))]
     return [(int(value), np.flatnonzero(values == value)) for value in np.unique(values)]

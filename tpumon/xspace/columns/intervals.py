@@ -165,11 +165,13 @@ def own_intervals(begin_ps: Ints, end_ps: Ints, picked: Mask) -> tuple[Ints, Int
     """
     parent = parents(end_ps)
     within = np.flatnonzero(parent >= 0)
+    if not len(within):
+        return begin_ps[picked], end_ps[picked]
     # Neighbours within one event end one after the other: had the later one ended first, it would lie in the earlier.
     child = within[np.argsort(parent[within], kind="stable")]
     above = parent[child]
-    is_first = np.concatenate([[True], above[1:] != above[:-1]]) if len(child) else np.zeros(0, dtype=np.bool_)
-    is_last = np.concatenate([is_first[1:], [True]]) if len(child) else is_first
+    is_first = np.concatenate([[True], above[1:] != above[:-1]])
+    is_last = np.concatenate([is_first[1:], [True]])
     before_ps = np.where(is_first, begin_ps[above], np.roll(end_ps[child], 1))
     leaf = np.ones(len(begin_ps), dtype=np.bool_)
     leaf[above] = False
@@ -190,6 +192,8 @@ def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
     """
     parent = parents(begin_ps + duration_ps)
     within = parent >= 0
+    if not within.any():
+        return duration_ps
     out = duration_ps.copy()
     np.subtract.at(out, parent[within], duration_ps[within])
     return out

@@ -52,7 +52,7 @@ class TraceLine(Struct, frozen=True, eq=False):
         return self.stored[self.begin : self.end]
 
     def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
-        """The line's events, portion by portion, so that of a long line little is in memory.
+        """The line's events, portion by portion, so that of a long line little is in memory; none is empty.
 
         Args:
             most_bytes: of a portion; _PORTION_BYTES if not given.
@@ -66,7 +66,8 @@ class TraceLine(Struct, frozen=True, eq=False):
             count += len(packed.begin)
             if count > MOST_EVENTS:  # without the others, its device would look idle
                 raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
-            yield packed
+            if len(packed.begin):
+                yield packed
 
     def _portion(self, at: int, most_bytes: int) -> tuple[Packed, int]:
         """The events from a position on, and where the next portion begins."""

@@ -299,16 +299,15 @@ def _hbm_bytes(breakdown: Value | None) -> int | None:
     """Bytes moved to and from HBM; None for an op without a breakdown, an empty one is 0."""
     if not isinstance(breakdown, bytes):
         return None
-    message = MemoryAccessBreakdown()
     try:
-        message.ParseFromString(breakdown)
+        accesses = MemoryAccessBreakdown.FromString(breakdown).accesses
     except DecodeError:
         return None
-    moved = 0
-    for access in message.accesses:
-        if access.memory_space == _HBM and access.operation in _MOVES:
-            moved += _whole(access.bytes_accessed)
-    return moved
+    return sum(
+        _whole(access.bytes_accessed)
+        for access in accesses
+        if access.memory_space == _HBM and access.operation in _MOVES
+    )
 
 
 def paddings(text: str, flops: int) -> tuple[float, float] | None:

@@ -89,9 +89,10 @@ def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     key = key[order]
     first = first_of_equal(key)
     kept = order[first]
+    each_once = len(first) == len(key)  # as nearly always in a single table
     columns = {
         name: column[kept]
-        if name in _SAME
+        if each_once or name in _SAME
         else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
         for name, column in columns.items()
     }
@@ -141,16 +142,20 @@ def matrix_flops(table: OpTable, peak_flops_per_s: float) -> float:
     return float(np.minimum(table.model_flops[picked], most).sum())
 
 
-def custom_call_ratio(table: OpTable) -> float:
-    """Share of all FLOPs that custom calls claim, 0 where no op has any."""
-    flops = float(table.flops[table.leaves].sum())
-    return float(table.flops[table.leaves & table.custom].sum()) / flops if flops else 0.0
+def custom_call_ratio(table: OpTable) -> float | None:
+    """Share of all FLOPs that custom calls claim; None where no op has any."""
+    return _share(table.flops, table.leaves, table.custom)
 
 
-def unknown_bytes_ratio(table: OpTable) -> float:
-    """Share of the ops' time that is of ops that do not report the bytes they move."""
-    time_ps = float(table.self_ps[table.leaves].sum())
-    return float(table.self_ps[table.leaves & ~table.has_bytes].sum()) / time_ps if time_ps else 0.0
+def unknown_bytes_ratio(table: OpTable) -> float | None:
+    """Share of the ops' time that is of ops that do not report the bytes they move; None where no op took any."""
+    return _share(table.self_ps, table.leaves, ~table.has_bytes)
+
+
+def _share(amounts: Floats, of: Mask, picked: Mask) -> float | None:
+    """Share of the amounts of some ops that is of picked ones; None of nothing."""
+    whole = float(amounts[of].sum())
+    return float(amounts[of & picked].sum()) / whole if whole else None
 
 
 def times_by_kind_ps(table: OpTable) -> Floats:

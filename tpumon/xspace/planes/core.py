@@ -240,9 +240,8 @@ def core_place(plane: Plane) -> CorePlace:
     details = plane.stats.get("core_details")
     if not isinstance(details, bytes):
         return unknown
-    message = CoreDetails()
     try:
-        message.ParseFromString(details)
+        message = CoreDetails.FromString(details)
     except DecodeError:
         return unknown
     if max(message.local_chip_id, message.core_num) >= _MOST_OF_HOST or message.global_chip_id >= _MOST_OF_SLICE:

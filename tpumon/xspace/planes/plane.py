@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from tpumon.errors import SourceError
 from tpumon.proto.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
 from tpumon.xspace.columns.columns import Events, join, placed
-from tpumon.xspace.columns.event_decoder import of_kinds, read_events
+from tpumon.xspace.columns.event_decoder import UNKNOWN, first_ids, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.lines import TraceLine, read_line
 from tpumon.xspace.wire import Stored, fields, parsed
@@ -135,12 +137,24 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def read_kinds(self, lines: Sequence[TraceLine], kinds: Sequence[int]) -> Events:
-        """The events with these metadata ids, without their stats.
+    def kinds_on(self, lines: Sequence[TraceLine]) -> list[int]:
+        """The metadata ids that the events of some lines have, ascending; next to nothing else is decoded.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        ids = {
+            number for line in lines for portion in line.portions() for number in np.unique(first_ids(portion)).tolist()
+        }
+        return sorted(ids) if UNKNOWN not in ids else np.unique(self.read(lines).metadata_id).tolist()
+
+    def read_kinds(self, lines: Sequence[TraceLine], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
+        """The events with these metadata ids.
 
         Args:
             lines: of this plane.
             kinds: metadata ids.
+            wanted: names of the stats to decode.
 
         Raises:
             SourceError: `malformed`.
@@ -148,7 +162,8 @@ class Plane:
         # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
         beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
         holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else []
-        events = join([self._read_line(line, {}, kinds) for line in holding])
+        names = self.numbers_of(wanted)
+        events = join([self._read_line(line, names, kinds) for line in holding])
         return events.take(among(events.metadata_id, kinds))
 
     def _read_line(self, line: TraceLine, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
@@ -15,9 +14,9 @@ from tpumon.untrusted_text import one_line
 from tpumon.xspace.ops.op_kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
+from tpumon.xspace.steps.functions import named_program
 
 _STAT = "Hlo Proto"
-_NAME = re.compile(r"(.*)\((\d{1,20})\)")
 _MOST_PROGRAMS = 500
 _MOST_BUFFERS = 20  # of a program
 _MOST_BYTES = 1 << 28  # of one program
@@ -102,15 +101,15 @@ def _programs(plane: Plane | None) -> Iterator[tuple[int, str, HloProgram]]:
     wanted = plane.numbers_of((_STAT,))
     for number in list(plane.metadata_by_id)[:_MOST_PROGRAMS]:
         metadata = plane.event_metadata(number)
-        match = _NAME.fullmatch(metadata.name)
+        named = named_program(metadata.name)
         raw = next((stat.bytes_value for stat in metadata.stats if stat.metadata_id in wanted), b"")
-        if match is None or not raw or len(raw) > _MOST_BYTES:
+        if named is None or not raw or len(raw) > _MOST_BYTES:
             continue
         try:
             program = HloProgram.FromString(raw)
         except DecodeError:
             continue
-        yield int(match[2]), one_line(match[1]), program
+        yield *named, program
 
 
 def _contents_of(module: HloModule) -> Callable[[HloInstruction], tuple[str, ...]]:

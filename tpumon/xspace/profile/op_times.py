@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown
+from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Ints
 from tpumon.xspace.ops.op_kinds import ABSURD, NAME_LENGTH, category_name
@@ -115,7 +115,7 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable], table: OpTable,
 def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -> Op:
     metadata = plane.event_metadata(int(table.number[row]))
     stats = named(metadata.stats, plane.stat_names, plane.numbers_of(_STATS))
-    name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
+    name = _name(metadata)
     program_id, moved = stats.get("program_id"), stats.get("bytes_accessed")
     count = float(table.occurrences[row])
     return Op(
@@ -146,7 +146,10 @@ def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -
 
 
 def _content(plane: Plane, number: int) -> str:
-    metadata = plane.event_metadata(number)
+    return _name(plane.event_metadata(number))
+
+
+def _name(metadata: XEventMetadata) -> str:
     return one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
 
 

@@ -5,56 +5,19 @@ Metadata is read of the few ops only that are shown.
 
 from __future__ import annotations
 
-from typing import BinaryIO
-
 import numpy as np
-from msgspec.structs import replace
 
 from tpumon.model import OpCategoryFigures, OpFigures
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Floats, Ints
-from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.planes.space import Space
 from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.profile.op_work import Capacity, cores_time_s, per, program_name, work_of_op
 from tpumon.xspace.profile.profile import program_names
-from tpumon.xspace.trace import Trace, trace_of
-from tpumon.xspace.trace_figures import TraceFigures, figures
-from tpumon.xspace.wire import stored
+from tpumon.xspace.trace import Trace
 
 NAME_LENGTH = 100  # characters; a name of XLA's has some twenty
 _MOST_EQUAL = 100  # ops that took the same time, whose names are read to put them in order
-
-
-def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceFigures:
-    """The figures of one host's trace, its top operations and their categories among them.
-
-    Args:
-        xspace: its bytes, or a regular file of them.
-        most_ops: how many operations, and how many categories; 0: none are wanted.
-
-    Raises:
-        SourceError: as `read_trace`.
-    """
-    space = read_space(stored(xspace))
-    trace = trace_of(space)
-    without_ops = figures([trace])
-    computed = without_ops.figures
-    if not most_ops:
-        return without_ops
-    reason = _why_none(trace)
-    if reason is not None:
-        return replace(without_ops, figures=replace(computed, absent={**computed.absent, "ops": reason}))
-    ops, categories = top_ops(space, trace, most_ops)
-    return replace(without_ops, figures=replace(computed, ops=ops, op_categories=categories))
-
-
-def _why_none(trace: Trace) -> str | None:
-    """Reason that there is no operation to show; None if there is one."""
-    if trace.hardware != "TPU":
-        return "a GPU, not a TPU" if trace.hardware == "GPU" else "no device in the trace"
-    if any(len(core.table) for core in trace.cores):
-        return None
-    return "programs ran, but no op was recorded" if trace.has_matrix_ops is None else "no ops in the window"
 
 
 def top_ops(space: Space, trace: Trace, most: int) -> tuple[tuple[OpFigures, ...], tuple[OpCategoryFigures, ...]]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
-from tpumon.xspace.columns.intervals import among, first_overlapping, is_ascending, self_times_ps
+from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_ps
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.planes.plane import STEP_STATS, TRACE_ME
@@ -258,12 +258,14 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     Raises:
         SourceError: `malformed`.
     """
-    plane = core.plane
-    events = plane.read(plane.lines(TRACE_ME), STEP_STATS).within(core.span_ps)
-    names = {number: plane.event_name(number) for number in np.unique(events.metadata_id).tolist()}
+    plane, lines = core.plane, core.plane.lines(TRACE_ME)
+    names = {number: plane.event_name(number) for number in plane.kinds_on(lines)}
 
     def time_ps(words: str) -> int:
-        waits = events.take(among(events.metadata_id, [number for number, name in names.items() if words in name]))
+        kinds = [number for number, name in names.items() if words in name]
+        if not kinds:  # as of nearly all cores
+            return 0
+        waits = plane.read_kinds(lines, kinds, STEP_STATS).within(core.span_ps)
         inside = first_overlapping(waits.begin_ps, waits.end_ps, steps.begin_ps, steps.end_ps) >= 0
         return int(waits.device_span_ps()[1][inside].sum())
 
