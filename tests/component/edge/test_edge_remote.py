@@ -110,7 +110,8 @@ def test_an_encrypted_exchange_without_end_is_given_up(state, tmp_path, monkeypa
         gives_up(f"https://127.0.0.1:{server.port}")
 
 
-def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cancelled", [False, True], ids=["without an answer", "as its handshake ends"])
+def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, monkeypatch, cancelled):
     """A server that does not answer does not answer the end of TLS either; descriptors are for others."""
     files = certificates(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.crt"))
@@ -119,8 +120,14 @@ def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, mo
     connected = []
 
     async def main(port):
-        with pytest.raises(remote.TroubleError, match="no answer in time"):
-            await SamplesPage(f"https://127.0.0.1:{port}").fetch(None)
+        asking = asyncio.create_task(SamplesPage(f"https://127.0.0.1:{port}").fetch(None))
+        made = exchange._Protocol.connection_made
+        if cancelled:
+            monkeypatch.setattr(
+                exchange._Protocol, "connection_made", lambda *arguments: made(*arguments) or asking.cancel()
+            )
+        with pytest.raises(asyncio.CancelledError if cancelled else remote.TroubleError):
+            await asking
         async with asyncio.timeout(10):
             await asyncio.to_thread(closed)
 
