@@ -44,21 +44,19 @@ def device_types(node):
 # Only TPUs are traced.
 
 
-@pytest.mark.parametrize("generation", ["new", "2025", "old"])
 @pytest.mark.parametrize(
-    "args",
+    ("generation", "words"),
     [
-        ("--level", "1", "--num-queries", "1", "--output", "jsonl"),
-        ("--level", "2", "--num-queries", "1", "--output", "text"),
-        ("--output", "csv", "--num-queries", "1"),
-        ("doctor",),
+        ("new", "--level 1 --num-queries 1 --output jsonl"),
+        ("2025", "--output csv --num-queries 1"),
+        ("old", "--level 2 --num-queries 1 --output text"),
+        ("new", "doctor"),
     ],
-    ids=lambda args: " ".join(args[:2]),
 )
-def test_no_default_command_traces_a_gpu(generation, args):
+def test_no_default_command_traces_a_gpu(generation, words):
     """Every Profile request restricts the devices to TPUs: with any other type CUPTI is loaded into a GPU job."""
     with TpuNode(generation=generation, device=True) as node:
-        tpumon(*args, "--service-addr", node.address)
+        tpumon(*words.split(), "--service-addr", node.address)
         assert set(device_types(node)) == {TPUS}
 
 

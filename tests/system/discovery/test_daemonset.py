@@ -89,7 +89,7 @@ class Cluster:
             first = USUAL if pod.namespace == "team-a" else OF_OTHER_JOB
             self.jobs[name] = stack.enter_context(TpuNode(first, host=address, port=9999))
             socket = stack.enter_context(kubelet(lambda pod=pod: OTHERS + holder(pod)))
-            args = recommended("daemonset", address, directory / f"state of {name}")
+            args = [*recommended("daemonset", address, directory / f"state of {name}"), "--interval", "1"]
             given = (name, str(proc.root), str(socket))
             self.exporters[name] = stack.enter_context(Tpumon(*given, *args, program=("-c", NODE_OF_ITS_OWN)))
         args = recommended("fleet/deployment", FLEET, directory / "state")
