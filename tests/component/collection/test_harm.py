@@ -14,7 +14,6 @@ from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.protobuf import field
 from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import Hang, Raw, TpuNode, Trace, WrongServer
-from support import virtual_time
 from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
@@ -436,28 +435,25 @@ class SilentProfile(TpuNode):
 # What a query costs.
 
 
-def test_only_a_profile_in_flight_is_charged_when_a_query_is_cut_off():
+async def test_only_a_profile_in_flight_is_charged_when_a_query_is_cut_off():
     """Nothing while the server is found out about; the time so far, once it traces."""
-
-    async def main():
-        with TpuNode(captures=Hang(), device=True) as node:
-            async with Client(node.address) as client:
-                source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions())
-                before_s = source.unpaid_s
-                task = asyncio.create_task(source.fetch(Query(level=2, window_s=0.05)))
-                await asyncio.to_thread(node.wait_for, lambda: node.captures)
-                await asyncio.sleep(0.1)  # the time that has to be paid
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                return before_s, source.unpaid_s
-
-    before_s, after_s = asyncio.run(main())
+    with TpuNode(captures=Hang(), device=True) as node:
+        async with Client(node.address) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions())
+            before_s = source.unpaid_s
+            task = asyncio.create_task(source.fetch(Query(level=2, window_s=0.05)))
+            await asyncio.to_thread(node.wait_for, lambda: node.captures)
+            await asyncio.sleep(0.1)  # the time that has to be paid
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            after_s = source.unpaid_s
     assert before_s == 0
     assert 0.1 <= after_s <= 5.1
 
 
 @pytest.mark.parametrize("unpaid_s", [0.0, 0.7])
-def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
+@pytest.mark.virtual_time
+async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     """A query that was cut off costs what it traced: nothing, if the server was only asked for Monitor."""
 
     class Hanging:
@@ -476,19 +472,16 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     async def no_pause():
         return None
 
-    async def main():
-        now_s = asyncio.get_running_loop().time()
-        duty, source = DutyControl(0.01), Hanging()
-        account = duty.follow("w:1")
-        source.unpaid_s = unpaid_s
-        for _ in range(2):
-            target = Target(worker="w", address="w:1")
-            source.asked.clear()
-            worker = SampledWorker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
-            task = asyncio.create_task(worker.ask())
-            await source.asked.wait()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        return account.ready_s(0.5) - now_s
-
-    assert virtual_time.run(main()) == pytest.approx(0 if not unpaid_s else 90, abs=2)
+    now_s = asyncio.get_running_loop().time()
+    duty, source = DutyControl(0.01), Hanging()
+    account = duty.follow("w:1")
+    source.unpaid_s = unpaid_s
+    for _ in range(2):
+        target = Target(worker="w", address="w:1")
+        source.asked.clear()
+        worker = SampledWorker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
+        task = asyncio.create_task(worker.ask())
+        await source.asked.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (account.ready_s(0.5) - now_s) == pytest.approx(0 if not unpaid_s else 90, abs=2)

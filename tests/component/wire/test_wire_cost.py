@@ -190,19 +190,15 @@ def test_a_reader_that_hangs_is_ended(monkeypatch, own_readers):
     assert read(nested_roots(10)) == before
 
 
-def test_a_reader_that_dies_costs_its_own_trace_alone(odd_readers):
+async def test_a_reader_that_dies_costs_its_own_trace_alone(odd_readers):
     """As when memory runs out; meanwhile another trace is read."""
-
-    async def main():
-        good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
-        dying = asyncio.create_task(readers.QUICK.read(slow))
-        await asyncio.sleep(0)
-        others = [await readers.QUICK.read(good) for _ in range(3)]
-        with pytest.raises(SourceError, match="given up"):
-            await dying
-        return [*others, await readers.QUICK.read(good)]
-
-    assert len({found.figures.idle_ratio for found, _ in asyncio.run(main())}) == 1
+    good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
+    dying = asyncio.create_task(readers.QUICK.read(slow))
+    await asyncio.sleep(0)
+    others = [await readers.QUICK.read(good) for _ in range(3)]
+    with pytest.raises(SourceError, match="given up"):
+        await dying
+    assert len({found.figures.idle_ratio for found, _ in [*others, await readers.QUICK.read(good)]}) == 1
 
 
 def test_a_reader_that_does_not_start_is_not_called_a_large_trace(monkeypatch, own_readers):
@@ -211,11 +207,8 @@ def test_a_reader_that_does_not_start_is_not_called_a_large_trace(monkeypatch, o
     assert (failed.reason, failed.message) == ("internal", "the process that reads traces does not start")
 
 
-def test_more_traces_than_processes_wait_for_each_other(own_readers):
-    async def main():
-        return await asyncio.gather(*(readers.QUICK.read(nested_roots(10)) for _ in range(8)))
-
-    assert len(asyncio.run(main())) == 8
+async def test_more_traces_than_processes_wait_for_each_other(own_readers):
+    assert len(await asyncio.gather(*(readers.QUICK.read(nested_roots(10)) for _ in range(8)))) == 8
     assert readers.QUICK._free.qsize() == 2
 
 

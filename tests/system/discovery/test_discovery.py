@@ -92,26 +92,22 @@ def test_everybody_is_seen_and_it_is_said_what_became_of_them(jax_job: Job, neig
 
 
 @pytest.mark.real
-def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
+async def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
     """It is found while tpumon waits; it ends, and starts at another port: one worker, named after that."""
     ours = set()
-
-    async def main():
-        finder = LocalDiscovery(only=lambda listener: listener.port in ours)
-        async with watching(finder) as watch:
-            await watch.until(lambda: watch.found and watch.found[0].waiting)
-            first = None
-            for number in range(2):
-                (tmp_path / str(number)).mkdir()
-                job = await asyncio.to_thread(start_jax, tmp_path / str(number), "0.10.2")
-                try:
-                    ours.add(job.port)
-                    first = first or job.port
-                    await watch.shows({HERE if job.port == first else f"{HERE}:{job.port}": job.address})
-                finally:
-                    job.stop()
-
-    asyncio.run(main())
+    finder = LocalDiscovery(only=lambda listener: listener.port in ours)
+    async with watching(finder) as watch:
+        await watch.until(lambda: watch.found and watch.found[0].waiting)
+        first = None
+        for number in range(2):
+            (tmp_path / str(number)).mkdir()
+            job = await asyncio.to_thread(start_jax, tmp_path / str(number), "0.10.2")
+            try:
+                ours.add(job.port)
+                first = first or job.port
+                await watch.shows({HERE if job.port == first else f"{HERE}:{job.port}": job.address})
+            finally:
+                job.stop()
 
 
 FIGURES = Answer(figures=Figures(), text=LEVEL_2)
