@@ -392,7 +392,7 @@ def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
     fleet.take(found("w"))
     if handover is not None:
         fleet.take(handover)
-    for second in range(0, 4000, 50):
+    for second in range(0, 4000, 250):
         fleet.take(sample("w", time_unix_s=BEGIN + second))
     for point in fleet.status(BEGIN).workers["w"].history.series.points("mxu", 0, 2 * BEGIN):
         assert point.states <= frozenset(get_args(State))
