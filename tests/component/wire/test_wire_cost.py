@@ -14,6 +14,7 @@ import pytest
 from fakes.protobuf import field
 from support import odd_reading, wait_until
 from support.growth import cost
+from support.processes import is_running
 from support.traces import CONV, US, Traced, run_step
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
@@ -235,14 +236,6 @@ def test_no_reader_outlives_a_monitor_that_is_killed():
         assert Path(f"/proc/{pid}").exists()
         monitor.kill()
     wait_until(lambda: not is_running(pid), 10, "the reader ends")
-
-
-def is_running(pid):
-    """Whether there is such a process, and it has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_trace_that_takes_too_long_is_given_up(odd_readers, monkeypatch):
