@@ -200,21 +200,6 @@ def test_a_terminal_that_stands_still_stops_nothing_else(terminal, home):
     screen.resume().wait_for(lambda: screen.as_found)
 
 
-@pytest.mark.real
-def test_the_operations_of_a_worker(tmux):
-    """At 80x24: the first ones on its page; `o` opens their table, `s` sorts it, Esc goes back."""
-    window = tmux(columns=80, lines=24)
-    window.type(f"{tpumon(*SIMULATED)}; echo ended $?").wait_for("LIVE")
-    window.send("Enter").wait_for("Ops (o):  convolution_fusion.").wait_for("Category: convolution fusion")
-    window.send("o").wait_for("OPERATION").wait_for("; by time")
-    window.wait_for(
-        lambda: re.search(r"^  convolution_fusion\.\d +convolution fusion +\d+\.\d% ", window.text, re.MULTILINE)
-    )
-    window.wait_for(lambda: re.search(r"^  convolution fusion +\d+\.\d% +\S+ +\d+ +\d ", window.text, re.MULTILINE))
-    window.send("s").wait_for("; by category")
-    window.send("Escape").wait_for("Ops (o):").send("q").wait_for("\nended 0")
-
-
 @pytest.mark.parametrize("more", [(), ("--with-ops", "2")])
 def test_outputs_beside_the_view_have_operations_only_if_asked_for(terminal, home, more):
     """The view shows them either way."""
