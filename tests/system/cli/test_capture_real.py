@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real
 TRAIN_STEP = {"tf": re.compile(r"__inference_train_step_\d+"), "jax-0.10.2": re.compile(r"PjitFunction\(train_step\)")}
 
 
-@pytest.fixture(params=["tf", "jax"])
+@pytest.fixture(params=[pytest.param("tf", marks=pytest.mark.nightly), "jax"])
 def job(request: pytest.FixtureRequest) -> Job:
     """One job of each framework."""
     return request.getfixturevalue(f"{request.param}_job")
@@ -177,6 +177,7 @@ def test_stands_back_from_a_continuous_session(jax_job: Job, tmp_path: Path) -> 
     assert_unharmed(jax_job)
 
 
+@pytest.mark.nightly
 def test_a_bucket_is_reached_by_tensorflows_file_systems() -> None:
     """What goes to gs:// goes through tf.io.gfile; its file system in memory stands for the bucket."""
     require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")

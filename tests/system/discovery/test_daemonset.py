@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.kubelet import OTHERS, holder, kubelet
@@ -124,6 +125,7 @@ class Cluster:
         return json.loads(done.out)
 
 
+@pytest.mark.nightly
 def test_a_daemonset_of_four_nodes_and_the_fleets_process(tmp_path):
     """One job, one slice; a straggler, a hang and an exporter that dies, each said of those whom it concerns."""
     with ExitStack() as stack:

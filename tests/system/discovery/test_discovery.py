@@ -89,6 +89,7 @@ def test_everybody_is_seen_and_it_is_said_what_became_of_them(jax_job: Job, neig
     neighbourhood.unharmed()
 
 
+@pytest.mark.nightly
 @pytest.mark.real
 async def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
     """It is found while tpumon waits; it ends, and starts at another port: one worker, named after that."""
