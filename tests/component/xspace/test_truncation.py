@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from support import REPOSITORY, require
+from support import REPOSITORY
+from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
 from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
@@ -20,7 +21,6 @@ from tpumon.xspace.trace_figures import figures
 
 pytestmark = pytest.mark.slow
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 DRAWN = 67  # of each of 15 kinds: 1,005 together
 
 FIGURES = (
@@ -161,8 +161,7 @@ def test_words_that_say_that_nothing_was_dropped_do_not_count():
 
 
 def test_the_real_trace_is_whole():
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    assert figures([read_trace(REAL.read_bytes())]).truncated is None
+    assert figures([read_trace(real_trace().read_bytes())]).truncated is None
 
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "compile-pause"])
