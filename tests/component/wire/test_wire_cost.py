@@ -81,7 +81,7 @@ def empty_events(count):
     return field(1, field(2, "/host:CPU") + field(3, field(2, "thread") + b"\x22\x00" * count))
 
 
-SHAPES = [(nested_roots, 300), (module_ids, 300), (cores, 8), (threads, 100), (step_names, 200), (empty_events, 2000)]
+SHAPES = [(nested_roots, 300), (module_ids, 100), (cores, 8), (threads, 60), (step_names, 200), (empty_events, 2000)]
 
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
