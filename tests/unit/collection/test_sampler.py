@@ -228,7 +228,7 @@ def test_an_interval_is_kept_on_average_and_jittered():
     source = Fake(a=[GOOD], took_s=1.5)
     sample(source, num_queries=200, interval_s=10)
     periods = gaps(source.calls["a"])
-    assert min(periods) >= 9
+    assert min(periods) > 8.999  # a sum of ticks
     assert max(periods) <= 11.1
     assert max(periods) - min(periods) > 1
     assert sum(periods) / len(periods) == pytest.approx(10, rel=0.03)
