@@ -20,7 +20,7 @@ test:  ## everything that CI checks
 test-unit:  ## no process, no socket
 	@scripts/test unit
 
-test-nightly:  ## what takes hours: whole days, every supported Python, servers of several years, made-up input, a soak
+test-nightly:  ## what takes hours: whole days, every version of JAX and Python, servers of several years, made-up input, a soak
 	@scripts/test nightly
 
 bench:  ## speed and memory, printed

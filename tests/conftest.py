@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import inspect
 import os
 import re
 import shutil
@@ -15,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from support import own_network
+from support import own_network, virtual_time
 from support.golden import GOLDEN, Golden
 from tpumon.system import console
 
@@ -125,6 +127,16 @@ def quiet(said: list[str]) -> Iterator[None]:
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares texts with the files in tests/golden/: `golden.check("help/serve.txt", text)`."""
     return request.config.stash[_GOLDEN]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine, in virtual time if it is marked so."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run = virtual_time.run if pyfuncitem.get_closest_marker("virtual_time") else asyncio.run
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -27,9 +27,8 @@ from statistics import median, quantiles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.processes import children
+from support.processes import children, cpu_s, ended_children_cpu_s, status
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FIRST_PORT = 21000
 BIG_TRACE_EVENTS, TRACE_EVENTS, PROBE_EVENTS = 950_000, 37_735, 188
 
@@ -45,21 +44,9 @@ def process(*command: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess
             started.wait(20)
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def memory_mb(pid: int, field: str) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 1000
-
-
 def cpu_of_children_s(pid: int) -> float:
     """Processor time of the processes that a process started, those that have ended included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ended_s = (int(fields[13]) + int(fields[14])) / TICKS_PER_S
-    return ended_s + sum(cpu_s(child) for child in children(pid))
+    return ended_children_cpu_s(pid) + sum(cpu_s(child) for child in children(pid))
 
 
 class Ages:
@@ -106,8 +93,8 @@ def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: 
         readers_ratio = (cpu_of_children_s(monitor.pid) - readers_before_s) / took_s
         heard = len(ages.now())
         p95_s = quantiles(seen, n=20)[-1]
-        peak_mb, size_mb = memory_mb(monitor.pid, "VmHWM"), memory_mb(monitor.pid, "VmRSS")
-        readers_mb = sum(memory_mb(child, "VmHWM") for child in children(monitor.pid))
+        peak_mb, size_mb = status(monitor.pid, "VmHWM") / 1000, status(monitor.pid, "VmRSS") / 1000
+        readers_mb = sum(status(child, "VmHWM") for child in children(monitor.pid)) / 1000
         print(
             f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
             f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "

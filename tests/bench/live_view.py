@@ -1,8 +1,8 @@
-"""CPU share of a core and memory of the live view at 1 Hz, beside htop and a naive `rich.live.Live` of a `Table`.
+"""CPU share of a core and memory of the live view at 1 Hz.
 
-Each runs alone in a private tmux of 120x40 without a client; of ours and the naive one, the thread that makes the
-samples up does not count. Ours twice: with samples as of an exporter, which judged them, and judging them here. Then
-the real command with 256 workers, served by a process of its own.
+It runs alone in a private tmux of 120x40 without a client; the thread that makes the samples up does not count. Twice:
+with samples as of an exporter, which judged them, and judging them. Then the real command with 256 workers, served by a
+process of its own.
 Targets, without judging: 0.5 % at 8, 1 % at 256, 2 % at 1000; whole process 80 MB at 256; first picture within 0.3 s
 of CPU.
 """
@@ -12,20 +12,20 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
+from support.processes import status  # noqa: E402
 from support.samples import sample  # noqa: E402
 from tpumon.model import Sample, Spread, StepTimes, Target, Workers  # noqa: E402
 
@@ -91,30 +91,6 @@ def be_ours(feed: Feed) -> None:
     live.run(display, feed.fetch, feed.read_end, deliver=display.take)  # type: ignore[arg-type]
 
 
-def be_naive(feed: Feed) -> None:
-    """What comes to mind first; tpu-info does it so."""
-    from rich.live import Live
-    from rich.table import Table
-
-    last: dict[str, Sample] = {}
-    with Live(screen=True) as screen:
-        while True:
-            last |= {event.worker: event for event in feed.fetch()[0] if isinstance(event, Sample)}
-            table = Table("WORKER", "MXU", "IDLE", "STEP ms", "INFEED")
-            for worker, sample in last.items():
-                assert sample.figures.step_time_s is not None
-                assert sample.figures.infeed_ratio is not None
-                figures = (
-                    sample.figures.mxu_utilization_ratio,
-                    sample.figures.idle_ratio,
-                    sample.figures.infeed_ratio.avg,
-                )
-                mxu, idle, infeed = (f"{value or 0:.1%}" for value in figures)
-                table.add_row(worker, mxu, idle, f"{sample.figures.step_time_s.avg * 1e3:.1f}", infeed)
-            screen.update(table)
-            time.sleep(1)
-
-
 def busy_s(pid: int, without: int | None = None) -> float:
     """CPU seconds of a process's threads."""
     tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(without)]
@@ -123,11 +99,6 @@ def busy_s(pid: int, without: int | None = None) -> float:
         with contextlib.suppress(FileNotFoundError):  # a thread that ended meanwhile
             busy_ns += int((task / "schedstat").read_text().split()[0])
     return busy_ns / 1e9
-
-
-def rss_mb(pid: int) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1000
 
 
 def measure(command: Sequence[str], thread_file: Path | None = None) -> tuple[float, float]:
@@ -141,28 +112,19 @@ def measure(command: Sequence[str], thread_file: Path | None = None) -> tuple[fl
         before_s, started_s = busy_s(pid, thread), time.monotonic()
         time.sleep(SPAN_S)
         assert tmux.ask("#{alternate_on} #{pane_dead}") == "1 0", f"it does not run:\n{tmux.text}"
-        return (busy_s(pid, thread) - before_s) / (time.monotonic() - started_s), rss_mb(pid)
+        return (busy_s(pid, thread) - before_s) / (time.monotonic() - started_s), status(pid, "VmRSS") / 1000
 
 
 def compare() -> None:
-    htop = None
-    if shutil.which("htop"):
-        htop, size_mb = measure(["htop", "-d", "10"])
-        print(f"htop -d 10: {htop:.2%} of a core, RSS {size_mb:.1f} MB")
-    else:
-        print("htop is not installed: not measured")
     with tempfile.TemporaryDirectory() as directory:
         thread_file = Path(directory, "thread")
         for count in WORKERS:
             child = [sys.executable, __file__]
             ours, ours_mb = measure([*child, "ours", str(count), str(thread_file)], thread_file)
             judging, judging_mb = measure([*child, "judging", str(count), str(thread_file)], thread_file)
-            naive, naive_mb = measure([*child, "naive", str(count), str(thread_file)], thread_file)
-            beside = f", {ours / htop:.2f} of htop's" if htop else ""
             print(
-                f"{count:4} workers: {ours:.2%} of a core ({ours / TARGETS[count]:.2f} of the target{beside}), "
-                f"RSS {ours_mb:.0f} MB; judging as well {judging:.2%}, RSS {judging_mb:.0f} MB; "
-                f"naive Live(Table) {naive:.2%} ({naive / ours:.0f} times ours), RSS {naive_mb:.0f} MB",
+                f"{count:4} workers: {ours:.2%} of a core ({ours / TARGETS[count]:.2f} of the target), "
+                f"RSS {ours_mb:.0f} MB; judging as well {judging:.2%}, RSS {judging_mb:.0f} MB",
                 flush=True,
             )
 
@@ -211,12 +173,9 @@ def measure_command() -> None:
         )
 
 
-BEING: dict[str, Callable[[Feed], None]] = {"ours": be_ours, "judging": be_ours, "naive": be_naive}
-
-
 def main() -> None:
     if len(sys.argv) > 1:
-        BEING[sys.argv[1]](Feed(int(sys.argv[2]), Path(sys.argv[3]), judged=sys.argv[1] != "judging"))
+        be_ours(Feed(int(sys.argv[2]), Path(sys.argv[3]), judged=sys.argv[1] != "judging"))
     else:
         compare()
         measure_command()

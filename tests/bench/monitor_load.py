@@ -31,6 +31,9 @@ from statistics import median
 import grpc
 import grpc.aio
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.processes import cpu_s, status
 from tpumon import proto as wire
 from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
@@ -38,7 +41,6 @@ INTERVAL_S, WINDOW_MS, SETTLE_S = 1.0, 200, 8.0
 LARGEST_RATIO, MOST_MB = 1.6, 90.0
 ANSWERS = 60  # different ones, in turn
 AT_ONCE, SPREAD = "grpc-at-once", "grpc-spread"
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def answers() -> list[bytes]:
@@ -154,16 +156,6 @@ def running(arguments: list[str], core: int) -> Iterator[int]:
             started.wait(20)
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def rss_mb(pid: int) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1000
-
-
 def main() -> None:
     if sys.argv[1:2] == ["follow"]:
         addresses = sys.argv[3].split(",")
@@ -191,7 +183,7 @@ def main() -> None:
                 before, before_s, begun_s = answered.value, cpu_s(pid), time.monotonic()
                 time.sleep(settings.span)
                 queries, used_s, took_s = answered.value - before, cpu_s(pid) - before_s, time.monotonic() - begun_s
-                size_mb = rss_mb(pid)
+                size_mb = status(pid, "VmRSS") / 1000
             ms.setdefault(follower, []).append(1000 * used_s / queries)
             print(
                 f"{follower:12} {used_s / took_s:6.1%} of a core, {queries / took_s:.0f} queries a second, "

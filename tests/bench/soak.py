@@ -3,7 +3,7 @@
 48 workers answer the Monitor RPC, 16 return traces; 8 more change their names with every change of the targets file,
 with 40 that nobody ever reaches. Each worker by Monitor is asked every 0.375 s and so as often in 54 minutes as in a
 day at every 10 s. Those by traces are asked as often as 10 % of their time allows (the default is 1 %): less often
-than in a day. Names come and go, 80,000 an hour; `day.py` has a million. Faults are drawn from a seed, the clock of
+than in a day. Names come and go, 80,000 an hour. Faults are drawn from a seed, the clock of
 tpumon jumps by up to a year, and its page of metrics is scraped every 5 s.
 
 Ends with 1 if anything grows or a figure is false. Needs root, or user namespaces, for a network of its own.

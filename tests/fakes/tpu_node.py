@@ -29,11 +29,6 @@ EMPTY_RESULT, UTIL_ONLY, UTIL_IDLE, UTIL_IDLE_STEP = range(4)
 BUSY = "Another profiling session active."
 
 # What the closed server prints, as capture_tpu_profile last showed it ...
-LEVEL_1 = """\
-Timestamp: 20:47:16
-TPU type: TPU v2
-Utilization of TPU Matrix Units (higher is better): 10.1%
-"""
 LEVEL_2 = """\
 Timestamp: 20:47:16
 TPU type: TPU v2

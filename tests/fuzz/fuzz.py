@@ -1,6 +1,6 @@
 """Feeds one reader of foreign input with whatever atheris makes up, and prints what it should not have done.
 
-Outside CI, in an environment of its own: pip install atheris . bcrypt pyyaml, with Python 3.11. Findings are told once
+Outside CI, in an environment of its own: pip install atheris ., with Python 3.11. Findings are told once
 for each place in the code; inputs that lead to them are kept as DIR/finding-*. A corpus goes on where it ended.
 
 python tests/fuzz/fuzz.py TARGET [--seconds 300] [--corpus DIR] [--seed N]; without TARGET, lists them.
@@ -52,9 +52,7 @@ def main() -> None:
     options = ["fuzz", str(corpus), f"-max_total_time={given.seconds}", f"-max_len={target.longest}",
                f"-seed={given.seed}", f"-artifact_prefix={corpus}-", "-timeout=60", "-rss_limit_mb=4096",
                "-print_final_stats=1", "-verbosity=0", "-len_control=0", "-close_fd_mask=2"]  # fmt: skip
-    message = target.message
-    more = {} if message is None else {"custom_mutator": lambda *asked: mutated(message, atheris.Mutate, *asked)}
-    atheris.Setup(options, one_input, **more)
+    atheris.Setup(options, one_input, custom_mutator=lambda *asked: mutated(target.message, atheris.Mutate, *asked))
     print(f"{given.target}: corpus in {corpus}", flush=True)
     atheris.Fuzz()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from support import REPOSITORY, require
 from support.traces import (
     ALL_REDUCE,
     ASYNC_DONE,
@@ -28,8 +29,12 @@ from tpumon.model.documents import encoded
 from tpumon.proto.xplane_pb2 import XEventMetadata
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs
+from tpumon.simulator.scenario import SECOND, SimulatedJob
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.trace_figures import figures
+
+REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 
 TWINS = tuple(Op(f"fusion.{i}", "loop fusion", flops=2_000_000, read_bytes=10_000_000) for i in (7, 8, 9))
 """The same fusion three times; two name the third as what they duplicate."""
@@ -189,6 +194,27 @@ def with_memory() -> Traced:
             name = "MemoryAllocation" if grows else "MemoryDeallocation"
             host.event("allocator", name, 100 + 10 * i + memory, 1, **stats)
     return traced
+
+
+def real_trace() -> Path:
+    """A trace of a real TPU; the test is skipped where it is not there."""
+    require(REAL.exists(), f"the real trace {REAL.name}")
+    return REAL
+
+
+def simulated_session(
+    directory: Path, job: SimulatedJob, *, start_ns: int, stop_ns: int | None = None, host_level: int = 0
+) -> list[Path]:
+    """One file per worker of the same window, of a second if nothing else is said."""
+    files = []
+    for worker in range(job.topology.hosts):
+        trace = build_trace(
+            job, worker, start_ns=start_ns, stop_ns=start_ns + SECOND if stop_ns is None else stop_ns,
+            epoch_unix_ns=1_700_000_000 * SECOND, options=TraceOptions(host_tracer_level=host_level),
+        )  # fmt: skip
+        files.append(directory / f"{job.topology.worker_name(worker)}.xplane.pb")
+        files[-1].write_bytes(trace.xspace)
+    return files
 
 
 def saved(directory: Path, *traces: Traced) -> list[Path]:

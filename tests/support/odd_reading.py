@@ -59,18 +59,27 @@ class VirtualReaders:
             return self._result, took_s
 
 
+def _refuse(*_args: object, **_options: object) -> None:
+    raise OSError
+
+
 @contextmanager
 def own_readers(*, cpu_s: float) -> Iterator[None]:
     """Traces are read by processes of this test alone, with such a limit."""
-    own = {"QUICK": readers.Readers(2, cpu_s=cpu_s, nice=0), "SLOW": readers.Readers(1, cpu_s=cpu_s, nice=10)}
+    own = {"QUICK": (2, readers.Readers(2, cpu_s=cpu_s, nice=0)), "SLOW": (1, readers.Readers(1, cpu_s=cpu_s, nice=10))}
     with pytest.MonkeyPatch.context() as patch:
-        for name, these in own.items():
+        for name, (_, these) in own.items():
             patch.setattr(readers, name, these)
         try:
             yield
         finally:
-            for these in own.values():
-                these.end()
+            patch.setattr(readers.own_python, "start", _refuse)
+            for count, these in own.values():
+                for _ in range(count):  # those that still read come back; who waited for one finds none
+                    if (process := these._free.get(timeout=60)) is not None:
+                        readers._end(process)
+                for _ in range(count):
+                    these._free.put(None)
 
 
 @contextmanager

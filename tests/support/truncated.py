@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced
 from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace
 
-MODULE_LINES = ("XLA Modules",)
 OP_LINES = ("XLA Ops",)
 TPU = "/device:TPU:"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
-from support.processes import children
+from support.processes import children, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Course:
         for vital, value in zip(
             VITALS,
             (
-                _status(self.pid, "VmRSS") / 1e3,
-                sum(_status(child, "VmRSS") for child in below) / 1e3,
+                status(self.pid, "VmRSS") / 1e3,
+                sum(status(child, "VmRSS") for child in below) / 1e3,
                 len(list(Path(f"/proc/{self.pid}/fd").iterdir())),
-                _status(self.pid, "Threads"),
+                status(self.pid, "Threads"),
                 len(below),
             ),
             strict=True,
@@ -84,12 +84,3 @@ def _below(pid: int) -> list[int]:
     """All processes below this one."""
     direct = children(pid)
     return [*direct, *(below for child in direct for below in _below(child))]
-
-
-def _status(pid: int, name: str) -> int:
-    """A number of /proc/PID/status: kB, or a count; 0 if the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name}:")), 0)

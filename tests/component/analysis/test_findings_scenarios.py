@@ -50,9 +50,14 @@ DIAGONAL = {
     "truncated": [f"overflow{AT}", f"jax+overflow-refused{AT}"],
 }  # fmt: skip
 SEVERITIES = {rule.finding: rule.severities for rule in RULES}
-ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
+# The first of each every day, the others each night.
+ROWS = [
+    pytest.param(finding, scenario, marks=[pytest.mark.nightly] * bool(place), id=f"{finding}: {scenario}")
+    for finding, scenarios in DIAGONAL.items()
+    for place, scenario in enumerate(scenarios)
+]
 
-NOTHING = ["steady", "jax", "jitter", "checkpoint@60:every=60", "compile-pause", "jax+checkpoint@60:every=60"]
+NOTHING = ["jitter", "compile-pause", "jax+checkpoint@60:every=60"]
 
 
 # They take more than a few samples: each has a test of its own below.
@@ -73,7 +78,7 @@ def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sampl
     return found
 
 
-@pytest.mark.parametrize(("finding", "scenario"), ROWS, ids=[f"{row[0]}: {row[1]}" for row in ROWS])
+@pytest.mark.parametrize(("finding", "scenario"), ROWS)
 def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(finding, scenario):
     """The diagonal of the table; off it, nothing but a slow-down that is worse than what explains it."""
     found = course(scenario)

@@ -444,15 +444,11 @@ def test_a_worker_that_is_not_followed_there_is_not_here():
         assert {each.worker for each in following.samples} == {"w"}
 
 
-def test_a_reader_that_is_cancelled_while_it_asks_ends():
+async def test_a_reader_that_is_cancelled_while_it_asks_ends():
     """The thread that asks holds nothing up."""
-
-    async def main():
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            task = asyncio.create_task(RemoteFleet(f"http://127.0.0.1:{silent.getsockname()[1]}").feed(print))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        task = asyncio.create_task(RemoteFleet(f"http://127.0.0.1:{silent.getsockname()[1]}").feed(print))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

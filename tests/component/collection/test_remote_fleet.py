@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from support import virtual_time
 from support.exporter import found, sample, serving
 from tpumon.analysis import Analysis
 from tpumon.collection.remote import RemoteFleet, exchange, fleet
@@ -132,49 +131,43 @@ def test_what_came_through_this_process_is_refused_for_a_while():
     remote._refuse_own(read(page(via=[])))
 
 
-def test_few_exchanges_begin_at_once_and_who_is_silent_makes_room():
+@pytest.mark.virtual_time
+async def test_few_exchanges_begin_at_once_and_who_is_silent_makes_room():
     """In virtual time: 300 exchanges, of which each third gets no answer for 10 s."""
+    pacer, loop = Pacer(), asyncio.get_running_loop()
+    began_s, busy, most = loop.time(), 0, 0
+    done_s = {}
 
-    async def main():
-        pacer, loop = Pacer(), asyncio.get_running_loop()
-        began_s, busy, most = loop.time(), 0, 0
-        done_s = {}
+    async def ask(number):
+        nonlocal busy, most
+        async with pacer.turn():
+            busy, most = busy + 1, max(most, busy + 1)
+            await asyncio.sleep(10.0 if number % 3 == 0 else 0.05)
+            busy -= 1
+        done_s[number] = loop.time() - began_s
 
-        async def ask(number):
-            nonlocal busy, most
-            async with pacer.turn():
-                busy, most = busy + 1, max(most, busy + 1)
-                await asyncio.sleep(10.0 if number % 3 == 0 else 0.05)
-                busy -= 1
-            done_s[number] = loop.time() - began_s
-
-        async with asyncio.TaskGroup() as group:
-            for number in range(300):
-                group.create_task(ask(number))
-        return most, max(at for number, at in done_s.items() if number % 3)
-
-    most, answered_s = virtual_time.run(main())
+    async with asyncio.TaskGroup() as group:
+        for number in range(300):
+            group.create_task(ask(number))
+    answered_s = max(at for number, at in done_s.items() if number % 3)
     assert most <= 64 + 100
     assert answered_s < 4.0
 
 
-def test_all_exchanges_together_are_paced():
+@pytest.mark.virtual_time
+async def test_all_exchanges_together_are_paced():
     """Of 1,000 that are due at once, 250 a second."""
+    pacer, loop = Pacer(), asyncio.get_running_loop()
+    began_s = loop.time()
 
-    async def main():
-        pacer, loop = Pacer(), asyncio.get_running_loop()
-        began_s = loop.time()
+    async def ask():
+        async with pacer.turn():
+            pass
 
-        async def ask():
-            async with pacer.turn():
-                pass
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(1000):
-                group.create_task(ask())
-        return loop.time() - began_s
-
-    assert virtual_time.run(main()) == pytest.approx(4.0, abs=0.3)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(1000):
+            group.create_task(ask())
+    assert (loop.time() - began_s) == pytest.approx(4.0, abs=0.3)
 
 
 class Silent:
@@ -233,32 +226,28 @@ def test_an_error_in_the_stream_ends_it():
         asyncio.run(RemoteFleet(output.address).feed(broken))
 
 
-def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatch):
+async def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatch):
     """Tokens expire; a file of another host may hang."""
     file = tmp_path / "token"
     monkeypatch.setattr("tpumon.collection.remote.server._SECRET_S", 0.0)
-
-    async def main():
-        secret = Secret(str(file))
-        file.write_text("abc\n")
-        assert await secret.header() == "Bearer abc"
-        file.write_text("me:pw")
-        assert await secret.header() == "Basic bWU6cHc="
-        file.write_text("two\nlines")
-        with pytest.raises(ValueError, match="token: give one line in it"):
+    secret = Secret(str(file))
+    file.write_text("abc\n")
+    assert await secret.header() == "Bearer abc"
+    file.write_text("me:pw")
+    assert await secret.header() == "Basic bWU6cHc="
+    file.write_text("two\nlines")
+    with pytest.raises(ValueError, match="token: give one line in it"):
+        await secret.header()
+    file.unlink()
+    with pytest.raises(ValueError, match="token: No such file"):
+        await secret.header()
+    reads = []
+    monkeypatch.setattr(secret, "_read", lambda: reads.append(1) or time.sleep(0.5))
+    monkeypatch.setattr("tpumon.collection.remote.server.READ_S", 0.05)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="cannot be read in time"):
             await secret.header()
-        file.unlink()
-        with pytest.raises(ValueError, match="token: No such file"):
-            await secret.header()
-        reads = []
-        monkeypatch.setattr(secret, "_read", lambda: reads.append(1) or time.sleep(0.5))
-        monkeypatch.setattr("tpumon.collection.remote.server.READ_S", 0.05)
-        for _ in range(3):
-            with pytest.raises(ValueError, match="cannot be read in time"):
-                await secret.header()
-        assert len(reads) == 1
-
-    asyncio.run(main())
+    assert len(reads) == 1
 
 
 def test_history_is_as_large_as_its_reader_asks():
@@ -319,7 +308,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
         (b"SSH-2.0-OpenSSH_9.2\r\n", None),
     ],
 )
-def test_an_answer_ends_where_it_says_though_the_connection_stays_open(answer, body):
+async def test_an_answer_ends_where_it_says_though_the_connection_stays_open(answer, body):
     """Proxies keep connections open, whatever they are asked."""
 
     ended = asyncio.Event()
@@ -335,27 +324,24 @@ def test_an_answer_ends_where_it_says_though_the_connection_stays_open(answer, b
         writer.close()
         ended.set()
 
-    async def main():
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
-            asking = exchange.exchange(
-                place,
-                b"GET / HTTP/1.1\r\n\r\n",
-                exchange.AddressCache(),
-                read_s=5,
-                most_bytes=1000,
-                is_large=pytest.fail,
-            )
-            began_s = time.monotonic()
-            if body is None:
-                with pytest.raises(http.client.HTTPException):
-                    await asking
-            else:
-                assert await asking == (200, body)
-            assert time.monotonic() - began_s < 4
-            await ended.wait()
-
-    asyncio.run(main())
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+        asking = exchange.exchange(
+            place,
+            b"GET / HTTP/1.1\r\n\r\n",
+            exchange.AddressCache(),
+            read_s=5,
+            most_bytes=1000,
+            is_large=pytest.fail,
+        )
+        began_s = time.monotonic()
+        if body is None:
+            with pytest.raises(http.client.HTTPException):
+                await asking
+        else:
+            assert await asking == (200, body)
+        assert time.monotonic() - began_s < 4
+        await ended.wait()
 
 
 def test_a_host_that_does_not_answer_is_looked_up_again():

@@ -341,20 +341,16 @@ def test_the_first_address_that_answers_is_remembered(tmp_path):
     assert remembered == second.address
 
 
-def test_the_job_ends_and_another_begins():
+async def test_the_job_ends_and_another_begins():
     """Between them there is nobody; the new one is read anew, at the same port."""
-
-    async def main():
-        with RuntimeNode(metrics_of("v3")) as node:
-            service = source(node.address)
-            await service.read()
-        nobody = await service.read()
-        with RuntimeNode(metrics_of("v4"), bind=node.address) as again:
-            reading = await service.read()
-            await service.close()
-            return nobody, reading, again.asked()
-
-    nobody, reading, asked = asyncio.run(main())
+    with RuntimeNode(metrics_of("v3")) as node:
+        service = source(node.address)
+        await service.read()
+    nobody = await service.read()
+    with RuntimeNode(metrics_of("v4"), bind=node.address) as again:
+        reading = await service.read()
+        await service.close()
+        asked = again.asked()
     assert nobody is None
     assert len(reading.figures.devices) == 4
     assert BANDWIDTH in asked  # which the one before did not have
@@ -482,17 +478,12 @@ def test_what_is_offered_is_listed():
     assert asyncio.run(main(f"127.0.0.1:{closed_port()}")) is None
 
 
-def test_the_simulator_is_read_and_recognised():
+async def test_the_simulator_is_read_and_recognised():
     """Its figures carry its mark."""
-
-    async def main():
-        async with fleet_of("v3-8") as fleet:
-            service = source(*fleet.runtime_addresses)
-            reading = await service.read()
-            await service.close()
-            return reading
-
-    reading = asyncio.run(main())
+    async with fleet_of("v3-8") as fleet:
+        service = source(*fleet.runtime_addresses)
+        reading = await service.read()
+        await service.close()
     assert reading.simulated
     assert len(reading.figures.devices) == 8
     assert None not in column(reading, "runtime_duty_cycle_ratio").values()

@@ -40,7 +40,7 @@ def test_flaky_workers_fail_as_their_seed_says():
     assert set(expected) == set(codes)
 
 
-def test_a_crashed_job_closes_its_port_and_returns_to_it():
+async def test_a_crashed_job_closes_its_port_and_returns_to_it():
     clock = Clock()
 
     def accepts(address):
@@ -56,44 +56,38 @@ def test_a_crashed_job_closes_its_port_and_returns_to_it():
             while accepts(address) is not open_:  # noqa: ASYNC110 - a port does not say when it opens
                 await asyncio.sleep(0.01)
 
-    async def scenario():
-        async with fleet_of("v4-16", scenario="crash-and-return", clock=clock) as fleet:
-            before = fleet.targets
-            addresses = [*(target.address for target in before), *fleet.runtime_addresses]
-            assert all(accepts(address) for address in addresses)
-            async with grpc.aio.insecure_channel(before[0].address) as channel:
-                call = start(channel, profile_request(duration_ms=60_000))
-                await until_session_runs(channel)
-                clock.now += 30
-                for address in addresses:
-                    await until(address, False)
-                code, _ = await refusal(call)
-                assert code == grpc.StatusCode.UNAVAILABLE
-            clock.now += 8
+    async with fleet_of("v4-16", scenario="crash-and-return", clock=clock) as fleet:
+        before = fleet.targets
+        addresses = [*(target.address for target in before), *fleet.runtime_addresses]
+        assert all(accepts(address) for address in addresses)
+        async with grpc.aio.insecure_channel(before[0].address) as channel:
+            call = start(channel, profile_request(duration_ms=60_000))
+            await until_session_runs(channel)
+            clock.now += 30
             for address in addresses:
-                await until(address, True)
-            assert fleet.targets == before
-            async with grpc.aio.insecure_channel(before[0].address) as channel:
-                assert (await profile(channel, profile_request())).xspace
+                await until(address, False)
+            code, _ = await refusal(call)
+            assert code == grpc.StatusCode.UNAVAILABLE
+        clock.now += 8
+        for address in addresses:
+            await until(address, True)
+        assert fleet.targets == before
+        async with grpc.aio.insecure_channel(before[0].address) as channel:
+            assert (await profile(channel, profile_request())).xspace
 
-    asyncio.run(scenario())
 
-
-def test_leaving_does_not_wait_for_calls_in_flight():
-    async def scenario():
-        async with asyncio.timeout(10):
-            async with fleet_of("v3-32") as fleet:
-                channels = [grpc.aio.insecure_channel(target.address) for target in fleet.targets]
-                calls = [start(channel, profile_request(duration_ms=3_600_000), timeout_s=3600) for channel in channels]
-                for channel in channels:
-                    await until_session_runs(channel)
-            for call in calls:
-                code, _ = await refusal(call)
-                assert code == grpc.StatusCode.UNAVAILABLE
+async def test_leaving_does_not_wait_for_calls_in_flight():
+    async with asyncio.timeout(10):
+        async with fleet_of("v3-32") as fleet:
+            channels = [grpc.aio.insecure_channel(target.address) for target in fleet.targets]
+            calls = [start(channel, profile_request(duration_ms=3_600_000), timeout_s=3600) for channel in channels]
             for channel in channels:
-                await channel.close()
-
-    asyncio.run(scenario())
+                await until_session_runs(channel)
+        for call in calls:
+            code, _ = await refusal(call)
+            assert code == grpc.StatusCode.UNAVAILABLE
+        for channel in channels:
+            await channel.close()
 
 
 # Ports and settings
@@ -113,16 +107,13 @@ def test_worker_i_listens_on_port_plus_i():
     assert list(runtime) == [f"127.0.0.1:{port + 4 + i}" for i in range(4)]
 
 
-def test_a_taken_port_is_named_and_nothing_stays_open():
-    async def scenario():
-        async with fleet_of() as first:
-            port = int(first.targets[0].address.rsplit(":", 1)[1])
-            with pytest.raises(TpumonError, match=rf"127\.0\.0\.1:{port}: the port is taken") as refused:
-                async with fleet_of(port=port):
-                    pass
-            assert refused.value.exit_status == 1
-
-    asyncio.run(scenario())
+async def test_a_taken_port_is_named_and_nothing_stays_open():
+    async with fleet_of() as first:
+        port = int(first.targets[0].address.rsplit(":", 1)[1])
+        with pytest.raises(TpumonError, match=rf"127\.0\.0\.1:{port}: the port is taken") as refused:
+            async with fleet_of(port=port):
+                pass
+        assert refused.value.exit_status == 1
 
 
 @pytest.mark.parametrize(
@@ -141,10 +132,7 @@ def test_bad_settings_are_usage_errors_that_show_good_ones(settings, hint):
         SimulatedFleet(SimulatorSettings(**settings))
 
 
-def test_without_runtime_metrics_there_are_no_such_servers():
-    async def scenario():
-        async with fleet_of(runtime_metrics=False) as fleet:
-            assert fleet.runtime_addresses == ()
-            assert len(fleet.targets) == 1
-
-    asyncio.run(scenario())
+async def test_without_runtime_metrics_there_are_no_such_servers():
+    async with fleet_of(runtime_metrics=False) as fleet:
+        assert fleet.runtime_addresses == ()
+        assert len(fleet.targets) == 1

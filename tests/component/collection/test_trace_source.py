@@ -181,23 +181,17 @@ def test_an_old_server_elsewhere_is_not_made_to_write_anywhere(monkeypatch):
     assert caught.value.reason == "refused"
 
 
-def test_someone_elses_session_is_left_alone():
+async def test_someone_elses_session_is_left_alone():
     """Busy is a reason of its own, and costs the job nothing."""
-
-    async def main():
-        async with fleet_of("v5e-8") as fleet:
-            (target,) = fleet.targets
-            async with Watched(target.address) as owner, Watched(target.address) as client:
-                owners = asyncio.create_task(
-                    TraceSource(owner, target, SourceOptions()).fetch(Query(level=2, window_s=1))
-                )
-                await until(lambda: fleet._workers[0]._service._session and owner.traces)
-                with pytest.raises(SourceError) as caught:
-                    await TraceSource(client, target, SourceOptions()).fetch(Query(level=2, window_s=0.001))
-                assert (await owners).figures.step_time_s is not None
-                return caught.value
-
-    error = asyncio.run(main())
+    async with fleet_of("v5e-8") as fleet:
+        (target,) = fleet.targets
+        async with Watched(target.address) as owner, Watched(target.address) as client:
+            owners = asyncio.create_task(TraceSource(owner, target, SourceOptions()).fetch(Query(level=2, window_s=1)))
+            await until(lambda: fleet._workers[0]._service._session and owner.traces)
+            with pytest.raises(SourceError) as caught:
+                await TraceSource(client, target, SourceOptions()).fetch(Query(level=2, window_s=0.001))
+            assert (await owners).figures.step_time_s is not None
+            error = caught.value
     assert (error.reason, error.traced_s) == ("busy", 0)
 
 
@@ -284,21 +278,17 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
     assert asyncio.run(main()).traced_s >= 0.05
 
 
-def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
+async def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
     """Nobody knows if a stalled job was traced: its window, and collecting as it took before; never the whole wait."""
     monkeypatch.setattr("tpumon.collection.sources.traces.source._PATIENCE_S", 1.5)
-
-    async def main():
-        with TpuNode(captures=[Trace(), Hang()], device=True) as node:
-            async with Client(node.address) as client:
-                source = TraceSource(client, Target(worker="w", address=node.address), DEFAULTS)
-                query = Query(level=2, window_s=0.1)
-                before = await source.fetch(query)
-                with pytest.raises(SourceError) as caught:
-                    await source.fetch(query)
-                return before.traced_s, source.likely_s(query), caught.value
-
-    before_s, likely_s, error = asyncio.run(main())
+    with TpuNode(captures=[Trace(), Hang()], device=True) as node:
+        async with Client(node.address) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), DEFAULTS)
+            query = Query(level=2, window_s=0.1)
+            before = await source.fetch(query)
+            with pytest.raises(SourceError) as caught:
+                await source.fetch(query)
+            before_s, likely_s, error = before.traced_s, source.likely_s(query), caught.value
     assert error.reason == "deadline"
     assert error.traced_s == pytest.approx(likely_s, abs=0.05)
     assert 0.1 <= error.traced_s <= before_s + 0.1
@@ -374,14 +364,10 @@ def test_steps_longer_than_a_window_that_was_given_are_said():
     assert window.caution(Query(level=2), busy).code == "long-steps"
 
 
-def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():
+async def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():
     """A simulated step takes 62 ms."""
-
-    async def main():
-        async with fleet_of() as fleet, Client(fleet.targets[0].address) as client:
-            source = TraceSource(client, fleet.targets[0], SourceOptions())
-            for window_s, codes in ((0.02, ["long-steps"]), (0.2, [])):
-                sample = await source.fetch(Query(level=2, window_s=window_s))
-                assert [one.code for one in sample.warnings if one.code == "long-steps"] == codes
-
-    asyncio.run(main())
+    async with fleet_of() as fleet, Client(fleet.targets[0].address) as client:
+        source = TraceSource(client, fleet.targets[0], SourceOptions())
+        for window_s, codes in ((0.02, ["long-steps"]), (0.2, [])):
+            sample = await source.fetch(Query(level=2, window_s=window_s))
+            assert [one.code for one in sample.warnings if one.code == "long-steps"] == codes

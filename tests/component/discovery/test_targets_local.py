@@ -87,18 +87,14 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def test_a_job_is_found_at_a_port_of_its_choice(world):
+async def test_a_job_is_found_at_a_port_of_its_choice(world):
     """It listens, and it can have a profiler server: it is called, once, and is this host's worker."""
-
-    async def main():
-        world.job(23456)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:23456"})
-            await world.looked_again(watch)
-        assert len(watch.found) == 1
-        assert world.calls == {23456: 1}
-
-    asyncio.run(main())
+    world.job(23456)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:23456"})
+        await world.looked_again(watch)
+    assert len(watch.found) == 1
+    assert world.calls == {23456: 1}
 
 
 @pytest.mark.parametrize(
@@ -112,161 +108,123 @@ def test_a_job_is_found_at_a_port_of_its_choice(world):
         (23456, JOB, (JAX, NCCL)),  # NCCL's own listeners
     ],
 )
-def test_who_is_never_called(world, port, pid, libraries):
+async def test_who_is_never_called(world, port, pid, libraries):
     """Ports of strangers, and those of a job that are known to be something else."""
-
-    async def main():
-        if libraries:
-            world.proc.process(pid, *libraries)
-        if NCCL in libraries:
-            world.proc.opens(pid, "/dev/nvidia0")
-        world.answers[port] = None
-        world.proc.listen(port, *(() if pid is None else (pid,)))
-        world.job(9999, 43)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            await world.looked_again(watch)
-        assert world.calls == {9999: 1}
-
-    asyncio.run(main())
+    if libraries:
+        world.proc.process(pid, *libraries)
+    if NCCL in libraries:
+        world.proc.opens(pid, "/dev/nvidia0")
+    world.answers[port] = None
+    world.proc.listen(port, *(() if pid is None else (pid,)))
+    world.job(9999, 43)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        await world.looked_again(watch)
+    assert world.calls == {9999: 1}
 
 
-def test_a_tpumon_is_not_called_even_at_a_usual_port(world):
+async def test_a_tpumon_is_not_called_even_at_a_usual_port(world):
     """An exporter at port 9999 is no job; `tpumon simulate` there is, but its other workers are left to who asks."""
-
-    async def main():
-        world.proc.process(50, cmdline="python3 -m tpumon serve")
-        world.proc.process(51, cmdline="python3 -m tpumon simulate v5e-8")
-        for port, pid in ((9999, 50), (9012, 51), (23456, 51)):
-            world.answers[port] = None
-            world.proc.listen(port, pid)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9012"})
-        assert world.calls == {9012: 1}
-
-    asyncio.run(main())
+    world.proc.process(50, cmdline="python3 -m tpumon serve")
+    world.proc.process(51, cmdline="python3 -m tpumon simulate v5e-8")
+    for port, pid in ((9999, 50), (9012, 51), (23456, 51)):
+        world.answers[port] = None
+        world.proc.listen(port, pid)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9012"})
+    assert world.calls == {9012: 1}
 
 
-def test_ports_that_may_not_be_looked_at_are_mentioned(world):
+async def test_ports_that_may_not_be_looked_at_are_mentioned(world):
     """A job of another user may be there: no line says that there is none."""
-
-    async def main():
-        world.proc.listen(23456)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: watch.found)
-        assert "run tpumon as the job's user" in watch.found[0].waiting
-
-    asyncio.run(main())
+    world.proc.listen(23456)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found)
+    assert "run tpumon as the job's user" in watch.found[0].waiting
 
 
 @pytest.mark.parametrize("reason", ["not-a-profiler", "unavailable", "deadline", "malformed", RuntimeError("a bug")])
-def test_a_stranger_at_a_usual_port_is_called_once_in_its_life(world, reason):
+async def test_a_stranger_at_a_usual_port_is_called_once_in_its_life(world, reason):
     """Whatever it answers; and the waiting goes on with the line that a job needs."""
-
-    async def main():
-        world.answers[9999] = reason
-        world.proc.listen(9999, WEB)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: watch.found)
-            await world.looked_again(watch, 20)
-        (found,) = watch.found
-        assert LINE_FOR_A_JOB in found.waiting
-        assert "9012" in found.waiting
-        assert world.calls == {9999: 1}
-
-    asyncio.run(main())
+    world.answers[9999] = reason
+    world.proc.listen(9999, WEB)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found)
+        await world.looked_again(watch, 20)
+    (found,) = watch.found
+    assert LINE_FOR_A_JOB in found.waiting
+    assert "9012" in found.waiting
+    assert world.calls == {9999: 1}
 
 
-def test_a_stranger_that_starts_over_and_over_is_not_called_each_time(world):
+async def test_a_stranger_that_starts_over_and_over_is_not_called_each_time(world):
     """A usual port gets one more call when another listens there, then it is left alone."""
-
-    async def main():
-        world.answers[9999] = "not-a-profiler"
-        world.proc.listen(9999, WEB)
-        async with watching(world.finder()) as watch:
-            for _ in range(6):
-                await watch.until(lambda: watch.found)
-                await world.looked_again(watch)
-                world.proc.close(9999)
-                world.proc.listen(9999, WEB)
-                await world.looked_again(watch)
-        assert world.calls == {9999: 2}
-
-    asyncio.run(main())
+    world.answers[9999] = "not-a-profiler"
+    world.proc.listen(9999, WEB)
+    async with watching(world.finder()) as watch:
+        for _ in range(6):
+            await watch.until(lambda: watch.found)
+            await world.looked_again(watch)
+            world.proc.close(9999)
+            world.proc.listen(9999, WEB)
+            await world.looked_again(watch)
+    assert world.calls == {9999: 2}
 
 
-def test_a_job_that_is_too_busy_to_answer_gets_another_call_but_only_later(world, monkeypatch):
+async def test_a_job_that_is_too_busy_to_answer_gets_another_call_but_only_later(world, monkeypatch):
     """Its own process cannot be mistaken for a stranger's; three calls are the end of it."""
     monkeypatch.setattr("tpumon.discovery.host.servers._SILENT_S", 0.02)
-
-    async def main():
-        world.job(9999)
-        world.answers[9999] = "deadline"
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: world.calls[9999] == 3)
-            await world.looked_again(watch, 20)
-            assert world.calls == {9999: 3}
-
-    asyncio.run(main())
+    world.job(9999)
+    world.answers[9999] = "deadline"
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: world.calls[9999] == 3)
+        await world.looked_again(watch, 20)
+        assert world.calls == {9999: 3}
 
 
-def test_a_job_that_starts_later_is_found_and_one_that_ends_is_down_for_a_while(world):
+async def test_a_job_that_starts_later_is_found_and_one_that_ends_is_down_for_a_while(world):
     """Its worker stays, to be shown as down; after a time there is nobody again."""
-
-    async def main():
-        async with watching(world.finder(keep_gone_s=0.3)) as watch:
-            await watch.until(lambda: watch.found and watch.found[-1].waiting)
-            world.job(9999)
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            world.end(9999)
-            await watch.until(lambda: watch.found[-1].waiting)
-        assert [bool(found.targets) for found in watch.found] == [False, True, False]
-
-    asyncio.run(main())
+    async with watching(world.finder(keep_gone_s=0.3)) as watch:
+        await watch.until(lambda: watch.found and watch.found[-1].waiting)
+        world.job(9999)
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        world.end(9999)
+        await watch.until(lambda: watch.found[-1].waiting)
+    assert [bool(found.targets) for found in watch.found] == [False, True, False]
 
 
 @pytest.mark.parametrize("port", [9999, 34567])
-def test_a_port_that_a_stranger_has_now_is_no_worker_any_more(world, port):
+async def test_a_port_that_a_stranger_has_now_is_no_worker_any_more(world, port):
     """At a usual port he is called once, at any other not at all; a worker would be called by its sampler on and on."""
-
-    async def main():
-        world.job(port)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: f"127.0.0.1:{port}"})
-            world.end(port)
-            world.answers[port] = "not-a-profiler"
-            world.proc.listen(port, WEB)
-            await watch.until(lambda: watch.found[-1].waiting)
-            await world.looked_again(watch)
-            assert world.calls[port] == (2 if port == 9999 else 1)
-            world.end(port)
-            world.job(port, 43)
-            await watch.shows({HERE: f"127.0.0.1:{port}"})
-
-    asyncio.run(main())
+    world.job(port)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: f"127.0.0.1:{port}"})
+        world.end(port)
+        world.answers[port] = "not-a-profiler"
+        world.proc.listen(port, WEB)
+        await watch.until(lambda: watch.found[-1].waiting)
+        await world.looked_again(watch)
+        assert world.calls[port] == (2 if port == 9999 else 1)
+        world.end(port)
+        world.job(port, 43)
+        await watch.shows({HERE: f"127.0.0.1:{port}"})
 
 
-def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world, monkeypatch):
+async def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world, monkeypatch):
     """It is no stranger: its process has XLA."""
     monkeypatch.setattr("tpumon.discovery.host.servers._SILENT_S", 0.02)
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            world.end(9999)
-            world.job(9999, 43)
-            world.answers[9999] = "deadline"
-            await watch.until(lambda: world.calls[9999] >= 2)
-            world.answers[9999] = None
-            await watch.until(lambda: world.calls[9999] >= 3)
-            await world.looked_again(watch)
-        assert {(one.worker, one.address) for found in watch.found for one in found.targets} == {
-            (HERE, "127.0.0.1:9999")
-        }
-        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43]
-
-    asyncio.run(main())
+    world.job(9999)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        world.end(9999)
+        world.job(9999, 43)
+        world.answers[9999] = "deadline"
+        await watch.until(lambda: world.calls[9999] >= 2)
+        world.answers[9999] = None
+        await watch.until(lambda: world.calls[9999] >= 3)
+        await world.looked_again(watch)
+    assert {(one.worker, one.address) for found in watch.found for one in found.targets} == {(HERE, "127.0.0.1:9999")}
+    assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43]
 
 
 def test_a_profiler_server_that_is_profiling_for_somebody_else_is_found():
@@ -275,182 +233,142 @@ def test_a_profiler_server_that_is_profiling_for_somebody_else_is_found():
         assert asyncio.run(knock(node.address)) is None
 
 
-def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
+async def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
     """Its process is another one. Its new server was called once."""
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder(keep_gone_s=0.2)) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            world.end(9999)
-            world.job(9012, 43)  # to see that the end was seen
-            await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
-            world.end(9012)
-            world.job(9012, 44)
-            await watch.until(lambda: world.calls[9012] == 2)
-            await asyncio.sleep(0.3)  # longer than a worker that is gone would stay
-        assert watch.now == {f"{HERE}:9012": "127.0.0.1:9012"}
-        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43, 44]
-
-    asyncio.run(main())
-
-
-def test_a_job_that_restarts_at_another_port_takes_its_own_place(world):
-    """One worker. Its name is the port's: the host's alone where the first one was."""
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            before = 9999
-            for port, name in ((9012, f"{HERE}:9012"), (34567, f"{HERE}:34567"), (9999, HERE)):
-                world.end(before)
-                world.job(port)
-                await watch.shows({name: f"127.0.0.1:{port}"})
-                before = port
-
-    asyncio.run(main())
-
-
-def test_its_place_is_its_own_beside_another_worker_too(world):
-    """Two that end and start elsewhere stay two, each named after its port."""
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            world.job(9012, 43)
-            await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
-            world.end(9999)
-            world.job(9013, 44)
-            await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9012, 9013)})
-            world.end(9012)
-            world.job(9014, 45)
-            await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9013, 9014)})
-
-    asyncio.run(main())
-
-
-def test_several_processes_are_several_workers_named_by_port(world):
-    """Each with the runtime metrics of its own process."""
-
-    async def main():
-        for number in range(4):
-            world.job(9000 + number, 100 + number)
-            world.proc.listen(8431 + number, 100 + number)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: watch.found)
-        (found,) = watch.found
-        assert [(t.worker, t.address, t.runtime_addresses) for t in found.targets] == [
-            (f"{HERE}:{9000 + n}" if n else HERE, f"127.0.0.1:{9000 + n}", (f"localhost:{8431 + n}",)) for n in range(4)
-        ]
-
-    asyncio.run(main())
-
-
-def test_a_new_job_takes_the_place_of_all_of_an_old_one(world):
-    """Its processes are all gone: none of them is down beside the new one."""
-
-    async def main():
-        for number in range(4):
-            world.job(9001 + number, 101 + number)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: len(watch.now) == 4)
-            for number in range(4):
-                world.end(9001 + number)
-            world.job(34567)
-            await watch.shows({f"{HERE}:34567": "127.0.0.1:34567"})
-
-    asyncio.run(main())
-
-
-def test_of_several_the_one_that_restarts_comes_back_to_its_own_place(world):
-    """Where it listens as before, it takes nobody else's."""
-
-    async def main():
-        world.job(9001, 101)
-        world.job(9002, 102)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: len(watch.now) == 2)
-            world.end(9001)
-            world.job(9003, 103)  # to see that the end was seen
-            await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9002, 9003)})
-            world.end(9002)
-            await world.looked_again(watch)
-            world.end(9003)
-            world.proc.listen(22)
-            await world.looked_again(watch)
-            world.job(9003, 104)
-            await watch.until(lambda: world.calls[9003] == 2)
-            await world.looked_again(watch)
-        assert set(watch.now) == {f"{HERE}:9002", f"{HERE}:9003"}
-
-    asyncio.run(main())
-
-
-def test_a_second_worker_leaves_the_first_ones_name_alone(world):
-    """Nor has it another name for a tpumon that starts later, and finds both, or the second alone."""
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            world.job(9012, 43)
-            await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
-        assert {one.address: one.worker for one in name_targets(["localhost:9012", "localhost:9999"])} == {
-            "localhost:9012": f"{HERE}:9012", "localhost:9999": HERE,
-        }  # fmt: skip
+    world.job(9999)
+    async with watching(world.finder(keep_gone_s=0.2)) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
         world.end(9999)
-        async with watching(world.finder()) as watch:
-            await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
+        world.job(9012, 43)  # to see that the end was seen
+        await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
+        world.end(9012)
+        world.job(9012, 44)
+        await watch.until(lambda: world.calls[9012] == 2)
+        await asyncio.sleep(0.3)  # longer than a worker that is gone would stay
+    assert watch.now == {f"{HERE}:9012": "127.0.0.1:9012"}
+    assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43, 44]
 
-    asyncio.run(main())
+
+async def test_a_job_that_restarts_at_another_port_takes_its_own_place(world):
+    """One worker. Its name is the port's: the host's alone where the first one was."""
+    world.job(9999)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        before = 9999
+        for port, name in ((9012, f"{HERE}:9012"), (34567, f"{HERE}:34567"), (9999, HERE)):
+            world.end(before)
+            world.job(port)
+            await watch.shows({name: f"127.0.0.1:{port}"})
+            before = port
 
 
-def test_the_first_answer_does_not_wait_for_a_silent_port(world):
-    """What answers is shown at once, and the others when they do."""
-
-    async def main():
-        late = asyncio.Event()
-        world.job(9999)
+async def test_its_place_is_its_own_beside_another_worker_too(world):
+    """Two that end and start elsewhere stay two, each named after its port."""
+    world.job(9999)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
         world.job(9012, 43)
-        world.answers[9012] = late
-        async with watching(world.finder()) as watch:
-            await watch.shows({HERE: "127.0.0.1:9999"})
-            late.set()
-            await watch.until(lambda: len(watch.now) == 2)
+        await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
+        world.end(9999)
+        world.job(9013, 44)
+        await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9012, 9013)})
+        world.end(9012)
+        world.job(9014, 45)
+        await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9013, 9014)})
 
-    asyncio.run(main())
+
+async def test_several_processes_are_several_workers_named_by_port(world):
+    """Each with the runtime metrics of its own process."""
+    for number in range(4):
+        world.job(9000 + number, 100 + number)
+        world.proc.listen(8431 + number, 100 + number)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found)
+    (found,) = watch.found
+    assert [(t.worker, t.address, t.runtime_addresses) for t in found.targets] == [
+        (f"{HERE}:{9000 + n}" if n else HERE, f"127.0.0.1:{9000 + n}", (f"localhost:{8431 + n}",)) for n in range(4)
+    ]
 
 
-def test_a_given_port_is_called_whoever_listens_there_and_no_other(world):
+async def test_a_new_job_takes_the_place_of_all_of_an_old_one(world):
+    """Its processes are all gone: none of them is down beside the new one."""
+    for number in range(4):
+        world.job(9001 + number, 101 + number)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: len(watch.now) == 4)
+        for number in range(4):
+            world.end(9001 + number)
+        world.job(34567)
+        await watch.shows({f"{HERE}:34567": "127.0.0.1:34567"})
+
+
+async def test_of_several_the_one_that_restarts_comes_back_to_its_own_place(world):
+    """Where it listens as before, it takes nobody else's."""
+    world.job(9001, 101)
+    world.job(9002, 102)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: len(watch.now) == 2)
+        world.end(9001)
+        world.job(9003, 103)  # to see that the end was seen
+        await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9002, 9003)})
+        world.end(9002)
+        await world.looked_again(watch)
+        world.end(9003)
+        world.proc.listen(22)
+        await world.looked_again(watch)
+        world.job(9003, 104)
+        await watch.until(lambda: world.calls[9003] == 2)
+        await world.looked_again(watch)
+    assert set(watch.now) == {f"{HERE}:9002", f"{HERE}:9003"}
+
+
+async def test_a_second_worker_leaves_the_first_ones_name_alone(world):
+    """Nor has it another name for a tpumon that starts later, and finds both, or the second alone."""
+    world.job(9999)
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        world.job(9012, 43)
+        await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
+    assert {one.address: one.worker for one in name_targets(["localhost:9012", "localhost:9999"])} == {
+        "localhost:9012": f"{HERE}:9012", "localhost:9999": HERE,
+    }  # fmt: skip
+    world.end(9999)
+    async with watching(world.finder()) as watch:
+        await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
+
+
+async def test_the_first_answer_does_not_wait_for_a_silent_port(world):
+    """What answers is shown at once, and the others when they do."""
+    late = asyncio.Event()
+    world.job(9999)
+    world.job(9012, 43)
+    world.answers[9012] = late
+    async with watching(world.finder()) as watch:
+        await watch.shows({HERE: "127.0.0.1:9999"})
+        late.set()
+        await watch.until(lambda: len(watch.now) == 2)
+
+
+async def test_a_given_port_is_called_whoever_listens_there_and_no_other(world):
     """The user knows better."""
-
-    async def main():
-        world.job(9999)
-        world.answers[80] = None
-        world.proc.listen(80, WEB)
-        async with watching(world.finder(80)) as watch:
-            await watch.shows({HERE: "127.0.0.1:80"})
-            await world.looked_again(watch)
-        assert world.calls == {80: 1}
-
-    asyncio.run(main())
+    world.job(9999)
+    world.answers[80] = None
+    world.proc.listen(80, WEB)
+    async with watching(world.finder(80)) as watch:
+        await watch.shows({HERE: "127.0.0.1:80"})
+        await world.looked_again(watch)
+    assert world.calls == {80: 1}
 
 
-def test_nobody_at_a_given_port(world):
+async def test_nobody_at_a_given_port(world):
     """The line names it, and nothing else is looked at."""
-
-    async def main():
-        world.job(9999)
-        async with watching(world.finder(1234)) as watch:
-            await watch.until(lambda: watch.found)
-        assert "port 1234" in watch.found[0].waiting
-        assert world.calls == {}
-
-    asyncio.run(main())
+    world.job(9999)
+    async with watching(world.finder(1234)) as watch:
+        await watch.until(lambda: watch.found)
+    assert "port 1234" in watch.found[0].waiting
+    assert world.calls == {}
 
 
 def runtime_of(watch):
@@ -458,71 +376,55 @@ def runtime_of(watch):
     return [(target.worker, target.address, target.runtime_addresses) for target in targets]
 
 
-def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world, said):
+async def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world, said):
     """Its profiler is awaited at the port that the line for a job names; when it comes there nothing changes."""
-
-    async def main():
-        world.proc.listen(8431, JOB)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ("localhost:8431",))])
-            (line,) = said
-            assert LINE_FOR_A_JOB in line
-            world.job(9999)
-            await watch.until(lambda: world.calls[9999])
-            await world.looked_again(watch)
-        assert len(watch.found) == 1
-        assert said == [line]
-
-    asyncio.run(main())
+    world.proc.listen(8431, JOB)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ("localhost:8431",))])
+        (line,) = said
+        assert LINE_FOR_A_JOB in line
+        world.job(9999)
+        await watch.until(lambda: world.calls[9999])
+        await world.looked_again(watch)
+    assert len(watch.found) == 1
+    assert said == [line]
 
 
-def test_where_a_stranger_listens_no_profiler_is_awaited(world):
+async def test_where_a_stranger_listens_no_profiler_is_awaited(world):
     """It would be called again and again; another usual port stands in."""
-
-    async def main():
-        world.proc.listen(8431, JOB)
-        world.answers[9999] = "not-a-profiler"
-        world.proc.listen(9999, WEB)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:8466", ("localhost:8431",))])
-        assert world.calls == {9999: 1}
-
-    asyncio.run(main())
+    world.proc.listen(8431, JOB)
+    world.answers[9999] = "not-a-profiler"
+    world.proc.listen(9999, WEB)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:8466", ("localhost:8431",))])
+    assert world.calls == {9999: 1}
 
 
-def test_a_strangers_port_is_no_runtime_metric_service(world):
+async def test_a_strangers_port_is_no_runtime_metric_service(world):
     """Neither as a worker of its own, nor beside a profiler."""
-
-    async def main():
-        world.proc.listen(8431, WEB)
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: watch.found)
-            assert watch.found[0].waiting
-            world.job(9999)
-            await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ())])
-
-    asyncio.run(main())
+    world.proc.listen(8431, WEB)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found)
+        assert watch.found[0].waiting
+        world.job(9999)
+        await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ())])
 
 
-def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(world, monkeypatch):
+async def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(world, monkeypatch):
     """Closed ones again and again, since nothing else tells; one where a stranger answered, no more."""
     monkeypatch.setattr("tpumon.discovery.host.servers._CLOSED_S", 0.0)
-
-    async def main():
-        world.proc.forbid()
-        world.answers[6000] = "not-a-profiler"
-        async with watching(world.finder()) as watch:
-            await watch.until(lambda: watch.found)
-            assert "cannot be read" in watch.found[0].waiting
-            world.answers[9012] = None
-            await watch.shows({HERE: "127.0.0.1:9012"})
-            watch.gone = True
-            world.answers |= {9012: "unavailable", 9999: None}
-            await watch.shows({f"{HERE}:9999": "127.0.0.1:9999"})
-        assert set(world.calls) == {8466, 9999, 9012, 6000, 6009}
-        assert world.calls[6000] == 1
-
-    asyncio.run(main())
+    world.proc.forbid()
+    world.answers[6000] = "not-a-profiler"
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found)
+        assert "cannot be read" in watch.found[0].waiting
+        world.answers[9012] = None
+        await watch.shows({HERE: "127.0.0.1:9012"})
+        watch.gone = True
+        world.answers |= {9012: "unavailable", 9999: None}
+        await watch.shows({f"{HERE}:9999": "127.0.0.1:9999"})
+    assert set(world.calls) == {8466, 9999, 9012, 6000, 6009}
+    assert world.calls[6000] == 1
 
 
 def waiting_line(world):
@@ -599,7 +501,7 @@ def ended(process):
     process.communicate()
 
 
-def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(tmp_path):
+async def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(tmp_path):
     """Also where no query fell between the end of the one and the start of the other."""
     script = tmp_path / "train.py"
     script.write_text(_LISTENS)
@@ -610,32 +512,29 @@ def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(t
     def after(history, target):
         return history.with_sample(sample(target.worker, process=target.process))
 
-    async def main():
-        process, port = started(script, 0, TPUMON_JOB="gemma", TPU_NAME="my-tpu", SECRET="s")
-        try:
-            discovery = LocalDiscovery(port, only=lambda one: one.port == port, call=call, poll_s=0.01)
-            async with watching(Identified(discovery, names(), environment={})) as watch:
-                await watch.until(lambda: watch.found and watch.found[-1].targets)
-                (first,) = watch.found[-1].targets
-                assert (first.process.pid, first.process.command) == (
-                    process.pid,
-                    f"{Path(sys.executable).name} train.py",
-                )
-                assert first.process.user == getpass.getuser()
-                assert abs(first.process.started_unix_s - time.time()) < 60
-                assert (first.job, first.slice, first.independent) == ("gemma", "my-tpu", False)
-                history = WorkerHistory(first)
-                history = after(after(history, first), first)
-                assert history.restarted is None
+    process, port = started(script, 0, TPUMON_JOB="gemma", TPU_NAME="my-tpu", SECRET="s")
+    try:
+        discovery = LocalDiscovery(port, only=lambda one: one.port == port, call=call, poll_s=0.01)
+        async with watching(Identified(discovery, names(), environment={})) as watch:
+            await watch.until(lambda: watch.found and watch.found[-1].targets)
+            (first,) = watch.found[-1].targets
+            assert (first.process.pid, first.process.command) == (
+                process.pid,
+                f"{Path(sys.executable).name} train.py",
+            )
+            assert first.process.user == getpass.getuser()
+            assert abs(first.process.started_unix_s - time.time()) < 60
+            assert (first.job, first.slice, first.independent) == ("gemma", "my-tpu", False)
+            history = WorkerHistory(first)
+            history = after(after(history, first), first)
+            assert history.restarted is None
 
-                ended(process)
-                process, _ = started(script, port)
-                await watch.until(lambda: watch.found[-1].targets[0].process.pid == process.pid)
-                (second,) = watch.found[-1].targets
-                assert (second.worker, second.job, second.slice) == (first.worker, None, None)
-                history = after(history, second)
-                assert history.restarted is history.last
-        finally:
             ended(process)
-
-    asyncio.run(main())
+            process, _ = started(script, port)
+            await watch.until(lambda: watch.found[-1].targets[0].process.pid == process.pid)
+            (second,) = watch.found[-1].targets
+            assert (second.worker, second.job, second.slice) == (first.worker, None, None)
+            history = after(history, second)
+            assert history.restarted is history.last
+    finally:
+        ended(process)

@@ -110,24 +110,20 @@ def test_the_usual_ports_are_tried_on_every_worker(google):
     assert set(slices.calls.values()) == {1}
 
 
-def test_while_no_worker_answers_it_is_said_and_tried_again(google, said):
+async def test_while_no_worker_answers_it_is_said_and_tried_again(google, said):
     """Its workers are there for their runtime metrics. The line says what to add; a stranger is not called again."""
     slices = Slices()
     slices.answers["10.0.0.1:9999"] = "not-a-profiler"
     google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
-
-    async def main():
-        async with watching(slices.finder("tpu")) as watch:
-            await watch.shows({"tpu-w-0": "10.0.0.1:8466", "tpu-w-1": "10.0.0.2:9999"})
-            await watch.until(lambda: slices.calls["10.0.0.1:9012"] > 3)
-            slices.answers["10.0.0.2:9012"] = None
-            await watch.shows({"tpu-w-0": "10.0.0.1:9012", "tpu-w-1": "10.0.0.2:9012"})
-            calls = slices.calls.copy()
-            await asyncio.sleep(0.1)
-            assert slices.calls == calls
-        assert slices.calls["10.0.0.1:9999"] == 1
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu")) as watch:
+        await watch.shows({"tpu-w-0": "10.0.0.1:8466", "tpu-w-1": "10.0.0.2:9999"})
+        await watch.until(lambda: slices.calls["10.0.0.1:9012"] > 3)
+        slices.answers["10.0.0.2:9012"] = None
+        await watch.shows({"tpu-w-0": "10.0.0.1:9012", "tpu-w-1": "10.0.0.2:9012"})
+        calls = slices.calls.copy()
+        await asyncio.sleep(0.1)
+        assert slices.calls == calls
+    assert slices.calls["10.0.0.1:9999"] == 1
     (line,) = said
     for words in ("TPU tpu is READY", "8466, 9999, 9012", "jax.profiler.start_server(9999)", "--port"):
         assert words in line
@@ -178,126 +174,98 @@ def test_several_names_are_several_slices(google):
 
 
 @pytest.mark.parametrize("state", [*tpu_api._STATES, "SOMETHING_NEW"])
-def test_a_tpu_that_is_not_ready_is_waited_for_with_a_line_that_says_why(google, state):
+async def test_a_tpu_that_is_not_ready_is_waited_for_with_a_line_that_says_why(google, state):
     """One for every state; then it is ready, and followed."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"], state)
-
-    async def main():
-        async with watching(Slices().finder("tpu", port=9999)) as watch:
-            await watch.until(lambda: watch.found)
-            assert "TPU tpu" in watch.found[0].waiting
-            assert state in watch.found[0].waiting
-            assert "{" not in watch.found[0].waiting
-            google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
-            await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
-
-    asyncio.run(main())
+    async with watching(Slices().finder("tpu", port=9999)) as watch:
+        await watch.until(lambda: watch.found)
+        assert "TPU tpu" in watch.found[0].waiting
+        assert state in watch.found[0].waiting
+        assert "{" not in watch.found[0].waiting
+        google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
+        await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
 
 
-def test_a_slice_that_is_preempted_and_made_anew_is_followed(google):
+async def test_a_slice_that_is_preempted_and_made_anew_is_followed(google):
     """Its workers keep their names at new addresses; in between nobody is shown, but why."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
-
-    async def main():
-        async with watching(Slices().finder("tpu", port=9999)) as watch:
-            await watch.until(lambda: watch.found)
-            google.nodes["tpu"] = node("tpu", [], "PREEMPTED")
-            watch.gone = True
-            await watch.until(lambda: "preempted" in (watch.found[-1].waiting or ""))
-            del google.nodes["tpu"]
-            await watch.until(lambda: "there is no TPU tpu" in (watch.found[-1].waiting or ""))
-            google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
-            await watch.shows({"tpu-w-0": "10.0.9.1:9999", "tpu-w-1": "10.0.9.2:9999"})
-
-    asyncio.run(main())
+    async with watching(Slices().finder("tpu", port=9999)) as watch:
+        await watch.until(lambda: watch.found)
+        google.nodes["tpu"] = node("tpu", [], "PREEMPTED")
+        watch.gone = True
+        await watch.until(lambda: "preempted" in (watch.found[-1].waiting or ""))
+        del google.nodes["tpu"]
+        await watch.until(lambda: "there is no TPU tpu" in (watch.found[-1].waiting or ""))
+        google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
+        await watch.shows({"tpu-w-0": "10.0.9.1:9999", "tpu-w-1": "10.0.9.2:9999"})
 
 
-def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google, said):
+async def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google, said):
     """What was known of the old workers' ports says nothing about the new ones."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
     slices = Slices("10.0.0.1:9999", "10.0.0.2:9999")
-
-    async def main():
-        async with watching(slices.finder("tpu")) as watch:
-            await watch.shows({"tpu-w-0": "10.0.0.1:9999", "tpu-w-1": "10.0.0.2:9999"})
-            google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
-            watch.gone = True
-            await watch.until(lambda: said)
-            assert "none of its 2 workers" in said[0]
-            slices.answers |= {"10.0.9.1:9012": None, "10.0.9.2:9012": None}
-            await watch.shows({"tpu-w-0": "10.0.9.1:9012", "tpu-w-1": "10.0.9.2:9012"})
-        assert len(watch.found) == 3
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu")) as watch:
+        await watch.shows({"tpu-w-0": "10.0.0.1:9999", "tpu-w-1": "10.0.0.2:9999"})
+        google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
+        watch.gone = True
+        await watch.until(lambda: said)
+        assert "none of its 2 workers" in said[0]
+        slices.answers |= {"10.0.9.1:9012": None, "10.0.9.2:9012": None}
+        await watch.shows({"tpu-w-0": "10.0.9.1:9012", "tpu-w-1": "10.0.9.2:9012"})
+    assert len(watch.found) == 3
 
 
-def test_one_preempted_slice_of_two_stays_to_be_shown_as_down(google, said):
+async def test_one_preempted_slice_of_two_stays_to_be_shown_as_down(google, said):
     """And it is said, once."""
     google.nodes |= {"a": node("a", ["10.0.0.1"]), "b": node("b", ["10.0.1.1"])}
     slices = Slices()
-
-    async def main():
-        async with watching(slices.finder("a", "b", port=9999)) as watch:
-            await watch.until(lambda: watch.found)
-            google.nodes["b"]["state"] = "PREEMPTED"
-            watch.gone = True
-            await watch.until(lambda: said)
-            await asyncio.sleep(0.1)
-        assert len(watch.found) == 1
-        (line,) = said
-        assert "TPU b was preempted" in line
-
-    asyncio.run(main())
+    async with watching(slices.finder("a", "b", port=9999)) as watch:
+        await watch.until(lambda: watch.found)
+        google.nodes["b"]["state"] = "PREEMPTED"
+        watch.gone = True
+        await watch.until(lambda: said)
+        await asyncio.sleep(0.1)
+    assert len(watch.found) == 1
+    (line,) = said
+    assert "TPU b was preempted" in line
 
 
-def test_while_workers_answer_the_api_is_left_alone(google):
+async def test_while_workers_answer_the_api_is_left_alone(google):
     """It is asked again only when all of them are gone, and then less and less often."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
-
-    async def main():
-        async with watching(Slices().finder("tpu", port=9999)) as watch:
-            await watch.until(lambda: watch.found)
-            await asyncio.sleep(0.1)
-            assert len(google.lookups) == 1
-            watch.gone = True
-            await watch.until(lambda: len(google.lookups) > 3)
-        assert len(watch.found) == 1
-
-    asyncio.run(main())
+    async with watching(Slices().finder("tpu", port=9999)) as watch:
+        await watch.until(lambda: watch.found)
+        await asyncio.sleep(0.1)
+        assert len(google.lookups) == 1
+        watch.gone = True
+        await watch.until(lambda: len(google.lookups) > 3)
+    assert len(watch.found) == 1
 
 
-def test_a_job_that_comes_back_at_another_port_is_found(google):
+async def test_a_job_that_comes_back_at_another_port_is_found(google):
     """When all are gone the ports are tried again; until one answers, the workers stay where they were."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
     slices = Slices("10.0.0.1:9999")
-
-    async def main():
-        async with watching(slices.finder("tpu")) as watch:
-            await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
-            slices.answers.clear()
-            watch.gone = True
-            await watch.until(lambda: slices.calls["10.0.0.1:9999"] > 3)
-            assert len(watch.found) == 1
-            slices.answers["10.0.0.1:9012"] = None
-            await watch.shows({"tpu-w-0": "10.0.0.1:9012"})
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu")) as watch:
+        await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
+        slices.answers.clear()
+        watch.gone = True
+        await watch.until(lambda: slices.calls["10.0.0.1:9999"] > 3)
+        assert len(watch.found) == 1
+        slices.answers["10.0.0.1:9012"] = None
+        await watch.shows({"tpu-w-0": "10.0.0.1:9012"})
 
 
-def test_ill_health_is_said(google, said):
+async def test_ill_health_is_said(google, said):
     """Once, beside the workers."""
     google.nodes["tpu"] = node(
         "tpu", ["10.0.0.1"], health="UNHEALTHY_MAINTENANCE", healthDescription="soon\x1b[2J over"
     )
     slices = Slices()
-
-    async def main():
-        async with watching(slices.finder("tpu", port=1)) as watch:
-            await watch.until(lambda: said)
-        assert watch.now
-        assert said == ["TPU tpu is READY, but its health is UNHEALTHY_MAINTENANCE: soon over"]
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu", port=1)) as watch:
+        await watch.until(lambda: said)
+    assert watch.now
+    assert said == ["TPU tpu is READY, but its health is UNHEALTHY_MAINTENANCE: soon over"]
 
 
 @pytest.mark.parametrize(("status", "words"), [(403, r"tpu\.nodes\.get"), (404, "there is no TPU tpu"), (400, "400")])
@@ -311,17 +279,13 @@ def test_what_asking_again_does_not_change_ends_it_in_one_line(google, status, w
 
 
 @pytest.mark.parametrize(("status", "words"), [(429, "quota"), (500, "500"), (503, "503"), (302, "302")])
-def test_what_may_pass_is_waited_for(google, status, words):
+async def test_what_may_pass_is_waited_for(google, status, words):
     """The API's own troubles; nothing is followed to elsewhere, where a token has no business."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
     google.failures = [status]
-
-    async def main():
-        async with watching(Slices().finder("tpu", port=9999)) as watch:
-            await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
-        assert words in watch.found[0].waiting
-
-    asyncio.run(main())
+    async with watching(Slices().finder("tpu", port=9999)) as watch:
+        await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
+    assert words in watch.found[0].waiting
 
 
 @pytest.mark.parametrize("raw", [b"<html>", b"[]", b"{}", b'{"name": "x", "networkEndpoints": [{"ipAddress": "a b"}]}'])
@@ -331,48 +295,40 @@ def test_an_answer_that_is_none(google, raw):
     assert "not the TPU API" in first(NamedTpus(["tpu"], port=1)).waiting
 
 
-def test_trouble_later_changes_nothing(google, said):
+async def test_trouble_later_changes_nothing(google, said):
     """Workers stay while the API fails; it is said."""
     google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
     slices = Slices()
-
-    async def main():
-        async with watching(slices.finder("tpu", port=1)) as watch:
-            await watch.until(lambda: watch.found)
-            google.failures = [503] * 1000
-            watch.gone = True
-            await watch.until(lambda: said)
-            assert watch.finders == [{"tpu-api": True}, {"tpu-api": False}]
-        assert len(watch.found) == 1
-        assert "503" in said[0]
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu", port=1)) as watch:
+        await watch.until(lambda: watch.found)
+        google.failures = [503] * 1000
+        watch.gone = True
+        await watch.until(lambda: said)
+        assert watch.finders == [{"tpu-api": True}, {"tpu-api": False}]
+    assert len(watch.found) == 1
+    assert "503" in said[0]
 
 
 @pytest.mark.parametrize("trouble", [401, 403, 404, 500, "REPAIRING", "HIDING", "SOMETHING_NEW"])
-def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, trouble, said):
+async def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, trouble, said):
     """It is said, once; only when none of them answers any more, nobody is followed."""
     monkeypatch.setattr(tpu_api, "_REFRESH_S", 0.02)
     slices = Slices()
     google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
-
-    async def main():
-        async with watching(slices.finder("tpu", port=9999)) as watch:
-            await watch.until(lambda: watch.found)
-            if isinstance(trouble, int):
-                google.failures = [trouble] * 1000
-            else:
-                google.nodes["tpu"]["state"] = trouble
-            await watch.until(lambda: said)
-            asked = len(google.lookups)
-            await watch.until(lambda: len(google.lookups) > asked + 4)
-            assert len(watch.found) == 1
-            assert watch.finders[-1] == {"tpu-api": not isinstance(trouble, int)}
-            watch.gone = True
-            if trouble != 500:  # which may pass
-                await watch.until(lambda: watch.found[-1].waiting == said[0])
-
-    asyncio.run(main())
+    async with watching(slices.finder("tpu", port=9999)) as watch:
+        await watch.until(lambda: watch.found)
+        if isinstance(trouble, int):
+            google.failures = [trouble] * 1000
+        else:
+            google.nodes["tpu"]["state"] = trouble
+        await watch.until(lambda: said)
+        asked = len(google.lookups)
+        await watch.until(lambda: len(google.lookups) > asked + 4)
+        assert len(watch.found) == 1
+        assert watch.finders[-1] == {"tpu-api": not isinstance(trouble, int)}
+        watch.gone = True
+        if trouble != 500:  # which may pass
+            await watch.until(lambda: watch.found[-1].waiting == said[0])
     assert len(said) == 1
 
 

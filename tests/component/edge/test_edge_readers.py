@@ -189,7 +189,7 @@ def test_a_recording(error, tmp_path, monkeypatch, said):
 
 @ERRORS
 @pytest.mark.parametrize("known", [False, True])
-def test_a_targets_file(error, known, tmp_path, monkeypatch, said):
+async def test_a_targets_file(error, known, tmp_path, monkeypatch, said):
     """At the start of a service and later."""
     path = tmp_path / "targets.json"
     path.write_text('[{"targets": ["a:1"]}]')
@@ -197,28 +197,24 @@ def test_a_targets_file(error, known, tmp_path, monkeypatch, said):
     broken.broken = not known
     monkeypatch.setattr(target_file, "_parse", broken)
     monkeypatch.setattr(target_file, "_SETTLES_S", -1.0)
-
-    async def main():
-        finder = TargetFile(str(path), waits=True, poll_s=0.01)
-        async with watching(finder) as watch:
-            if known:
-                await watch.shows({"a": "a:1"})
-                broken.broken = True
-                path.write_text('[{"targets": ["a:1", "c:1"]}]')
-                await watch.until(lambda: said)
-                assert watch.now == {"a": "a:1"}
-            else:
-                await watch.until(lambda: watch.found and WORDS in (watch.found[-1].waiting or ""))
-            broken.broken = False
-            path.write_text('[{"targets": ["b:1"]}]')
-            await watch.shows({"b": "b:1"})
-
-    asyncio.run(main())
+    finder = TargetFile(str(path), waits=True, poll_s=0.01)
+    async with watching(finder) as watch:
+        if known:
+            await watch.shows({"a": "a:1"})
+            broken.broken = True
+            path.write_text('[{"targets": ["a:1", "c:1"]}]')
+            await watch.until(lambda: said)
+            assert watch.now == {"a": "a:1"}
+        else:
+            await watch.until(lambda: watch.found and WORDS in (watch.found[-1].waiting or ""))
+        broken.broken = False
+        path.write_text('[{"targets": ["b:1"]}]')
+        await watch.shows({"b": "b:1"})
     assert [WORDS in line for line in said] == [True] * known
 
 
 @ERRORS
-def test_names(error, said):
+async def test_names(error, said):
     """One name that cannot be looked up costs no other its addresses."""
     asked = []
 
@@ -228,41 +224,34 @@ def test_names(error, said):
             raise error(WORDS)
         return ["10.0.0.1", "10.0.0.2"]
 
-    async def main():
-        finder = DnsNames(["odd:1", "job:1"], resolve=resolve, resolve_every_s=0.01, soon_s=0.01)
-        async with watching(finder) as watch:
-            await watch.until(lambda: "10.0.0.2:1" in watch.now.values())
-            await watch.until(lambda: asked.count("odd") > 3)
-        assert watch.now["odd"] == "odd:1"
-        assert watch.finders[-1] == {"dns": False}
-
-    asyncio.run(main())
+    finder = DnsNames(["odd:1", "job:1"], resolve=resolve, resolve_every_s=0.01, soon_s=0.01)
+    async with watching(finder) as watch:
+        await watch.until(lambda: "10.0.0.2:1" in watch.now.values())
+        await watch.until(lambda: asked.count("odd") > 3)
+    assert watch.now["odd"] == "odd:1"
+    assert watch.finders[-1] == {"dns": False}
     (line,) = said
     assert "odd" in line
     assert WORDS in line
 
 
 @ERRORS
-def test_the_tpu_api(error, monkeypatch):
+async def test_the_tpu_api(error, monkeypatch):
     """It is asked again, and says why it waits."""
     monkeypatch.setattr(tpu_api, "_SHORTEST_PAUSE_S", 0.02)
     node = ApiNode(state="READY", health=None, health_words="", is_tpu_node=True, ips=("10.0.0.1",))
     broken = Broken(error, lambda _name: node)
-
-    async def main():
-        finder = NamedTpus(["t"], zone="z", project="p", poll_s=0.01)
-        monkeypatch.setattr(finder._api, "node", broken)
-        async with watching(finder) as watch:
-            await watch.until(lambda: watch.found and WORDS in (watch.found[-1].waiting or ""))
-            broken.broken = False
-            await watch.shows({"t-w-0": "10.0.0.1:8466"})
-
     pytest.importorskip("google.auth")
-    asyncio.run(main())
+    finder = NamedTpus(["t"], zone="z", project="p", poll_s=0.01)
+    monkeypatch.setattr(finder._api, "node", broken)
+    async with watching(finder) as watch:
+        await watch.until(lambda: watch.found and WORDS in (watch.found[-1].waiting or ""))
+        broken.broken = False
+        await watch.shows({"t-w-0": "10.0.0.1:8466"})
 
 
 @ERRORS
-def test_announcements_of_jobs(error, tmp_path, monkeypatch, said):
+async def test_announcements_of_jobs(error, tmp_path, monkeypatch, said):
     """Jobs are found as if there were none."""
     proc = FakeProc(tmp_path / "proc")
     proc.process(42, JAX)
@@ -273,17 +262,14 @@ def test_announcements_of_jobs(error, tmp_path, monkeypatch, said):
     async def call(_address):
         return None
 
-    async def main():
-        async with watching(LocalDiscovery(proc=proc.root, call=call, poll_s=0.01)) as watch:
-            await watch.until(lambda: "127.0.0.1:9999" in watch.now.values() and broken.calls > 3)
-
-    asyncio.run(main())
+    async with watching(LocalDiscovery(proc=proc.root, call=call, poll_s=0.01)) as watch:
+        await watch.until(lambda: "127.0.0.1:9999" in watch.now.values() and broken.calls > 3)
     (line,) = said
     assert WORDS in line
 
 
 @ERRORS
-def test_the_kubelet(error, tmp_path, said):
+async def test_the_kubelet(error, tmp_path, said):
     """Workers go without the names of their pods."""
     socket = tmp_path / "kubelet.sock"
     socket.touch()
@@ -293,12 +279,8 @@ def test_the_kubelet(error, tmp_path, said):
         ask=Broken(error, None),
         every_s=0.01,
     )
-
-    async def main():
-        async with watching(finder) as watch:
-            await watch.shows({"w": "h:1"})
-
-    asyncio.run(main())
+    async with watching(finder) as watch:
+        await watch.shows({"w": "h:1"})
     (line,) = said
     assert WORDS in line
 
@@ -332,18 +314,14 @@ class Odd:
 
 
 @ERRORS
-def test_any_discovery(error, monkeypatch):
+async def test_any_discovery(error, monkeypatch):
     """It is started again, though there never was a worker; the reason is what is waited for, and no line twice."""
     monkeypatch.setattr(sampler_module, "_FIND_AGAIN_S", 0.01)
     found = []
-
-    async def main():
-        sampler = Sampler(
-            Odd(error), Query(level=2), Pace(), on_sample=lambda _sample: None, on_workers=found.append, profilers=()
-        )
-        async with running(sampler.run()):
-            await until(lambda: found and found[-1].targets)
-
     monkeypatch.setattr(Sampler, "_follow", lambda *_args, **_options: asyncio.Event().wait())
-    asyncio.run(main())
+    sampler = Sampler(
+        Odd(error), Query(level=2), Pace(), on_sample=lambda _sample: None, on_workers=found.append, profilers=()
+    )
+    async with running(sampler.run()):
+        await until(lambda: found and found[-1].targets)
     assert [WORDS in (workers.waiting or "") for workers in found] == [True, True, False]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
 from support import wait_until
+from support.processes import is_running
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
 from tpumon.analysis.findings import Thresholds
@@ -102,14 +102,7 @@ def test_a_command_that_hangs_is_stopped_with_its_children(tmp_path, said):
     assert said == ["--on-change: the command was stopped after 0.5 s"]
     if pid.exists():  # on a busy machine it may not have come so far
         child = int(pid.read_text())
-        wait_until(lambda: not _runs(child), 20, lambda: f"{child} still runs")
-
-
-def _runs(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        wait_until(lambda: not is_running(child), 20, lambda: f"{child} still runs")
 
 
 def test_a_command_that_does_not_read_is_fine(said):

@@ -17,6 +17,7 @@ import pytest
 
 from fakes.run import environment
 from support import REPOSITORY, wait_until
+from support.processes import cpu_s
 from support.terminal import Terminal
 from tpumon.outputs.live.loop import live as live_loop
 
@@ -259,13 +260,9 @@ def test_without_a_keyboard_it_shows_and_does_not_spin(live):
 
 def sleeps(pid):
     """Whether a process gets along without the CPU for a while."""
-    before = cpu_ticks(pid)
+    before_s = cpu_s(pid)
     time.sleep(0.3)
-    return cpu_ticks(pid) - before < 3
-
-
-def cpu_ticks(pid):
-    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return cpu_s(pid) - before_s < 0.025
 
 
 def test_it_draws_only_when_there_is_a_reason(live):

@@ -14,6 +14,7 @@ import pytest
 from fakes.protobuf import field
 from support import odd_reading, wait_until
 from support.growth import cost
+from support.processes import is_running
 from support.traces import CONV, US, Traced, run_step
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
@@ -80,7 +81,7 @@ def empty_events(count):
     return field(1, field(2, "/host:CPU") + field(3, field(2, "thread") + b"\x22\x00" * count))
 
 
-SHAPES = [(nested_roots, 300), (module_ids, 300), (cores, 8), (threads, 100), (step_names, 200), (empty_events, 2000)]
+SHAPES = [(nested_roots, 300), (module_ids, 100), (cores, 8), (threads, 60), (step_names, 200), (empty_events, 2000)]
 
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
@@ -190,19 +191,15 @@ def test_a_reader_that_hangs_is_ended(monkeypatch, own_readers):
     assert read(nested_roots(10)) == before
 
 
-def test_a_reader_that_dies_costs_its_own_trace_alone(odd_readers):
+async def test_a_reader_that_dies_costs_its_own_trace_alone(odd_readers):
     """As when memory runs out; meanwhile another trace is read."""
-
-    async def main():
-        good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
-        dying = asyncio.create_task(readers.QUICK.read(slow))
-        await asyncio.sleep(0)
-        others = [await readers.QUICK.read(good) for _ in range(3)]
-        with pytest.raises(SourceError, match="given up"):
-            await dying
-        return [*others, await readers.QUICK.read(good)]
-
-    assert len({found.figures.idle_ratio for found, _ in asyncio.run(main())}) == 1
+    good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
+    dying = asyncio.create_task(readers.QUICK.read(slow))
+    await asyncio.sleep(0)
+    others = [await readers.QUICK.read(good) for _ in range(3)]
+    with pytest.raises(SourceError, match="given up"):
+        await dying
+    assert len({found.figures.idle_ratio for found, _ in [*others, await readers.QUICK.read(good)]}) == 1
 
 
 def test_a_reader_that_does_not_start_is_not_called_a_large_trace(monkeypatch, own_readers):
@@ -211,11 +208,8 @@ def test_a_reader_that_does_not_start_is_not_called_a_large_trace(monkeypatch, o
     assert (failed.reason, failed.message) == ("internal", "the process that reads traces does not start")
 
 
-def test_more_traces_than_processes_wait_for_each_other(own_readers):
-    async def main():
-        return await asyncio.gather(*(readers.QUICK.read(nested_roots(10)) for _ in range(8)))
-
-    assert len(asyncio.run(main())) == 8
+async def test_more_traces_than_processes_wait_for_each_other(own_readers):
+    assert len(await asyncio.gather(*(readers.QUICK.read(nested_roots(10)) for _ in range(8)))) == 8
     assert readers.QUICK._free.qsize() == 2
 
 
@@ -242,14 +236,6 @@ def test_no_reader_outlives_a_monitor_that_is_killed():
         assert Path(f"/proc/{pid}").exists()
         monitor.kill()
     wait_until(lambda: not is_running(pid), 10, "the reader ends")
-
-
-def is_running(pid):
-    """Whether there is such a process, and it has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_trace_that_takes_too_long_is_given_up(odd_readers, monkeypatch):

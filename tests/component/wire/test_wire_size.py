@@ -13,7 +13,7 @@ from fakes.protobuf import field
 from fakes.run import Tpumon
 from fakes.tpu_node import Raw, TpuNode, Trace
 from support import wait_until
-from support.processes import children
+from support.processes import children, status
 from support.traces import CONV, Traced, run_step
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
@@ -58,11 +58,7 @@ def test_a_larger_trace_is_refused_and_the_next_window_is_shorter():
 
 def peak_mb(pid):
     """The most memory that a process and its children had, in MB."""
-    total = 0
-    for process in (pid, *children(pid)):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1000
-    return total
+    return sum(status(process, "VmHWM") for process in (pid, *children(pid))) // 1000
 
 
 def test_an_ordinary_large_trace_fits_the_limits_of_deploy():

@@ -8,8 +8,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from support import REPOSITORY, require
-from support.captures import megacore, nested, training
+from support.captures import megacore, nested, real_trace, training
 from support.exporter import get, serving
 from support.sample_kinds import KINDS, with_top_ops
 from support.samples import sample
@@ -33,12 +32,9 @@ from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.profile.top_ops import NAME_LENGTH
 from tpumon.xspace.trace_figures import read_figures
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
-
 
 def real():
-    require(REAL.exists(), "the real trace")
-    return REAL.read_bytes()
+    return real_trace().read_bytes()
 
 
 def simulated():

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from support import REPOSITORY, require
+from support import REPOSITORY
+from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
 from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
@@ -20,7 +21,6 @@ from tpumon.xspace.trace_figures import figures
 
 pytestmark = pytest.mark.slow
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 DRAWN = 67  # of each of 15 kinds: 1,005 together
 
 FIGURES = (
@@ -63,16 +63,22 @@ def check(kind, seed):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_truncated_trace_is_never_presented_as_whole(kind):
+    for seed in range(DRAWN // 5):
+        check(kind, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_table_of_docs_figures_is_made_of_such_traces(kind):
     found = [check(kind, seed) for seed in range(DRAWN)]
     absent = sum(each.figures.idle_ratio is None for each in found)
-    # The table in docs/figures.md is made of these rows.
     row = f"| {kind.name} | {DRAWN} | {DRAWN - absent} | {absent} | 0 |"
     assert row in (REPOSITORY / "docs" / "figures.md").read_text()
 
 
 @pytest.mark.parametrize("clipped", [False, True])
 def test_a_window_that_begins_and_ends_within_steps_is_whole(clipped):
-    for seed in range(150):
+    for seed in range(50):
         draw = random.Random(seed)
         trace = whole(draw, dispatches=draw.random() < 0.5)
         begin_us = draw.uniform(0, trace.begin_us + 2 * trace.step_us)
@@ -155,8 +161,7 @@ def test_words_that_say_that_nothing_was_dropped_do_not_count():
 
 
 def test_the_real_trace_is_whole():
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    assert figures([read_trace(REAL.read_bytes())]).truncated is None
+    assert figures([read_trace(real_trace().read_bytes())]).truncated is None
 
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "compile-pause"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -34,8 +33,6 @@ from tpumon.outputs.live.drawing.style import LOOKS
 from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
-
-Command = Callable[..., tuple[int, str]]
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in every()])

@@ -119,7 +119,7 @@ def attached_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         job.stop()
 
 
-@pytest.mark.parametrize("framework", ["0.10.2", "tf"])
+@pytest.mark.parametrize("framework", ["0.10.2", pytest.param("tf", marks=pytest.mark.nightly)])
 def test_its_own_traces_meet_no_sample(attached_job: Callable[[str], Job], framework: str, tmp_path: Path) -> None:
     """A trace that is begun during a sample begins when that ends and is whole, and so is the next one."""
     job = attached_job(framework)
@@ -185,7 +185,7 @@ def test_processes_that_own_devices_are_attached_once_each(tmp_path: Path) -> No
     assert process.pid not in pids
 
 
-@pytest.mark.parametrize("version", ["0.6.2", "0.10.2"])
+@pytest.mark.parametrize("version", [pytest.param("0.6.2", marks=pytest.mark.nightly), "0.10.2"])
 def test_backends_that_are_cleared_are_noticed_when_they_are_used(tmp_path: Path, version: str) -> None:
     """A program may clear JAX's backends before it uses them for the first time."""
     python = jax_python(version)
@@ -211,7 +211,10 @@ def test_backends_that_are_cleared_are_noticed_when_they_are_used(tmp_path: Path
 FORKS = ("os.fork", "Pool", "Process", "ProcessPoolExecutor", "preexec_fn")
 
 
-@pytest.mark.parametrize("framework", ["0.6.2", "0.8.2", "0.10.2", "tf"])
+OTHERS = [pytest.param(name, marks=pytest.mark.nightly) for name in ("0.6.2", "0.8.2", "tf")]
+
+
+@pytest.mark.parametrize("framework", ["0.10.2", *OTHERS])
 def test_it_forks_as_without_tpumon(tmp_path: Path, framework: str) -> None:
     """In every way Python has, three times each, with a server that has started: parent and children go on and end."""
     kind, python = ("tf", Path(sys.executable)) if framework == "tf" else ("jax", jax_python(framework))

@@ -15,6 +15,7 @@ from support.xprof import host_event_names
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jax_job", ["0.6.2", "0.8.2"], indirect=True)
 def test_the_job_trains_on(jax_job: Job, tmp_path: Path) -> None:
     """Host events are left out, unasked; the user hears that, why, and what overrides it; the job does not notice.
@@ -34,6 +35,7 @@ def test_the_job_trains_on(jax_job: Job, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no profile is better than an empty one"
 
 
+@pytest.mark.nightly
 def test_an_old_server_writes_the_profile_itself(start_job: Callable[..., Job], tmp_path: Path) -> None:
     """A server that cannot return traces writes into --logdir, where the file is found, verified and shown."""
     job = start_job("0.6.2", "--tensorflow-stub")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real
 TRAIN_STEP = {"tf": re.compile(r"__inference_train_step_\d+"), "jax-0.10.2": re.compile(r"PjitFunction\(train_step\)")}
 
 
-@pytest.fixture(params=["tf", "jax"])
+@pytest.fixture(params=[pytest.param("tf", marks=pytest.mark.nightly), "jax"])
 def job(request: pytest.FixtureRequest) -> Job:
     """One job of each framework."""
     return request.getfixturevalue(f"{request.param}_job")
@@ -72,6 +72,7 @@ def test_one_profile_of_one_job(job: Job, tmp_path: Path) -> None:
     assert_unharmed(job)
 
 
+@pytest.mark.nightly
 def test_old_command_line(tf_job: Job, tmp_path: Path) -> None:
     """What people typed for capture_tpu_profile takes a profile again."""
     tpumon("--service_addr", tf_job.address, "--logdir", str(tmp_path), "--duration_ms", "500").ended(0)
@@ -82,6 +83,7 @@ def test_old_command_line(tf_job: Job, tmp_path: Path) -> None:
     assert_unharmed(tf_job)
 
 
+@pytest.mark.nightly
 def test_two_workers_at_the_same_moment(tf_job: Job, jax_job: Job, tmp_path: Path) -> None:
     """Both workers' files stand in one session, and both show the same half second."""
     addresses = f"{tf_job.address},{jax_job.address}"
@@ -98,6 +100,7 @@ def test_two_workers_at_the_same_moment(tf_job: Job, jax_job: Job, tmp_path: Pat
     assert open_with_xprof(list(files.values()), "overview_page"), "XProf reads them together"
 
 
+@pytest.mark.nightly
 def test_a_dead_worker_beside_a_live_one(jax_job: Job, dead_address: str, tmp_path: Path) -> None:
     """The live worker's file is kept, the dead one is named in a line of its own, and the command has failed."""
     addresses = f"{dead_address},{jax_job.address}"
@@ -115,6 +118,7 @@ def test_a_dead_worker_beside_a_live_one(jax_job: Job, dead_address: str, tmp_pa
     assert_unharmed(jax_job)
 
 
+@pytest.mark.nightly
 def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
     """An open profiler server has no Monitor: one line says so and what is done instead; nothing is made up."""
     query = ("--level", "2", "--service-addr", job.address, "--num-queries", "1", "--duration-ms", "300")
@@ -133,6 +137,7 @@ def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
     assert_unharmed(job)
 
 
+@pytest.mark.nightly
 def test_busy_then_done(jax_job: Job, tmp_path: Path) -> None:
     """While somebody else profiles, level 0 waits, says so, and takes its profile afterwards; theirs is whole."""
     with Profiler(jax_job.address) as other:
@@ -172,6 +177,7 @@ def test_stands_back_from_a_continuous_session(jax_job: Job, tmp_path: Path) -> 
     assert_unharmed(jax_job)
 
 
+@pytest.mark.nightly
 def test_a_bucket_is_reached_by_tensorflows_file_systems() -> None:
     """What goes to gs:// goes through tf.io.gfile; its file system in memory stands for the bucket."""
     require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")

@@ -20,8 +20,8 @@ def examined(address, rc=0):
 @pytest.mark.parametrize(
     ("version", "states", "age"),
     [
-        ("0.6.2", ["absent", "ok", "absent"], "jaxlib 0.6 or older"),
-        ("0.8.2", ["absent", "ok", "absent"], "jaxlib 0.7 and 0.8"),
+        pytest.param("0.6.2", ["absent", "ok", "absent"], "jaxlib 0.6 or older", marks=pytest.mark.nightly),
+        pytest.param("0.8.2", ["absent", "ok", "absent"], "jaxlib 0.7 and 0.8", marks=pytest.mark.nightly),
         ("0.10.2", ["absent", "ok", "ok"], "jaxlib 0.9 or newer"),
     ],
 )
@@ -38,6 +38,7 @@ def test_a_real_job_is_examined_and_trains_on(start_job, version, states, age):
 
 
 @pytest.mark.real
+@pytest.mark.nightly
 def test_a_job_of_tensorflow_is_examined(tf_job):
     """It has a server as new as JAX's."""
     server = examined(tf_job.address)["servers"][0]

@@ -1,8 +1,6 @@
 """`tpumon` at levels 1 and 2, as its users run it, against a fake TPU node."""
 
-import itertools
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -14,14 +12,10 @@ import pytest
 
 from fakes.run import CONTROL, Tpumon, each, environment, tpumon
 from fakes.tpu_node import (
-    EMPTY_RESULT,
     GARBAGE,
-    LEVEL_1,
     LEVEL_2,
     NO_MONITOR,
     OLDER_LEVEL_2,
-    UTIL_IDLE,
-    UTIL_ONLY,
     Answer,
     Fail,
     Figures,
@@ -30,7 +24,6 @@ from fakes.tpu_node import (
     TpuNode,
     WrongServer,
     closed_port,
-    free,
 )
 
 FULL = Answer(text=LEVEL_2, figures=Figures())
@@ -97,22 +90,6 @@ def test_level_2_as_json_lines_has_the_figures_that_the_node_was_told():
     assert 8 < call.time_remaining < 300
 
 
-def test_level_1_asks_for_level_1_and_has_no_other_figures():
-    """What was not asked is null, in one run by text and by JSON."""
-    with TpuNode(Answer(text=LEVEL_1, figures=Figures())) as node:
-        lines, text = each(
-            [
-                ["--level", "1", "--service-addr", node.address, *ONCE, "--output", output]
-                for output in ("jsonl", "text")
-            ]
-        )
-        assert [call.fields["monitoring_level"] for call in node.of("Monitor")] == [1, 1]
-    (sample,) = lines.ended(0).samples
-    assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125, rel=1e-12)
-    assert (sample["idle_ratio"], sample["step_time_s"], sample["step_source"], sample["infeed_ratio"]) == (None,) * 4
-    assert text.ended(0).out == LEVEL_1 + "\n"
-
-
 def test_text_is_printed_as_the_node_sent_it():
     """Both spellings of the old tool pass through untouched, an empty line after each; text is what a pipe gets."""
     script = [Answer(text=LEVEL_2.rstrip("\n"), figures=Figures()), Answer(text=OLDER_LEVEL_2)]
@@ -121,95 +98,7 @@ def test_text_is_printed_as_the_node_sent_it():
     assert result.out == f"{LEVEL_2}\n{OLDER_LEVEL_2}\n"
 
 
-def test_figures_alone_are_laid_out_with_three_digits_and_milliseconds():
-    """A node without text: the block is composed; long steps stay milliseconds; what no message tells is n/a."""
-    slow = Figures(idle=0.09123, mxu=10.66, step=(1950.4, 999.7, 12345.6), infeed=(0.0, 0.0, 100.0))
-    with TpuNode([Answer(figures=Figures()), Answer(figures=slow)]) as node:
-        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "2", "--output", "text").ended(0)
-    first, second = result.out.removesuffix("\n\n").split("\n\n")
-    for block in (first, second):
-        timestamp, device_type, cores, *_ = block.splitlines()
-        assert re.fullmatch(r"Timestamp: \d\d:\d\d:\d\d", timestamp)
-        assert re.fullmatch(r"TPU type: n/a [(\[].+[)\]]", device_type)
-        assert re.fullmatch(r"Number of TPU cores: n/a [(\[].+[)\]]", cores)
-    assert first.splitlines()[3:] == [
-        "TPU idle time (lower is better): 8.12%",
-        "Utilization of TPU Matrix Units (higher is better): 42.5%",
-        "Step time: 90.8ms (avg), 89.8ms (min), 92.2ms (max)",
-        "Infeed percentage: 15.5% (avg), 15.3% (min), 16.0% (max)",
-    ]
-    idle, *others, infeed = second.splitlines()[3:]
-    assert re.fullmatch(r"TPU idle time \(lower is better\): 0\.0912?%", idle)
-    assert others == [
-        "Utilization of TPU Matrix Units (higher is better): 10.7%",
-        "Step time: 1950ms (avg), 1000ms (min), 12346ms (max)",
-    ]
-    assert re.fullmatch(r"Infeed percentage: 0(\.0+)?% \(avg\), 0(\.0+)?% \(min\), 100% \(max\)", infeed)
-
-
-def test_text_alone_is_read_in_both_spellings():
-    """A node that sends no figures beside its text: the text is where they are taken from."""
-    with TpuNode([Answer(text=LEVEL_2), Answer(text=OLDER_LEVEL_2), Answer(text=LEVEL_1)]) as node:
-        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "3", "--output", "jsonl").ended(0)
-    new, older, brief = result.samples
-    assert [(s["device_type"], s["cores"]) for s in result.samples] == [("TPU v2", 8), ("TPU v3", 32), ("TPU v2", None)]
-    assert [s["mxu_utilization_ratio"] for s in result.samples] == pytest.approx([0.107, 0.125, 0.101])
-    assert [new["idle_ratio"], older["idle_ratio"]] == pytest.approx([0.00091, 0.369])
-    assert [new["step_time_s"][name] for name in ("avg", "min", "max")] == pytest.approx([0.0908, 0.0898, 0.0922])
-    assert [older["step_time_s"][name] for name in ("avg", "min", "max")] == pytest.approx([1.95, 1.90, 2.01])
-    assert new["infeed_ratio"] == pytest.approx({"avg": 0.875, "min": 0.872, "max": 0.878})
-    assert older["infeed_ratio"] == {"avg": 0, "min": 0, "max": 0}
-    assert {s["mxu_method"] for s in result.samples} == {"server"}
-    assert (brief["idle_ratio"], brief["step_time_s"], brief["infeed_ratio"]) == (None, None, None)
-
-
-def test_absent_is_null_and_measured_zero_is_zero():
-    """The response type says which figures are there; zeros, which do not travel, are zeros where it says so."""
-    zero = Figures(idle=0, mxu=0, step=(0, 0, 0), infeed=(0, 0, 0))
-    script = [Answer(figures=zero, response_type=t) for t in (None, UTIL_IDLE, UTIL_ONLY, EMPTY_RESULT)]
-    with TpuNode(script) as node:
-        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "4", "--output", "jsonl")
-    everything, idle, only, nothing = result.samples
-    assert [s["mxu_utilization_ratio"] for s in result.samples] == [0, 0, 0, None]
-    assert [s["idle_ratio"] for s in result.samples] == [0, 0, None, None]
-    assert everything["infeed_ratio"] == {"avg": 0, "min": 0, "max": 0}
-    for sample in (idle, only, nothing):
-        assert (sample["step_time_s"], sample["step_source"], sample["infeed_ratio"]) == (None, None, None)
-    assert nothing["mxu_method"] is None
-    result.ended(0)
-
-
-def test_an_absent_figure_is_not_available_for_a_reason_in_text():
-    """UTIL_ONLY at level 2: n/a, the reason in brackets at the end of the line, and never a zero."""
-    with TpuNode(Answer(figures=Figures(), response_type=UTIL_ONLY)) as node:
-        result = tpumon("--service-addr", node.address, *ONCE, "--output", "text").ended(0)
-    assert "Utilization of TPU Matrix Units (higher is better): 42.5%\n" in result.out
-    for label in ("TPU idle time (lower is better)", "Step time", "Infeed percentage"):
-        assert re.search(rf"^{re.escape(label)}: n/a [(\[].+[)\]]$", result.out, re.MULTILINE), result
-
-
 # --- hostile answers
-
-
-def test_impossible_figures_are_absent():
-    """NaN and infinity are null in JSON, which has no word for them, and n/a in text; huge ones crash nothing."""
-    nan, inf = float("nan"), float("inf")
-    script = [
-        Answer(figures=Figures(idle=nan, mxu=inf, step=(nan, 1, 2), infeed=(-inf, nan, 5))),
-        Answer(figures=Figures(idle=1e300, mxu=1e308, step=(1e308, 1e308, 1e308))),
-    ]
-    with TpuNode(script) as node, TpuNode(script) as other:
-        lines, text = each(
-            [
-                ["--service-addr", address, *QUICK, "--num-queries", "2", "--output", output]
-                for address, output in ((node.address, "jsonl"), (other.address, "text"))
-            ]
-        )
-    impossible, _ = lines.ended(0).samples
-    for name in ("idle_ratio", "mxu_utilization_ratio", "step_time_s", "infeed_ratio"):
-        assert impossible[name] is None or None in impossible[name].values(), name
-    assert not re.search(r"nan|inf(?!eed)", text.ended(0).out, re.IGNORECASE)
-    assert text.out.count("Utilization of TPU Matrix Units") == 2
 
 
 def test_nothing_that_a_node_sends_controls_the_terminal():
@@ -309,42 +198,6 @@ def test_without_monitor_figures_come_from_traces():
 # --- pace, retries, recovery
 
 
-def test_the_number_of_queries_and_the_interval_are_kept():
-    """Three answers and no fourth call; the second and third begin a second, give or take the jitter, later."""
-    with TpuNode(FULL) as node:
-        result = tpumon("--service-addr", node.address, *QUICK, "--num-queries", "3", "--interval", "1").ended(0)
-        calls = node.of("Monitor")
-    assert result.out == (LEVEL_2 + "\n") * 3
-    assert len(calls) == 3
-    assert min(after.at - before.at for before, after in itertools.pairwise(calls)) > 0.85
-
-
-def test_a_query_is_tried_as_often_as_asked_before_it_counts_as_failed():
-    """Two failures of three tries: one answer; three of three: one failed query. Pauses between tries grow."""
-    flaky = [
-        Fail(code=grpc.StatusCode.UNAVAILABLE),
-        Fail(code=grpc.StatusCode.UNKNOWN, details="Stream removed (Socket closed)"),
-        Fail(code=grpc.StatusCode.UNAVAILABLE),
-        FULL,
-    ]
-    with TpuNode(flaky) as node, TpuNode(Fail()) as broken:
-        command = [*ONCE, "--output", "jsonl", "--num-tracing-attempts"]
-        answered, failed = each(
-            [["--service-addr", node.address, *command, "4"], ["--service-addr", broken.address, *command, "2"]]
-        )
-        tries = node.of("Monitor")
-        assert (len(tries), len(broken.of("Monitor"))) == (4, 2)
-    (sample,) = answered.ended(0).samples
-    assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125)
-    pauses = [after.at - before.at for before, after in itertools.pairwise(tries)]
-    assert pauses[0] > 0.01
-    assert pauses[2] > 1.5 * pauses[0]
-    (sample,) = failed.ended(3).samples
-    assert reasons(sample) == ["unavailable"]
-    assert "the node is being repaired" in sample["errors"][0]["message"]
-    assert sample["mxu_utilization_ratio"] is None
-
-
 def test_a_node_that_goes_and_returns_is_monitored_again():
     """Without a number of queries failures end nothing: figures return when the node does, and Ctrl-C ends it."""
     with TpuNode(FULL) as node:
@@ -384,22 +237,6 @@ def test_one_worker_down_and_one_slow_leave_the_others_alone():
         assert (sample["source"], sample["mxu_utilization_ratio"], sample["idle_ratio"]) == (None, None, None)
     assert [s["device_type"] for s in by_address[slow.address]] == ["TPU v3"] * 3
     assert len({s["worker"] for s in result.samples}) == 3
-
-
-def test_blocks_of_several_workers_bear_their_names():
-    """`Worker: NAME` stands before each block, the dead one's name on stderr only."""
-    down = f"127.0.0.1:{closed_port()}"
-    with TpuNode(FULL) as first, TpuNode(Answer(text=OLDER_LEVEL_2)) as second:
-        command = [*ONCE, "--num-tracing-attempts", "1", "--output"]
-        command = ["--service-addr", f"{first.address},{down},{second.address}", *command]
-        lines, text = each([[*command, "jsonl"], [*command, "text"]])
-    names = {s["address"]: s["worker"] for s in lines.ended(0).samples}
-    blocks = text.ended(0).out.removesuffix("\n\n").split("\n\n")
-    assert sorted(blocks) == sorted(
-        f"Worker: {names[node.address]}\n{block.removesuffix(chr(10))}"
-        for node, block in ((first, LEVEL_2), (second, OLDER_LEVEL_2))
-    )
-    assert about(text, down)
 
 
 def test_nobody_answers_is_exit_status_3_with_a_line_for_each():
@@ -483,40 +320,6 @@ def test_a_proxy_in_the_environment_is_for_the_web_unless_asked_for():
         assert f"CONNECT {node.address}".encode() in proxy.received
 
 
-def test_addresses_are_taken_as_people_write_them():
-    """grpc:// is stripped, IPv6 stands in brackets, 8470 and no port mean 8466, lists have commas and spaces."""
-    if not free(8466, "127.0.0.2"):
-        pytest.skip("something listens on port 8466 here")
-    with TpuNode(FULL) as node, TpuNode(FULL, host="[::1]") as six, TpuNode(FULL, host="127.0.0.2", port=8466) as usual:
-        results = each(
-            [
-                ["--service-addr", f"grpc://{node.address}", *ONCE],
-                ["--service-addr", six.address, *ONCE],
-                ["--service-addr", "127.0.0.2", *ONCE],
-                ["--service-addr", "grpc://127.0.0.2:8470", *ONCE],
-                [f"--service-addr={node.address}, {six.address}", *ONCE],
-            ]
-        )
-        assert (len(node.of("Monitor")), len(six.of("Monitor")), len(usual.of("Monitor"))) == (2, 2, 2)
-    for result in results:
-        result.ended(0)
-        assert LEVEL_2 in result.out
-
-
-BAD_ADDRESSES = (
-    "", " ", ",", ":8466", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1:8466/path", "http://127.0.0.1:1",
-    "a b:8466", "::1", "fe80::1:8466", "[::1", "127.0.0.1:-1", "127.0.0.1:", "127.0.0.1:84\x1b[31m66",
-)  # fmt: skip
-
-
-def test_bad_addresses_are_usage_errors_that_show_the_good_form():
-    """Nothing is dialled; one message with what a good address looks like."""
-    for result in each([["--service-addr", address, *ONCE] for address in BAD_ADDRESSES]):
-        result.ended(2)
-        assert result.out == ""
-        assert re.search(r"host:port|10\.0\.0\.\d:\d+", result.err, re.IGNORECASE), result
-
-
 def test_without_a_target_this_host_is_searched():
     """Nothing there: with a number of queries 3, else waiting; both with the line to add. Then a job comes up."""
     port = closed_port()
@@ -541,51 +344,6 @@ def test_without_a_target_this_host_is_searched():
 # --- options
 
 
-def test_options_are_read_from_the_environment():
-    """TPUMON_<NAME> stands for every option; the command line wins."""
-    with TpuNode(FULL) as node:
-        env = {
-            "TPUMON_SERVICE_ADDR": node.address,
-            "TPUMON_LEVEL": "1",
-            "TPUMON_NUM_QUERIES": "2",
-            "TPUMON_DURATION_MS": "40",
-            "TPUMON_OUTPUT": "jsonl",
-        }
-        assert len(tpumon(env=env).ended(0).samples) == 2
-        tpumon("--level", "2", "--num-queries", "1", env=env).ended(0)
-        asked = [(c.fields["monitoring_level"], c.fields["duration_ms"]) for c in node.of("Monitor")]
-    assert asked == [(1, 40), (1, 40), (2, 40)]
-
-
-def test_command_lines_that_cannot_be_obeyed_say_what_would_be():
-    """Usage errors: exit status 2, nothing on stdout, and the way out on stderr."""
-    address = f"127.0.0.1:{closed_port()}"
-    cases = {
-        ("--level", "3", "--service-addr", address): r"--level|monitoring level",
-        ("--monitoring_level=3", f"--service_addr={address}"): r"(?i)--level|monitoring.level",
-        ("--level", "0", "--service-addr", address): r"--logdir",
-        ("--level", "2", "--tpu", "my-tpu"): r"--zone",
-        ("--simulate", "v5e-8", "--service-addr", address): r"cannot be combined",
-        ("--simulate", "v5e-8", "--from", "http://127.0.0.1:1"): r"--from",
-        ("--export", "carrier-pigeon", "--service-addr", address): r"NAME=WHERE",
-        ("--export", "pigeon=x", "--service-addr", address): r"prometheus",
-        ("--infeed-limits", "0.2,0.1", "--service-addr", address): r"smaller first",
-        ("--fleet-summary", "--service-addr", address): r"jsonl",
-        ("--output", "live", "--service-addr", address): r"not a terminal",
-        ("serve", "--level", "0", "--service-addr", address): r"--logdir",
-        ("--servce_addr", address): r"--service[-_]addr",
-        ("--num-querys", "3"): r"--num[-_]queries",
-        ("--num-queries", "-1", "--service-addr", address): r"num-queries",
-        ("--duration-ms", "soon", "--service-addr", address): r"--duration-ms",
-        ("--output", "xml", "--service-addr", address): r"jsonl",
-    }
-    no_cloud = {"GCE_METADATA_HOST": address}
-    for (command, hint), result in zip(cases.items(), each(list(cases), env=no_cloud), strict=True):
-        assert result.rc == 2, (command, result)
-        assert result.out == "", result
-        assert re.search(hint, result.err), result
-
-
 # --- old command lines
 
 
@@ -601,34 +359,16 @@ def test_an_old_command_line_does_what_it_did():
     assert result.out == "".join(f"{header}\n\n{LEVEL_2}\n" for header in headers)
 
 
-def test_the_old_spelling_of_the_level_brings_a_hundred_queries():
-    """And --level does not: it goes on until it is stopped."""
-    with TpuNode(Answer(text=LEVEL_1, after_s=0)) as node, TpuNode(Answer(text=LEVEL_1, after_s=0)) as other:
-        with Tpumon("--level", "1", "--service-addr", other.address, "--duration-ms", "1") as monitor:
-            result = tpumon("--monitoring_level", "1", "--service_addr", node.address, "--duration_ms", "1").ended(0)
-            other.wait_for(lambda: len(other.of("Monitor")) > 101)
-            assert monitor.running
-        assert len(node.of("Monitor")) == 100
-    assert re.findall(r"\(Sample (\d+)\):", result.out) == [str(i) for i in range(100)]
-
-
 def test_deprecated_flags_are_accepted_with_a_note():
-    """All spellings that absl took, one dash too; a note on stderr for each that does nothing any more."""
+    """With one dash, too; a note on stderr for each that does nothing any more."""
     with TpuNode(FULL) as node:
         base = ["-monitoring_level=2", f"-service_addr={node.address}", "-num_queries", "1", "-duration_ms=40"]
-        old, negated, both = each(
-            [
-                [*base, "--include_dataset_ops=false", "--display_timestamp=true"],
-                [*base, "--noinclude_dataset_ops", "--nodisplay_timestamp"],
-                [*base, "--tpu=my-tpu", "--tpu_zone=us-central1-b", "--gcp_project=mine"],
-            ]
-        )
-    for result in (old, negated, both):
-        assert LEVEL_2 in result.ended(0).out
-    for result in (old, negated):
-        for flag in ("include_dataset_ops", "display_timestamp"):
-            assert [line for line in result.messages if flag in line], result
-    (line,) = [line for line in both.messages if "--tpu" in line.replace("_zone", "")]
+        nothing = ["--include_dataset_ops=false", "--nodisplay_timestamp"]
+        result = tpumon(*base, *nothing, "--tpu=my-tpu", "--tpu_zone=us-central1-b", "--gcp_project=mine").ended(0)
+    assert LEVEL_2 in result.out
+    for flag in ("include_dataset_ops", "display_timestamp"):
+        assert [line for line in result.messages if flag in line], result
+    (line,) = [line for line in result.messages if "--tpu" in line.replace("_zone", "")]
     assert "service" in line
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import re
@@ -16,7 +15,7 @@ import urllib.request
 import pytest
 
 from fakes.run import Tpumon, environment, tpumon
-from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, closed_port
+from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support import free_port, wait_until
 from support.deploy import manifest
 
@@ -64,29 +63,6 @@ def test_serve_exports_what_the_node_says_and_ends_as_services_do(node):
     assert result.out == ""
 
 
-def test_a_worker_that_dies_loses_its_figures_at_the_next_scrape_and_stays_down():
-    """No last value is repeated: the tpu_* series are gone, tpumon_target_up says 0; when it is back, so are they."""
-    with contextlib.ExitStack() as stack:
-        node = stack.enter_context(TpuNode(FULL))
-        port = int(node.address.rpartition(":")[2])
-        command = stack.enter_context(Tpumon("serve", "--service-addr", node.address, *LISTEN, *QUICK))
-        base = base_of(command)
-
-        def shows(prefix, value=None):
-            found = [v for name, v in series(get(f"{base}/metrics")[1]).items() if name.startswith(prefix)]
-            return bool(found) if value is None else found == [value]
-
-        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 60, "figures")
-        node.stop()
-        wait_until(lambda: shows("tpumon_target_up", "0.0"), 60, "down")
-        assert not shows("tpu_mxu_utilization_ratio{")
-        assert not shows("tpu_worker_info{")
-        assert shows("tpumon_samples_total")
-        stack.enter_context(TpuNode(FULL, port=port))
-        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 60, "figures again")
-        command.signal(signal.SIGTERM).end(10).ended(0)
-
-
 def test_a_port_that_is_taken_is_one_line_that_names_it(node):
     """Exit status 2, before anything is asked of the worker."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -132,27 +108,6 @@ def test_a_second_watcher_puts_no_second_sampler_on_the_job(node):
     assert samples[-1]["source"] == "monitor"
 
 
-def test_an_exporter_that_goes_away_takes_its_figures_with_it(node):
-    """What was shown is not shown on: each worker becomes one that does not answer, and why is said."""
-    with Tpumon("serve", "--service-addr", node.address, *LISTEN, *QUICK) as exporter:
-        base = base_of(exporter)
-        with Tpumon("--from", base, "--output", "jsonl") as watcher:
-            watcher.wait_for(lambda: watcher.out.count("\n") >= 1)
-            exporter.signal(signal.SIGTERM).end(10).ended(0)
-            watcher.wait_for(lambda: '"source":null' in watcher.out)
-            samples = watcher.signal(signal.SIGINT).end(10).ended(130).samples
-    assert samples[-1]["errors"][-1]["reason"] == "unavailable"
-    assert samples[-1]["mxu_utilization_ratio"] is None
-
-
-def test_an_exporter_that_is_not_there_is_waited_for():
-    """Watching may begin before the exporter does; what is missing is said in one line."""
-    with Tpumon("--from", f"http://127.0.0.1:{closed_port()}", "--output", "jsonl") as watcher:
-        watcher.wait_for(lambda: "WAITING" in watcher.err)
-        result = watcher.signal(signal.SIGINT).end(10).ended(130)
-    assert len(result.messages) == 1
-
-
 def test_a_node_without_a_job_has_no_worker_that_is_down():
     """The DaemonSet's command line on an idle node waits for a job."""
     (container,) = manifest("daemonset")["spec"]["template"]["spec"]["containers"]
@@ -189,19 +144,3 @@ def test_a_stdout_that_nobody_reads_stops_no_exporter(node, tmp_path):
         wait_until(lambda: answered() > 30, 60, "more samples exported than a pipe of 4096 bytes holds")
         stuck.send_signal(signal.SIGTERM)
         assert stuck.wait(60) == 143
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--export", "jsonl=-"), "stdout is taken"),
-        (("--web-config", ""), "--web-config is empty"),
-        (("--web-config", "web.yml"), "add --listen"),
-        (("--from", "http://127.0.0.1:1", "--level", "0", "--logdir", "x"), "--from shows samples"),
-        (("--from", "http://127.0.0.1:1", "--num-queries", "1"), "does not query workers"),
-    ],
-)
-def test_what_would_be_ignored_or_harm_is_refused(options, words):
-    """One line, exit status 2: an option that guards nothing, or two writers on one stdout."""
-    (message,) = tpumon(*options).ended(2).messages
-    assert words in message

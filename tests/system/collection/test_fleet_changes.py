@@ -78,6 +78,7 @@ def nodes(port: int, *hosts: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly
 def test_a_slice_that_is_preempted_and_made_anew(tmp_path: Path):
     """Without figures while it is gone, and it is said why; with figures again at new addresses, under its names."""
     port = free_port()

@@ -15,7 +15,7 @@ from support import require
 from support.gpu_stand_ins import GpuStandIns
 from support.jobs import Job, jax_python, start_jax
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 VERSION = "cuda-0.10.2"
 

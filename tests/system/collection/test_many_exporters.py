@@ -17,7 +17,7 @@ from support.exporter import get, sample, serving
 from support.wired import Wired
 from tpumon.collection.remote import RemoteFleet, exchange, fleet
 from tpumon.collection.remote.places import ExporterList
-from tpumon.model import Handover, Sample, StepTimes, Target, Workers
+from tpumon.model import Handover, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.system.background import Background
 from tpumon_exporters.prometheus import open_prometheus
@@ -238,19 +238,6 @@ def chained(*sources, port=0, run=None):
             yield output
 
 
-def test_an_exporter_of_exporters_is_read_by_a_third(hosts):
-    """Samples, jobs and the names that workers have where they are sampled."""
-    twin = Workers(targets=(Target(worker="w0", address="localhost:9999", job="other"),))
-    hosts[1].take(twin)
-    hosts[1].take(sample("w0", address="localhost:9999"))
-    with chained(hosts[0].address, hosts[1].address) as middle, Following(middle.address, poll_s=0.05) as last:
-        last.wait_for(lambda: set(last.workers) == {"j/w0", "other/w0"}, "both")
-        last.wait_for(lambda: len({one.worker for one in last.samples()}) == 2, "a sample of each")
-        assert {one.name for one in last.workers.values()} == {"w0"}
-        hosts[0].take(sample("w0", address="localhost:9999", idle_ratio=0.9))
-        last.wait_for(lambda: last.last("j/w0").figures.idle_ratio == 0.9, "the next one")
-
-
 def goes_round(output):
     said = json.loads(get(output, "/samples").body)
     return said["run"] in said["via"]
@@ -281,67 +268,6 @@ def test_a_loop_is_refused(hosts, said):
         refused = [line for line in said if "leave it out of --from" in line]
         assert all("Connection refused" in line for line in said if line not in refused), "one began before another"
         assert 1 <= len(refused) <= 3
-
-
-def series(output):
-    """Those of workers on a page of metrics, with their values."""
-    lines = get(output, "/metrics").text.splitlines()
-    return {name: value for name, _, value in (line.rpartition(" ") for line in lines) if "worker=" in name}
-
-
-def test_whoever_follows_the_whole_slice_compares_it(said):
-    """Ten hosts: each judges what its worker shows, the fleet's process adds the straggler and exposes findings."""
-    labels = 'worker="{}",tpu_job="j",tpu_slice="s"'
-    severity = "tpumon_finding_severity{{" + labels + ',finding="straggler"}}'
-    names = [f"w{number}" for number in range(10)]
-    with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(serving()) for _ in names]
-        for name, output in zip(names, outputs, strict=True):
-            target = Target(worker=name, address="localhost:9999", job="j", slice="s", slice_workers=10)
-            output.take(Workers(targets=(target,)))
-        middle = stack.enter_context(chained(*(output.address for output in outputs)))
-
-        def sample_all(count):
-            """One query of the first workers, which the fleet's process then has."""
-            sent = {}
-            for name, output in zip(names[:count], outputs[:count], strict=True):
-                idle = 0.01 if name == "w0" else 0.3
-                step = StepTimes(avg=0.1, min=0.1, max=0.1)
-                one = sample(name, address="localhost:9999", interval_s=1.0, idle_ratio=idle, step_time_s=step)
-                output.take(one)
-                sent[name] = one.time_unix_s
-
-            def arrived():
-                workers = middle.fleet.status(time.time()).workers
-                lasts = {name: workers[name].history.last for name in sent if name in workers}
-                return all((last := lasts.get(name)) and last.time_unix_s >= sent[name] - 0.001 for name in sent)
-
-            wait_until(arrived, 30, lambda: said)
-
-        for _ in range(5):
-            sample_all(10)
-        assert severity.format("w0") not in series(outputs[0])
-        reasons = dict(outputs[0].fleet.status(time.time()).workers["w0"].not_judged)
-        assert reasons["straggler"] == "follows 1 of 10 workers"
-        shown = series(middle)
-        assert shown[severity.format("w0")] in {"2.0", "3.0"}
-        assert shown[severity.format("w1")] == "0.0", "judged here"
-        assert {name.partition("{")[0] for name in shown} == {
-            "tpumon_finding_severity", "tpumon_finding_since_timestamp_seconds"
-        }  # fmt: skip
-        assert "tpumon_build_info{" in get(middle, "/metrics").text
-        outputs[9].close()
-
-        def is_stale():
-            sample_all(9)
-            return middle.fleet.status(time.time()).workers["w9"].verdict.state == "stale"
-
-        wait_until(is_stale, 30, lambda: said)
-        verdict = middle.fleet.status(time.time()).workers["w9"].verdict
-        assert verdict.severity == "unknown", "its exporter is down, which says nothing about it"
-        shown = series(middle)
-        assert not any(labels.format("w9") in name for name in shown)
-        assert shown[severity.format("w0")] in {"2.0", "3.0"}, "nine of ten"
 
 
 def test_the_command_follows_several(hosts):

@@ -116,16 +116,12 @@ def test_where_tpu_info_gives_up_we_show_what_is_there(tpu_info):
 
 
 @pytest.mark.parametrize("topology", ["v2-8", "v4-8", "v5e-4", "v6e-8", "7x-8"])
-def test_tpu_info_reads_the_simulator(tpu_info, topology):
+async def test_tpu_info_reads_the_simulator(tpu_info, topology):
     """Of an idle job, whose figures stand still; its numbers of devices are those of the generation."""
-
-    async def main():
-        async with fleet_of(topology, scenario="idle") as fleet:
-            address = fleet.runtime_addresses[0]
-            theirs = await asyncio.to_thread(tpu_info.usage, topology.partition("-")[0], address)
-            return theirs, await read(address)
-
-    theirs, ours = asyncio.run(main())
+    async with fleet_of(topology, scenario="idle") as fleet:
+        address = fleet.runtime_addresses[0]
+        theirs = await asyncio.to_thread(tpu_info.usage, topology.partition("-")[0], address)
+        ours = await read(address)
     assert usage(ours) == theirs
 
 

@@ -102,6 +102,7 @@ def test_methods_are_theirs(their_files: list[FileDescriptorProto]) -> None:
     assert methods >= {wire.PROFILE, wire.TERMINATE, wire.MONITOR, wire.GET_SNAPSHOT}
 
 
+@pytest.mark.nightly
 def test_messages_share_a_process_with_tensorflows(tmp_path: Path) -> None:
     """TensorFlow's messages and ours load into one process in either order, and read each other's bytes."""
     require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.kubelet import OTHERS, holder, kubelet
@@ -89,7 +90,7 @@ class Cluster:
             first = USUAL if pod.namespace == "team-a" else OF_OTHER_JOB
             self.jobs[name] = stack.enter_context(TpuNode(first, host=address, port=9999))
             socket = stack.enter_context(kubelet(lambda pod=pod: OTHERS + holder(pod)))
-            args = recommended("daemonset", address, directory / f"state of {name}")
+            args = [*recommended("daemonset", address, directory / f"state of {name}"), "--interval", "1"]
             given = (name, str(proc.root), str(socket))
             self.exporters[name] = stack.enter_context(Tpumon(*given, *args, program=("-c", NODE_OF_ITS_OWN)))
         args = recommended("fleet/deployment", FLEET, directory / "state")
@@ -124,6 +125,7 @@ class Cluster:
         return json.loads(done.out)
 
 
+@pytest.mark.nightly
 def test_a_daemonset_of_four_nodes_and_the_fleets_process(tmp_path):
     """One job, one slice; a straggler, a hang and an exporter that dies, each said of those whom it concerns."""
     with ExitStack() as stack:

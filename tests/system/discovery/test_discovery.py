@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fakes.google import Google, node
-from fakes.run import Result, Tpumon, tpumon
+from fakes.run import Result, tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, WrongServer, free
 from support import free_port, wait_until
 from support.jobs import Job, start_jax
@@ -91,27 +89,24 @@ def test_everybody_is_seen_and_it_is_said_what_became_of_them(jax_job: Job, neig
     neighbourhood.unharmed()
 
 
+@pytest.mark.nightly
 @pytest.mark.real
-def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
+async def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
     """It is found while tpumon waits; it ends, and starts at another port: one worker, named after that."""
     ours = set()
-
-    async def main():
-        finder = LocalDiscovery(only=lambda listener: listener.port in ours)
-        async with watching(finder) as watch:
-            await watch.until(lambda: watch.found and watch.found[0].waiting)
-            first = None
-            for number in range(2):
-                (tmp_path / str(number)).mkdir()
-                job = await asyncio.to_thread(start_jax, tmp_path / str(number), "0.10.2")
-                try:
-                    ours.add(job.port)
-                    first = first or job.port
-                    await watch.shows({HERE if job.port == first else f"{HERE}:{job.port}": job.address})
-                finally:
-                    job.stop()
-
-    asyncio.run(main())
+    finder = LocalDiscovery(only=lambda listener: listener.port in ours)
+    async with watching(finder) as watch:
+        await watch.until(lambda: watch.found and watch.found[0].waiting)
+        first = None
+        for number in range(2):
+            (tmp_path / str(number)).mkdir()
+            job = await asyncio.to_thread(start_jax, tmp_path / str(number), "0.10.2")
+            try:
+                ours.add(job.port)
+                first = first or job.port
+                await watch.shows({HERE if job.port == first else f"{HERE}:{job.port}": job.address})
+            finally:
+                job.stop()
 
 
 FIGURES = Answer(figures=Figures(), text=LEVEL_2)
@@ -146,26 +141,3 @@ def test_a_named_tpu_is_shown_with_all_its_workers(tmp_path: Path):
     for ended in (result, gone, preempted):
         assert "secret" not in ended.said
         assert len(ended.messages) <= 1
-
-
-def test_a_file_of_workers_is_followed(tmp_path: Path):
-    """Names and slices are its; a worker that is added is shown, one that is taken out no more."""
-    file = tmp_path / "targets.json"
-    with TpuNode(FIGURES) as first, TpuNode(FIGURES) as second:
-        groups = [
-            {"targets": [server.address], "labels": {"worker": name, "slice": "s"}}
-            for name, server in (("a", first), ("b", second))
-        ]
-        file.write_text(json.dumps(groups[:1]))
-        assert shown(tpumon("--targets", str(file), *ONCE).ended(0)) == {"a": (first.address, "s")}
-        options = ("--level", "2", "--interval", "0.2", "--duration-ms", "40", "--output", "jsonl")
-        with Tpumon("--targets", str(file), *options) as monitor:
-            monitor.wait_for(lambda: first.calls)
-            file.write_text(json.dumps(groups[1:]))
-            monitor.wait_for(lambda: '"worker":"b"' in monitor.out)
-            result = monitor.signal(signal.SIGINT).end()
-    assert result.rc == 130
-    assert [sample["worker"] for sample in result.samples if sample["source"]][-1] == "b"
-    broken = file.with_name("broken.json")
-    broken.write_text("[{")
-    assert "broken.json: it is no JSON" in tpumon("--targets", str(broken), *ONCE).ended(2).err

@@ -89,48 +89,36 @@ def test_it_starts_when_there_is_a_server_and_ends_with_the_program(tmp_path: Pa
     assert err == ""
 
 
-@pytest.mark.parametrize("more", [{}, {"PYTHONPATH": ":"}], ids=["", "empty entry"])
-def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, more: Mapping[str, str]) -> None:
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     """What lies there would run as the user; an empty entry of PYTHONPATH, often a slip, names it, too."""
     (tmp_path / "cwd").mkdir()
     for name in ("grpc", "typer"):
         (tmp_path / "cwd" / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} ')")
     installed = [str(Path(sys.executable).with_name("tpumon"))]  # `python -m` itself looks there
+    more = {"PYTHONPATH": ":"}
     with node() as server, monitored(tmp_path, server.address, tpumon=installed, more=more) as process:
         wait_for_figures(tmp_path)
         process.communicate("\n\n", timeout=60)
     assert not (tmp_path / "imported").exists()
 
 
-SURROUNDINGS = {
-    "another source": {"TPUMON_FROM": "http://127.0.0.1:9"},
-    "another output": {"TPUMON_OUTPUT": "jsonl", "TPUMON_LISTEN": "nonsense", "TPUMON_EXPORT": "nonsense"},
-    "a level": {"TPUMON_LEVEL": "0", "TPUMON_LOGDIR": "/nowhere"},
-    "a number of queries that is none": {"TPUMON_NUM_QUERIES": "x"},
-}
-
-
-@pytest.mark.parametrize("name", SURROUNDINGS)
-def test_what_is_meant_for_others_does_not_change_it(tmp_path: Path, name: str) -> None:
-    """For a tpumon that the user starts, or for the job."""
-    with node() as server, monitored(tmp_path, server.address, more=SURROUNDINGS[name]) as process:
-        wait_for_figures(tmp_path)
-        process.communicate("\n\n", timeout=60)
-
-
-def test_a_configuration_does_not_change_it(tmp_path: Path) -> None:
-    """It may name other workers, or nothing that there is."""
+def test_what_is_meant_for_others_does_not_change_it(tmp_path: Path) -> None:
+    """Variables for a tpumon that the user starts, or for the job; a configuration that names what there is not."""
     (tmp_path / "config.toml").write_text('from = "http://127.0.0.1:9"\nno-such-option = 1\n')
-    more = {"TPUMON_CONFIG": str(tmp_path / "config.toml")}
+    more = {
+        "TPUMON_CONFIG": str(tmp_path / "config.toml"),
+        "TPUMON_FROM": "http://127.0.0.1:9",
+        "TPUMON_OUTPUT": "jsonl", "TPUMON_LISTEN": "nonsense", "TPUMON_EXPORT": "nonsense",
+        "TPUMON_LEVEL": "0", "TPUMON_LOGDIR": "/nowhere", "TPUMON_NUM_QUERIES": "x",
+    }  # fmt: skip
     with node() as server, monitored(tmp_path, server.address, more=more) as process:
         wait_for_figures(tmp_path)
         process.communicate("\n\n", timeout=60)
 
 
-@pytest.mark.parametrize("closed", ["0<&-", "0<&- 2>&-"])
-def test_streams_that_are_closed_are_nothing_to_it(tmp_path: Path, closed: str) -> None:
+def test_streams_that_are_closed_are_nothing_to_it(tmp_path: Path) -> None:
     """The file for figures is not mistaken for one of them."""
-    shell = ("sh", "-c", f'exec "$@" {closed}', "sh", *TPUMON)
+    shell = ("sh", "-c", 'exec "$@" 0<&- 2>&-', "sh", *TPUMON)
     with node() as server:
         with monitored(tmp_path, server.address, tpumon=shell):
             wait_for_figures(tmp_path)

@@ -22,7 +22,7 @@ from tpumon.analysis import Analysis
 from tpumon.model import Cause, Target, Workers
 from tpumon_exporters.exposition import Exposition
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.usefixtures("quiet")]
 
 SCRAPE_S = 15
 MOMENTS = 3

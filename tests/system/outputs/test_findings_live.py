@@ -82,6 +82,7 @@ def jax_job(tmp_path):
     job.stop()
 
 
+@pytest.mark.nightly
 def test_waiting_for_input_is_found_and_leaves(tmp_path):
     """TensorFlow, tf.data: a map function that takes 40 ms an example."""
     (tmp_path / "job").mkdir()
@@ -107,6 +108,7 @@ def test_slower_steps_are_found_and_leave(jax_job, tmp_path):
         watch.wait_until_well()
 
 
+@pytest.mark.nightly
 def test_a_step_that_calls_python_is_host_bound(jax_job, tmp_path):
     """JAX: a callback of 20 ms in the compiled step; steps without it take as long."""
     with watched(jax_job, tmp_path) as watch:
@@ -118,6 +120,7 @@ def test_a_step_that_calls_python_is_host_bound(jax_job, tmp_path):
         watch.wait_until_well()
 
 
+@pytest.mark.nightly
 def test_a_step_that_never_ends_is_a_hang(jax_job, tmp_path):
     """JAX: the training thread waits for ever, the process lives and answers."""
     with watched(jax_job, tmp_path) as watch:
@@ -127,6 +130,7 @@ def test_a_step_that_never_ends_is_a_hang(jax_job, tmp_path):
         assert watch.lines[-1]["errors"][-1]["reason"] == "empty-trace"
 
 
+@pytest.mark.nightly
 def test_compiling_again_and_again_is_found(jax_job, tmp_path):
     """JAX: each batch has another shape."""
     with watched(jax_job, tmp_path) as watch:

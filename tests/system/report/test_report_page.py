@@ -9,15 +9,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from support import REPOSITORY, require
 from support.browser import show
-from support.captures import capture_of, saved, training, with_input, with_memory
+from support.captures import capture_of, real_trace, saved, training, with_input, with_memory
 from support.traces import Op, Plane
 from tpumon.report.profiles import Choice
 from tpumon.report.render.documents import html
 from tpumon.report.sections import SECTIONS, report
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 LOADING = {"src", "srcset", "href", "data", "action", "poster", "background"}
 
 
@@ -111,8 +109,7 @@ def test_names_stay_words(tmp_path):
 
 
 def test_the_real_trace_has_all_its_graphs(tmp_path):
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    shown = show(page_of([REAL]), tmp_path)
+    shown = show(page_of([real_trace()]), tmp_path)
     assert shown.console == ()
     titles = re.findall(r'<svg[^>]* aria-label="([^"]*)"', shown.dom)
     assert titles[0] == "Time of each step"

@@ -19,6 +19,7 @@ def captured(job: Job, directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.nightly
 def test_two_captures_of_a_job_whose_input_became_slower(jax_job: Job, tmp_path: Path) -> None:
     """Only the host shows steps on a CPU: they became longer, and the check for CI fails."""
     before = captured(jax_job, tmp_path / "before")

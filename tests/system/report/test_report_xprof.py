@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from support import REPOSITORY, require
 from support.captures import (
     capture_of,
     megacore,
     nested,
     pallas,
+    real_trace,
     saved,
     section,
+    simulated_session,
     sparse,
     training,
     with_input,
@@ -23,38 +24,20 @@ from support.captures import (
 from support.xprof import open_with_xprof, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.step_times import step_table
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 FULL = 1e-9
 GIB = 1 << 30
 BOUND = {"Compute": "compute", "Unknown": None}
 
 
 def real(_directory):
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    return [REAL]
+    return [real_trace()]
 
 
 def simulated(topology, scenario="steady"):
-    def write(directory):
-        job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
-        files = []
-        for worker in range(job.topology.hosts):
-            trace = build_trace(
-                job,
-                worker,
-                start_ns=3 * SECOND,
-                stop_ns=4 * SECOND,
-                epoch_unix_ns=1_700_000_000 * SECOND,
-                options=TraceOptions(),
-            )
-            files.append(directory / f"{worker}.xplane.pb")
-            files[-1].write_bytes(trace.xspace)
-        return files
-
-    return write
+    job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
+    return lambda directory: simulated_session(directory, job, start_ns=3 * SECOND)
 
 
 def made(*builders):
@@ -352,8 +335,7 @@ def test_memory_is_that_of_the_memory_profile(trace, tmp_path):
 
 def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():
     """From the program's HLO."""
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    ours = {op["name"]: op["contents"] for op in section([REAL], "ops")["ops"]}
+    ours = {op["name"]: op["contents"] for op in section([real_trace()], "ops")["ops"]}
     found = {}
 
     def walk(node):
@@ -362,15 +344,14 @@ def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():
                 found[child["name"]] = sorted(each["name"] for each in child.get("children", []))
             walk(child)
 
-    walk(nodes([REAL], "program"))
+    walk(nodes([real_trace()], "program"))
     assert found == {name: sorted(held) for name, held in ours.items() if "fusion" in name}
     assert found["broadcast_add_fusion"] == ["add.3", "broadcast.7", "constant.8"]
 
 
 def test_parts_of_periods_add_up_though_ops_run_on_into_the_next():
     """Runs of the real trace overlap the ends of periods: what an op takes of the next one is not idle there."""
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    table = step_table([host.profile.trace for host in capture_of([REAL], "steps").hosts], ())
+    table = step_table([host.profile.trace for host in capture_of([real_trace()], "steps").hosts], ())
     assert len(table.cores) == 4
     for core in table.cores:
         parts_s = sum(sum(times_s) for times_s in core.parts_s.values())

@@ -1,6 +1,6 @@
 """A figure added the way docs/architecture.md says, to a copy of the program: one field, one computation, one row.
 
-It is then in JSON, in CSV, on the metrics page, in `--sort` and `--help`, and on the screen.
+It is then in JSON, in CSV, on the metrics page and in `--help`; test_view_new_figure.py has it on the screen.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import io
 import os
 import re
 import shutil
-import sys
 import urllib.request
 
 import pytest
 
-from fakes.run import Tpumon, environment, tpumon
+from fakes.run import Tpumon, tpumon
 from support import REPOSITORY
-from support.terminal import Terminal
 
 EDITS = {
     "tpumon/model/figures.py": (
@@ -61,12 +59,13 @@ def changed(tmp_path_factory):
     return {"PYTHONPATH": os.pathsep.join([str(copy), str(copy / "exporters")])}
 
 
-def test_it_is_in_json_and_csv(changed):
+def test_it_is_in_json_and_csv_and_can_be_sorted_by(changed):
     once = ("--simulate", "v5e-8", "--num-queries", "1", "--output")
     (sample,) = tpumon(*once, "jsonl", env=changed).ended(0).samples
     assert 0 < sample["outfeed_ratio"] < 0.1
     (row,) = csv.DictReader(io.StringIO(tpumon(*once, "csv", env=changed).ended(0).out))
     assert 0 < float(row["outfeed_ratio"]) < 0.1
+    assert "outfeed" in tpumon("--help", env=changed).ended(0).out
 
 
 def test_it_is_on_the_metrics_page(changed):
@@ -80,12 +79,3 @@ def test_it_is_on_the_metrics_page(changed):
 
         assert "# HELP tpu_outfeed_ratio Share of a step spent on outfeed." in page()
         command.wait_for(lambda: 'tpu_outfeed_ratio{worker="' in page())
-
-
-def test_workers_can_be_sorted_by_it_and_the_screen_shows_it(changed, tmp_path):
-    for name in ("home", "run"):
-        (tmp_path / name).mkdir(mode=0o700)
-    assert "outfeed" in tpumon("--help", env=changed).ended(0).out
-    command = [sys.executable, "-m", "tpumon", "--simulate", "v5e-32", "--sort", "outfeed"]
-    with Terminal(command, environment=environment(tmp_path) | changed, cwd=tmp_path, columns=140, lines=30) as view:
-        view.wait_for(lambda: "sort:outfeed" in view.text and "OUTFEED" in view.text)

@@ -8,39 +8,20 @@ from __future__ import annotations
 
 import pytest
 
+from support.captures import simulated_session
 from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.expected_figures import figures
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace_writer import TraceOptions, build_trace
 
 START_NS = 3 * SECOND + 17_123_456
 STOP_NS = START_NS + SECOND
-EPOCH_UNIX_NS = 1_700_000_000 * SECOND
 
 CASES = [
     (topology, scenario)
     for topology in ("v3-8", "v5e-8", "v4-16")
     for scenario in ("steady", "input-bound", "straggler")
 ]
-
-
-def written(job, directory, *, host_level=0, start_ns=START_NS, stop_ns=STOP_NS):
-    """One file per worker of the same window."""
-    files = []
-    for worker in range(job.topology.hosts):
-        trace = build_trace(
-            job,
-            worker,
-            start_ns=start_ns,
-            stop_ns=stop_ns,
-            epoch_unix_ns=EPOCH_UNIX_NS,
-            options=TraceOptions(host_tracer_level=host_level),
-        )
-        file = directory / f"{job.topology.worker_name(worker)}.xplane.pb"
-        file.write_bytes(trace.xspace)
-        files.append(file)
-    return files
 
 
 def check(found, job, expected):
@@ -78,7 +59,7 @@ FAULTS = [
 def test_the_overview_page_shows_what_faults_make_of_a_job(scenario, start_s, tmp_path):
     job = SimulatedJob(topology=parse_topology("v4-16"), scenario=scenario, seed=4)
     start_ns = int(start_s * SECOND)
-    file = written(job, tmp_path, host_level=2, start_ns=start_ns, stop_ns=start_ns + SECOND)[0]
+    file = simulated_session(tmp_path, job, host_level=2, start_ns=start_ns)[0]
     check(overview([file]), job, figures(job, 0, start_ns, start_ns + SECOND))
 
 
@@ -86,13 +67,13 @@ def test_the_overview_page_shows_what_faults_make_of_a_job(scenario, start_s, tm
 @pytest.mark.parametrize(("topology", "scenario"), CASES)
 def test_the_overview_page_shows_what_each_worker_was_set_to(topology, scenario, host_level, tmp_path):
     job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
-    for worker, file in enumerate(written(job, tmp_path, host_level=host_level)):
+    for worker, file in enumerate(simulated_session(tmp_path, job, start_ns=START_NS, host_level=host_level)):
         check(overview([file]), job, figures(job, worker, START_NS, STOP_NS))
 
 
 def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):
     job = SimulatedJob(topology=parse_topology("v3-8"), scenario="input-bound", seed=4)
-    rows = step_rows(written(job, tmp_path))
+    rows = step_rows(simulated_session(tmp_path, job, start_ns=START_NS))
     expected = figures(job, 0, START_NS, STOP_NS)
     assert len(rows) == expected.steps > 5
     # The page's own minimum and maximum, before it rounds them: over steps, of the most waiting core of each.
@@ -102,7 +83,7 @@ def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):
 
 def test_a_pod_is_as_slow_as_its_slowest_worker(tmp_path):
     job = SimulatedJob(topology=parse_topology("v4-16"), scenario="straggler", seed=4)
-    found = overview(written(job, tmp_path))
+    found = overview(simulated_session(tmp_path, job, start_ns=START_NS))
     workers = [figures(job, worker, START_NS, STOP_NS) for worker in range(2)]
     assert found["host_count"] == "2"
     # XProf takes the longest core of each step, and the mean of the hosts' MXU counters.
@@ -113,7 +94,9 @@ def test_a_pod_is_as_slow_as_its_slowest_worker(tmp_path):
 
 def test_op_profile_shows_the_flops_and_bytes_that_were_set(tmp_path):
     job = SimulatedJob(topology=parse_topology("v6e-8"), scenario="steady")
-    root = open_with_xprof(written(job, tmp_path), "op_profile")["byProgramExcludeIdle"]["metrics"]
+    root = open_with_xprof(simulated_session(tmp_path, job, start_ns=START_NS), "op_profile")["byProgramExcludeIdle"][
+        "metrics"
+    ]
     expected = figures(job, 0, START_NS, STOP_NS)
     assert root["flops"] == pytest.approx(expected.flops_ratio, rel=1e-3)
     assert root["rawTime"] > 0
@@ -129,7 +112,7 @@ def test_op_profile_shows_the_flops_and_bytes_that_were_set(tmp_path):
 )
 def test_a_window_without_a_step_has_no_step_time(scenario, start_ns, stop_ns, tmp_path):
     job = SimulatedJob(topology=parse_topology("v5e-8"), scenario=scenario)
-    found = overview(written(job, tmp_path, start_ns=start_ns, stop_ns=stop_ns))
+    found = overview(simulated_session(tmp_path, job, start_ns=start_ns, stop_ns=stop_ns))
     assert found["hardware_type"] == "TPU"
     assert float(found["steptime_ms_average"]) == 0
     assert figures(job, 0, start_ns, stop_ns).steps == 0

@@ -29,7 +29,7 @@ AT_ONCE = ("--interval", "0.1", "--max-duty", "1")
 """The usual pace would keep a test waiting for 10 s and more."""
 
 
-@pytest.fixture(params=["tf", "jax"])
+@pytest.fixture(params=["tf", pytest.param("jax", marks=pytest.mark.nightly)])
 def job(request: pytest.FixtureRequest) -> Job:
     """One job of each framework."""
     return request.getfixturevalue(f"{request.param}_job")
@@ -63,13 +63,10 @@ def assert_true_step_time(sample: dict[str, Any], job: Job) -> None:
     assert any(times["avg"] == pytest.approx(each, rel=0.02) for each in own_s), (own_s, sample)
 
 
-@pytest.mark.parametrize("input_delay", [(), ("--input-delay-ms", "20")], ids=["fast-input", "slow-input"])
-@pytest.mark.parametrize("annotate", [(), ("--annotate",)], ids=["plain", "annotated"])
-def test_step_time_is_what_the_job_itself_counts(
-    job: Job, annotate: tuple[str, ...], input_delay: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("options", [(), ("--annotate", "--input-delay-ms", "20")], ids=["", "annotated"])
+def test_step_time_is_what_the_job_itself_counts(job: Job, options: tuple[str, ...]) -> None:
     """Annotated or not, waiting for input or not, steps are as long as the job says; nothing else is made up."""
-    with job.trained_with(*annotate, *input_delay):
+    with job.trained_with(*options):
         job.wait_for_more_steps(10)
         (sample,) = tpumon(*level_2(job, "--output", "jsonl", "--num-queries", "1")).ended(0).samples
 
@@ -113,6 +110,7 @@ def test_the_step_is_the_function_for_whatever_shape(jax_job: Job, program: str)
         assert function["period_s"]["p50"] <= function["period_s"]["p95"]
 
 
+@pytest.mark.nightly
 def test_compiling_is_told_from_running(jax_job: Job) -> None:
     """A batch of a new shape at each step is compiled at each step; the usual ones are not."""
     command = level_2(jax_job, "--output", "jsonl", *AT_ONCE)
@@ -139,6 +137,7 @@ def test_waiting_for_input_is_told(tf_job: Job, delay: tuple[str, ...], least: f
     assert least < sample["input_wait_ratio"] < most
 
 
+@pytest.mark.nightly
 def test_eager_dispatch_has_no_step(jax_job: Job) -> None:
     """A job that runs operation by operation: which ones is shown, and that none of them is a step."""
     with jax_job.trained_with("--program", "eager"):
@@ -219,6 +218,7 @@ def test_a_pause_begins_and_ends_while_tpumon_runs(jax_job: Job, tmp_path: Path)
         command.signal(signal.SIGINT).end().ended(130)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jax_job", ["0.6.2", "0.8.2"], indirect=True)
 def test_servers_that_host_events_would_hang(jax_job: Job, tmp_path: Path) -> None:
     """There is no figure then; the reason says why and what overrides it; the job trains on and no file is left."""
@@ -235,6 +235,7 @@ def test_servers_that_host_events_would_hang(jax_job: Job, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [], "the private directory that an old server was given is gone"
 
 
+@pytest.mark.nightly
 def test_an_old_server_on_this_host_writes_into_a_private_directory(
     start_job: Callable[..., Job], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from support import REPOSITORY, require
+from support.captures import real_trace, saved, simulated_session
 from support.traces import (
     ALL_REDUCE,
     ASYNC_DONE,
@@ -34,24 +34,11 @@ from support.traces import (
 from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 FULL = 1e-6
 PARTS = {"infeed": "tcInfeedTimeMs", "outfeed": "tcOutfeedTimeMs", "idle": "tcIdleTimeMs"}
-
-
-def saved(directory, *traces):
-    """One file per host of a session."""
-    files = []
-    for i, trace in enumerate(traces):
-        if not trace.space.hostnames:
-            trace.space.hostnames.append(f"host-{i}")
-        files.append(directory / f"host-{i}.xplane.pb")
-        files[-1].write_bytes(trace.bytes())
-    return files
 
 
 def found_in(files):
@@ -178,14 +165,8 @@ def training(
     return traced
 
 
-@pytest.fixture(scope="module")
-def real_trace():
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    return REAL
-
-
-def test_a_real_trace(real_trace):
-    ours = check([real_trace])
+def test_a_real_trace():
+    ours = check([real_trace()])
     # Four digits more than the page shows, from the op profile's times of the same trace.
     assert ours.figures.idle_ratio == pytest.approx(1 - 315117903706250 / 363729698768750, rel=1e-9)
     # XProf knows no step time without a Steps line.
@@ -209,19 +190,7 @@ def test_a_real_trace(real_trace):
 def test_the_simulators_traces(topology, scenario, host_level, tmp_path):
     job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     start_ns = 3 * SECOND + 17_123_456
-    files = []
-    for worker in range(job.topology.hosts):
-        trace = build_trace(
-            job,
-            worker,
-            start_ns=start_ns,
-            stop_ns=start_ns + SECOND,
-            epoch_unix_ns=1_700_000_000 * SECOND,
-            options=TraceOptions(host_tracer_level=host_level),
-        )
-        files.append(tmp_path / f"{worker}.xplane.pb")
-        files[-1].write_bytes(trace.xspace)
-    assert check(files).simulated
+    assert check(simulated_session(tmp_path, job, start_ns=start_ns, host_level=host_level)).simulated
 
 
 @pytest.mark.parametrize(

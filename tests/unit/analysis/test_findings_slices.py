@@ -179,7 +179,7 @@ def test_a_slow_slice_of_a_simulated_job_is_named(scenario):
     assert all(len(one["straggler", "b"].workers) == 4 for one in found[6:])
 
 
-@pytest.mark.parametrize("scenario", ["steady", "jitter", "jax", "collective-bound@0", "jitter:by=0.05"])
+@pytest.mark.parametrize("scenario", ["jax", "collective-bound@0", "jitter:by=0.05"])
 @pytest.mark.parametrize("slice_of", [half, str], ids=["two slices", "a slice for each host"])
 @pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.nightly)])
 def test_no_slice_of_a_job_without_a_slow_one_is_called_slow(scenario, slice_of, rounds):

@@ -175,7 +175,7 @@ def test_a_name_is_quoted_only_where_it_is_one():
     assert quote('say "hi"\n\x07') == "\"say 'hi'\""
 
 
-@pytest.mark.parametrize("slices", [1, 16, 256])
+@pytest.mark.parametrize("slices", [1, 256])
 def test_256_workers_with_long_names_fit_into_2_kb(slices):
     """What is left out is counted."""
     names = [f"{'n' * 80}-{number}" for number in range(256)]

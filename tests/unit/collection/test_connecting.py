@@ -16,6 +16,8 @@ from tpumon.collection.sources.rpc import Client
 from tpumon.errors import SourceError
 from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
+pytestmark = pytest.mark.virtual_time
+
 AT_ONCE = module._AT_ONCE
 ANSWER_S = 1.0
 READY, CONNECTING, IDLE = (
@@ -109,132 +111,104 @@ def test_few_connections_are_made_at_a_time_and_all_are_made(network):
     assert list(network.at_s) == [f"q{i}" for i in range(1000)]  # first come, first served
 
 
-def test_who_is_connected_waits_for_nobody(network):
+async def test_who_is_connected_waits_for_nobody(network):
     """However many others want to connect."""
-
-    async def main():
-        shared = Connecting()
-        connected = Client("q", connecting=shared)
-        await ask(connected)
-        others = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(500)]
-        await asyncio.sleep(0.5)
-        began_s = now_s()
-        answered_s = await ask(connected) - began_s
-        for task in others:
-            task.cancel()
-        return answered_s
-
-    assert virtual_time.run(main()) == pytest.approx(ANSWER_S)
+    shared = Connecting()
+    connected = Client("q", connecting=shared)
+    await ask(connected)
+    others = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(500)]
+    await asyncio.sleep(0.5)
+    began_s = now_s()
+    answered_s = await ask(connected) - began_s
+    for task in others:
+        task.cancel()
+    assert answered_s == pytest.approx(ANSWER_S)
 
 
-def test_hung_servers_take_one_turn_from_the_others_and_then_none(network):
+async def test_hung_servers_take_one_turn_from_the_others_and_then_none(network):
     """From then on they wait for others that hang."""
-
-    async def main():
-        shared = Connecting()
-        hung = [Client(f"h{i}", connecting=shared) for i in range(3 * AT_ONCE)]
-        waited_s = []
-        for _ in range(2):
-            began_s = now_s()
-            asked = [asyncio.create_task(ask(client)) for client in hung]
-            await asyncio.sleep(0)
-            waited_s.append(await ask(Client("q", connecting=shared)) - began_s - ANSWER_S)
-            errors = await asyncio.gather(*asked)
-            assert {error.reason for error in errors} <= {"deadline", "unavailable"}
-        return waited_s
-
-    first_s, second_s = virtual_time.run(main())
+    shared = Connecting()
+    hung = [Client(f"h{i}", connecting=shared) for i in range(3 * AT_ONCE)]
+    waited_s = []
+    for _ in range(2):
+        began_s = now_s()
+        asked = [asyncio.create_task(ask(client)) for client in hung]
+        await asyncio.sleep(0)
+        waited_s.append(await ask(Client("q", connecting=shared)) - began_s - ANSWER_S)
+        errors = await asyncio.gather(*asked)
+        assert {error.reason for error in errors} <= {"deadline", "unavailable"}
+    first_s, second_s = waited_s
     assert 0.6 < first_s < 1
     assert second_s < 0.2
 
 
-def test_a_worker_that_was_connected_waits_for_no_new_one(network):
+async def test_a_worker_that_was_connected_waits_for_no_new_one(network):
     """Its server restarts while hundreds of new ones hang."""
-
-    async def main():
-        shared = Connecting()
-        known = Client("q", connecting=shared)
-        await ask(known)
-        others = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(20 * AT_ONCE)]
-        await asyncio.sleep(0.1)
-        known._channel.state = IDLE
-        began_s = now_s()
-        answered_s = await ask(known) - began_s
-        for task in others:
-            task.cancel()
-        return answered_s
-
-    assert virtual_time.run(main()) == pytest.approx(0.1 + ANSWER_S)
+    shared = Connecting()
+    known = Client("q", connecting=shared)
+    await ask(known)
+    others = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(20 * AT_ONCE)]
+    await asyncio.sleep(0.1)
+    known._channel.state = IDLE
+    began_s = now_s()
+    answered_s = await ask(known) - began_s
+    for task in others:
+        task.cancel()
+    assert answered_s == pytest.approx(0.1 + ANSWER_S)
 
 
-def test_a_server_that_hung_once_and_connects_again_is_one_of_the_others(network):
+async def test_a_server_that_hung_once_and_connects_again_is_one_of_the_others(network):
     """Its next connection is made in time, and the one after that waits for nobody that hangs."""
-
-    async def main():
-        client = Client("h", connecting=Connecting())
-        states = []
-        for takes_s in (None, 0.1):
-            network.connects_in_s["h"] = takes_s
-            await ask(client)
-            states.append(client._past)
-        return states
-
-    assert virtual_time.run(main()) == ["late", "known"]
+    client = Client("h", connecting=Connecting())
+    states = []
+    for takes_s in (None, 0.1):
+        network.connects_in_s["h"] = takes_s
+        await ask(client)
+        states.append(client._past)
+    assert states == ["late", "known"]
 
 
-def test_workers_that_are_gone_before_their_turn_cost_nothing(network):
+async def test_workers_that_are_gone_before_their_turn_cost_nothing(network):
     """Names that come and go faster than connections can be made: no channel is made for those that waited."""
-
-    async def main():
-        shared = Connecting()
-        tasks = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(1000)]
-        await asyncio.sleep(0.1)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        return await ask(Client("q", connecting=shared)) - now_s()
-
-    assert virtual_time.run(main()) == pytest.approx(0.0)
+    shared = Connecting()
+    tasks = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(1000)]
+    await asyncio.sleep(0.1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert (await ask(Client("q", connecting=shared)) - now_s()) == pytest.approx(0.0)
     assert network.made == AT_ONCE + 1
 
 
-def test_waiting_for_a_turn_has_the_limit_of_the_call(network):
+async def test_waiting_for_a_turn_has_the_limit_of_the_call(network):
     """What is read beside a profiler may take 2 s; it is not there, then."""
-
-    async def main():
-        shared = Connecting()
-        tasks = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(16 * AT_ONCE)]
-        await asyncio.sleep(0)
-        began_s = now_s()
-        error = await ask(Client("q", connecting=shared), timeout_s=2.0)
-        for task in tasks:
-            task.cancel()
-        return error, now_s() - began_s
-
-    error, took_s = virtual_time.run(main())
+    shared = Connecting()
+    tasks = [asyncio.create_task(ask(Client(f"h{i}", connecting=shared))) for i in range(16 * AT_ONCE)]
+    await asyncio.sleep(0)
+    began_s = now_s()
+    error = await ask(Client("q", connecting=shared), timeout_s=2.0)
+    for task in tasks:
+        task.cancel()
+    took_s = now_s() - began_s
     assert error.reason == "unavailable"
     assert took_s == pytest.approx(2.0)
 
 
-def test_each_turn_is_given_back(network):
+async def test_each_turn_is_given_back(network):
     """After calls that failed, were ended or closed, as many turns are there as before."""
-
-    async def main():
-        shared, ends = Connecting(), Counter()
-        for i in range(3 * AT_ONCE):
-            client = Client(f"h{i}", connecting=shared)
-            if i % 3 == 0:
-                await client.wait_for_turn()
-                await client.close()
-            elif i % 3 == 1:
-                task = asyncio.create_task(ask(client))
-                await asyncio.sleep(0.1)
-                task.cancel()
-                await asyncio.wait([task])
-            else:
-                await asyncio.gather(client.wait_for_turn(), client.wait_for_turn())
-                await ask(client)
-            ends[shared._lanes["new"]._value] += 1
-        return ends
-
-    assert set(virtual_time.run(main())) == {AT_ONCE}
+    shared, ends = Connecting(), Counter()
+    for i in range(3 * AT_ONCE):
+        client = Client(f"h{i}", connecting=shared)
+        if i % 3 == 0:
+            await client.wait_for_turn()
+            await client.close()
+        elif i % 3 == 1:
+            task = asyncio.create_task(ask(client))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            await asyncio.wait([task])
+        else:
+            await asyncio.gather(client.wait_for_turn(), client.wait_for_turn())
+            await ask(client)
+        ends[shared._lanes["new"]._value] += 1
+    assert set(ends) == {AT_ONCE}

@@ -89,7 +89,7 @@ def test_what_is_shown_of_it_has_no_password():
     assert shown("dns:c:3") == "dns:c:3"
 
 
-def test_lists_change_while_they_are_followed(tmp_path, quiet):
+async def test_lists_change_while_they_are_followed(tmp_path, quiet):
     """Addresses of a name, rows of a file; each exporter once, with the labels of its row."""
     answers = {"fleet": [FIRST]}
     file = tmp_path / "hosts.json"
@@ -100,27 +100,23 @@ def test_lists_change_while_they_are_followed(tmp_path, quiet):
         return answers[host]
 
     exporters = ExporterList(f"http://first:1,dns:fleet:1,{file}", resolve=resolve, look_s=0.01, resolve_every_s=0.06)
+    async with aclosing(exporters.watch(lambda _url: True)) as changes:
 
-    async def main():
-        async with aclosing(exporters.watch(lambda _url: True)) as changes:
+        async def until(*urls):
+            async with asyncio.timeout(20):
+                async for places in changes:
+                    if [place.url for place in places.places] == [f"http://{url}" for url in urls]:
+                        return places
+            raise AssertionError
 
-            async def until(*urls):
-                async with asyncio.timeout(20):
-                    async for places in changes:
-                        if [place.url for place in places.places] == [f"http://{url}" for url in urls]:
-                            return places
-                raise AssertionError
-
-            places = await until("first:1", "fleet:1", f"{SECOND}:1", "h:2")
-            assert places.places[2] == Place(url=f"http://{SECOND}:1", job="j", slice="s")
-            assert places.finders == {"dns": True, "targets-file": True}
-            answers["fleet"] = [FIRST, SECOND]
-            places = await until("first:1", f"{FIRST}:1", f"{SECOND}:1", "h:2")
-            assert places.places[2].job is None, "it is in both; the first counts"
-            file.write_text(json.dumps([{"targets": ["h:3"]}]))
-            await until("first:1", f"{FIRST}:1", f"{SECOND}:1", "h:3")
-
-    asyncio.run(main())
+        places = await until("first:1", "fleet:1", f"{SECOND}:1", "h:2")
+        assert places.places[2] == Place(url=f"http://{SECOND}:1", job="j", slice="s")
+        assert places.finders == {"dns": True, "targets-file": True}
+        answers["fleet"] = [FIRST, SECOND]
+        places = await until("first:1", f"{FIRST}:1", f"{SECOND}:1", "h:2")
+        assert places.places[2].job is None, "it is in both; the first counts"
+        file.write_text(json.dumps([{"targets": ["h:3"]}]))
+        await until("first:1", f"{FIRST}:1", f"{SECOND}:1", "h:3")
 
 
 def test_options_fill_in_what_labels_leave_unknown(tmp_path, quiet):

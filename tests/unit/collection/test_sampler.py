@@ -228,7 +228,7 @@ def test_an_interval_is_kept_on_average_and_jittered():
     source = Fake(a=[GOOD], took_s=1.5)
     sample(source, num_queries=200, interval_s=10)
     periods = gaps(source.calls["a"])
-    assert min(periods) >= 9
+    assert min(periods) > 8.999  # a sum of ticks
     assert max(periods) <= 11.1
     assert max(periods) - min(periods) > 1
     assert sum(periods) / len(periods) == pytest.approx(10, rel=0.03)
@@ -257,7 +257,8 @@ def test_the_first_interval_is_not_that_of_others_which_came_long_ago():
 
 
 @pytest.mark.parametrize("workers", [40, 200])
-def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
+@pytest.mark.virtual_time
+async def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
     """However long the first round takes: what was answered is current until the next answer, also after a failure."""
 
     class Overloaded(Fake):
@@ -274,21 +275,18 @@ def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
     scripts = {target.address: ["deadline", GOOD] if place % 7 == 3 else [GOOD] for place, target in enumerate(targets)}
     source = Overloaded(took_s=1.0, **scripts)
 
-    async def main():
-        def take(sample):
-            now_s = asyncio.get_running_loop().time()
-            began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
-            assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
-            fresh_for_s = sample.fresh_for_s if sample.responded else math.inf
-            arrived_s[sample.worker].append((now_s - sample.took_s, fresh_for_s))
+    def take(sample):
+        now_s = asyncio.get_running_loop().time()
+        began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
+        assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
+        fresh_for_s = sample.fresh_for_s if sample.responded else math.inf
+        arrived_s[sample.worker].append((now_s - sample.took_s, fresh_for_s))
 
-        sampler = Sampler(
-            Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=3),
-            on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause,
-        )  # fmt: skip
-        await sampler.run()
-
-    virtual_time.run(main())
+    sampler = Sampler(
+        Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=3),
+        on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause,
+    )  # fmt: skip
+    await sampler.run()
     assert [len(each) for each in arrived_s.values()] == [3] * workers
 
 

@@ -126,7 +126,7 @@ def test_what_never_ends_is_not_read(tmp_path):
             first(path)
 
 
-def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeypatch, said):
+async def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeypatch, said):
     """It is said once; when it comes back, what it holds counts."""
     entered, back = [], threading.Event()
     put(file, [group("a:1")])
@@ -138,20 +138,17 @@ def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeyp
         assert back.wait(60)
         return read()
 
-    async def main():
-        async with watching(finder) as watch:
-            await watch.shows({"a": "a:1"})
-            monkeypatch.setattr(target_file, "_READ_S", 0.02)
-            monkeypatch.setattr(finder, "_read", hang)
-            await watch.until(lambda: said)
-            put(file, [group("b:1")])
-            await asyncio.sleep(0.3)
-            assert len(entered) == len(said) == 1
-            monkeypatch.undo()  # a loaded machine may need longer than 0.02 s for a read that does not hang
-            back.set()
-            await watch.shows({"b": "b:1"})
-
-    asyncio.run(main())
+    async with watching(finder) as watch:
+        await watch.shows({"a": "a:1"})
+        monkeypatch.setattr(target_file, "_READ_S", 0.02)
+        monkeypatch.setattr(finder, "_read", hang)
+        await watch.until(lambda: said)
+        put(file, [group("b:1")])
+        await asyncio.sleep(0.3)
+        assert len(entered) == len(said) == 1
+        monkeypatch.undo()  # a loaded machine may need longer than 0.02 s for a read that does not hang
+        back.set()
+        await watch.shows({"b": "b:1"})
     assert "cannot be read within" in said[0]
 
 
@@ -177,83 +174,67 @@ def test_labels_cannot_drive_a_terminal(file):
     assert workers(first(file)) == [("w 1", "a:1", None), ("b", "b:1", None)]
 
 
-def test_changes_are_followed(file):
+async def test_changes_are_followed(file):
     """However they are written; a worker that stays keeps its name though its host has another one now."""
-
-    async def main():
-        put(file, [group("h:1")])
-        async with watching(TargetFile(str(file), poll_s=0.01)) as watch:
-            await watch.shows({"h": "h:1"})
-            put(file, [group("h:1", "h:2")])
-            await watch.shows({"h": "h:1", "h:2": "h:2"})
-            file.write_text(json.dumps([group("h:2")]))
-            await watch.shows({"h:2": "h:2"})
-            put(file, [])
-            await watch.until(lambda: watch.found[-1].waiting)
-            put(file, [group("i:1")])
-            await watch.shows({"i": "i:1"})
-        assert len(watch.found) == 5
-
-    asyncio.run(main())
+    put(file, [group("h:1")])
+    async with watching(TargetFile(str(file), poll_s=0.01)) as watch:
+        await watch.shows({"h": "h:1"})
+        put(file, [group("h:1", "h:2")])
+        await watch.shows({"h": "h:1", "h:2": "h:2"})
+        file.write_text(json.dumps([group("h:2")]))
+        await watch.shows({"h:2": "h:2"})
+        put(file, [])
+        await watch.until(lambda: watch.found[-1].waiting)
+        put(file, [group("i:1")])
+        await watch.shows({"i": "i:1"})
+    assert len(watch.found) == 5
 
 
-def test_a_link_that_is_turned_is_a_change(tmp_path):
+async def test_a_link_that_is_turned_is_a_change(tmp_path):
     """As Kubernetes does with its ConfigMaps; same size, same times."""
-
-    async def main():
-        for name in ("a", "b"):
-            (tmp_path / name).write_text(json.dumps([group(f"{name}:1")]))
-            os.utime(tmp_path / name, (1e9, 1e9))
-        link = tmp_path / "targets.json"
-        link.symlink_to("a")
-        async with watching(TargetFile(str(link), poll_s=0.01)) as watch:
-            await watch.shows({"a": "a:1"})
-            (tmp_path / "new").symlink_to("b")
-            (tmp_path / "new").replace(link)
-            await watch.shows({"b": "b:1"})
-
-    asyncio.run(main())
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(json.dumps([group(f"{name}:1")]))
+        os.utime(tmp_path / name, (1e9, 1e9))
+    link = tmp_path / "targets.json"
+    link.symlink_to("a")
+    async with watching(TargetFile(str(link), poll_s=0.01)) as watch:
+        await watch.shows({"a": "a:1"})
+        (tmp_path / "new").symlink_to("b")
+        (tmp_path / "new").replace(link)
+        await watch.shows({"b": "b:1"})
 
 
-def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file, said):
+async def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file, said):
     """Broken, gone, forbidden: until it is good again, and then that counts."""
-
-    async def main():
-        put(file, [group("a:1")])
-        async with watching(TargetFile(str(file), poll_s=0.01)) as watch:
-            await watch.shows({"a": "a:1"})
-            put(file, "[{")
-            await watch.until(lambda: said)
-            await asyncio.sleep(0.1)
-            file.unlink()
-            await watch.until(lambda: len(said) == 2)
-            put(file, [group("b:1")])
-            await watch.shows({"b": "b:1"})
-            aside = file.rename(file.with_suffix(".aside"))
-            await watch.until(lambda: len(said) == 3)
-            aside.rename(file)
-            await watch.until(lambda: watch.finders[-1]["targets-file"])
-        assert len(watch.found) == 2
-        assert [told["targets-file"] for told in watch.finders] == [True, False, True, False, True]
-
-    asyncio.run(main())
+    put(file, [group("a:1")])
+    async with watching(TargetFile(str(file), poll_s=0.01)) as watch:
+        await watch.shows({"a": "a:1"})
+        put(file, "[{")
+        await watch.until(lambda: said)
+        await asyncio.sleep(0.1)
+        file.unlink()
+        await watch.until(lambda: len(said) == 2)
+        put(file, [group("b:1")])
+        await watch.shows({"b": "b:1"})
+        aside = file.rename(file.with_suffix(".aside"))
+        await watch.until(lambda: len(said) == 3)
+        aside.rename(file)
+        await watch.until(lambda: watch.finders[-1]["targets-file"])
+    assert len(watch.found) == 2
+    assert [told["targets-file"] for told in watch.finders] == [True, False, True, False, True]
     assert "no JSON" in said[0]
     assert "No such file" in said[1]
     assert all("known workers" in line for line in said)
 
 
-def test_a_file_that_is_being_written_is_not_an_empty_one(file, monkeypatch):
+async def test_a_file_that_is_being_written_is_not_an_empty_one(file, monkeypatch):
     """`> file` empties it first. Empty for longer, it means it."""
     monkeypatch.setattr(target_file, "_SETTLES_S", 1e9)
-
-    async def main():
-        put(file, [group("a:1")])
-        async with watching(TargetFile(str(file), poll_s=0.005)) as watch:
-            await watch.shows({"a": "a:1"})
-            file.write_text("")
-            await asyncio.sleep(0.1)
-            assert len(watch.found) == 1
-            monkeypatch.setattr(target_file, "_SETTLES_S", 0.0)
-            await watch.until(lambda: watch.found[-1].waiting)
-
-    asyncio.run(main())
+    put(file, [group("a:1")])
+    async with watching(TargetFile(str(file), poll_s=0.005)) as watch:
+        await watch.shows({"a": "a:1"})
+        file.write_text("")
+        await asyncio.sleep(0.1)
+        assert len(watch.found) == 1
+        monkeypatch.setattr(target_file, "_SETTLES_S", 0.0)
+        await watch.until(lambda: watch.found[-1].waiting)

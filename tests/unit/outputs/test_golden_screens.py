@@ -53,8 +53,14 @@ def test_keys_of_every_screen(golden):
     )
 
 
-@cache
 def _shown(name, size):
+    lines = [line.rstrip() for line in screen(_display(name), *size, NOW).splitlines()]
+    assert lines[-1].startswith(" q quit")
+    return lines
+
+
+@cache
+def _display(name):
     workers, samples, keys = SCREENS[name]
     display = empty_display(sources=titles(), thresholds=Thresholds(sustained=1))
     display.take(workers_of(*_last_of_each(samples)) if workers is None else workers)
@@ -63,12 +69,10 @@ def _shown(name, size):
             display.take(sample)
         display.refresh(sample.time_unix_s + 3.0)
     display.refresh(NOW)
-    display.render(*size, NOW)
+    display.render(*SIZES[0], NOW)
     for key in keys:
         display.press(key)
-    lines = [line.rstrip() for line in screen(display, *size, NOW).splitlines()]
-    assert lines[-1].startswith(" q quit")
-    return lines
+    return display
 
 
 def _last_of_each(samples):

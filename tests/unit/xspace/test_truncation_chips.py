@@ -6,13 +6,12 @@ from itertools import combinations
 
 import pytest
 
-from support import REPOSITORY, require
+from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, Traced, run_step
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 TPU = "/device:TPU:"
 SOME = [chips for count in (1, 2, 3) for chips in combinations(range(4), count)]
 
@@ -61,8 +60,7 @@ def training(markers):
 
 @pytest.mark.parametrize("chips", SOME, ids=str)
 def test_steps_of_the_real_trace_are_those_of_the_whole_chips(chips):
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    space = XSpace.FromString(REAL.read_bytes())
+    space = XSpace.FromString(real_trace().read_bytes())
     whole, found, others = of(space), of(without_events(space, chips)), of(without(space, chips))
     assert others.truncated is None
     assert found.figures.step_time_s == others.figures.step_time_s

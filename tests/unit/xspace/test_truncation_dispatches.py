@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from support import REPOSITORY, require
+from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, US, Traced
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
 
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 MS, S = 1e3, 1e6
 START_NS = 1_700_000_000 * 10**9
 
@@ -70,8 +69,7 @@ def test_few_missing_runs_count_where_the_host_was_still_traced(runs, calls):
 
 @pytest.mark.parametrize("at", [0.25, 0.5, 0.75, 0.9])
 def test_the_real_trace_cut_on_all_chips_is_truncated(at):
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    space = XSpace.FromString(REAL.read_bytes())
+    space = XSpace.FromString(real_trace().read_bytes())
     planes = [plane for plane in space.planes if plane.name.startswith("/device:TPU:")]
     lines = [line for plane in planes for line in plane.lines]
     base_ns = min(line.timestamp_ns for line in lines if line.events)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import REPOSITORY, require
+from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, WHILE, Op, Traced, run_step
 from support.truncated import whole
 from tpumon.model.figure_table import OP_KINDS
@@ -18,8 +18,6 @@ from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.ops.op_kinds import TimeKind, paddings, time_kind
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
-
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 
 # hlo_category, name of the op: what its time is.
 KINDS = {
@@ -119,8 +117,7 @@ def simulated(scenario, at_s=3.017, level=2, topology="v4-32"):
 
 
 def test_a_real_trace_adds_up():
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    found = figures([read_trace(REAL.read_bytes())]).figures
+    found = figures([read_trace(real_trace().read_bytes())]).figures
     assert adds_up(found)
     assert found.op_time_ratios["async_wait"] == pytest.approx(304033212062500 / 363729698768750)
     # As many as it ran, the one that took most first.

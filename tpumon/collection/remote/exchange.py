@@ -136,15 +136,40 @@ async def exchange(
     return _parsed(bytes(data), most_bytes)
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Knows its transport while the connection is being made."""
+
+    made: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = transport
+        super().connection_made(transport)
+
+
+async def _opened(
+    ip: str, place: Endpoint, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """As `asyncio.open_connection`, which closes by TLS, in 30 s, what is given up at the end of its handshake."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = _Protocol(reader)
+    name = place.host if context is not None else None
+    try:
+        transport, _ = await loop.create_connection(lambda: protocol, ip, place.port, ssl=context, server_hostname=name)
+    except BaseException:
+        if isinstance(protocol.made, asyncio.Transport):
+            protocol.made.abort()
+        raise
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
 async def _connect(place: Endpoint, names: AddressCache) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = _trusted() if place.encrypted else None
     why = OSError("it has no address")
     for ip in await names.addresses(place.host):
         try:
             async with asyncio.timeout(STEP_S):
-                return await asyncio.open_connection(
-                    ip, place.port, ssl=context, server_hostname=place.host if context is not None else None
-                )
+                return await _opened(ip, place, context)
         except ssl.SSLError:
             raise
         except OSError as error:  # TimeoutError is one
