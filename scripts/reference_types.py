@@ -1,4 +1,4 @@
-"""Tables of the fields of a Sample object and of the options, made from the types that define them."""
+"""Tables of the fields of a Sample object, made from the types that define them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
-import typer
 from msgspec import Struct
 
-from tpumon.cli.app import app
 from tpumon.model import Figures, Sample
 from tpumon.model.figure_table import FIGURES
 
@@ -39,21 +37,6 @@ def figure_fields() -> list[Row]:
     hints = get_type_hints(Figures)
     names = {name for name in hints if name not in known or _struct_in(hints[name])}
     return list(_rows(Figures, names & _in_json()))
-
-
-def options() -> dict[str, list[Row]]:
-    """The options of `tpumon` by panel of its help, then those that only other commands have."""
-    group: Any = typer.main.get_command(app)
-    panels: dict[str, list[Row]] = {}
-    seen = {"help"}
-    for command, its in (("", group), *group.commands.items()):
-        for one in its.params:
-            if one.param_type_name == "option" and not one.hidden and one.name not in seen:
-                seen.add(one.name)
-                panel = f"`tpumon {command}`" if command else one.rich_help_panel
-                if panel is not None:
-                    panels.setdefault(panel, []).append((_spelled(one), _about(one)))
-    return panels
 
 
 def _in_json() -> set[str]:
@@ -91,15 +74,3 @@ def _struct_in(hint: Any) -> type[Struct] | None:
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     return next((inner for part in get_args(hint) if (inner := _struct_in(part)) is not None), None)
-
-
-def _spelled(one: Any) -> str:
-    names = ", ".join(f"`{each}`" for each in (*sorted(one.opts, key=len, reverse=True), *one.secondary_opts))
-    value = one.metavar or "|".join(map(str, get_args(one.type_descriptor.annotation))) or "TEXT"
-    return names if one.is_flag else f"{names} `{value}`"
-
-
-def _about(one: Any) -> str:
-    words = re.sub(r"(?<![\w-])(--[a-z][\w-]*|TPUMON_\w+)", r"`\1`", one.help or "")
-    shown = one.default not in (None, False) and "Default" not in words
-    return f"{words} Default: `{one.default}`." if shown else words
