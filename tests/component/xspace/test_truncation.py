@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 DRAWN = 67  # of each of 15 kinds: 1,005 together
+ABSENT = {"marked, ops lost here and there": 35, "a core without an event": DRAWN, "programs without any op": DRAWN}
+"""Most traces without figures, of kinds that leave few whole spans or none."""
 
 FIGURES = (
     "mxu_utilization_ratio",
@@ -65,9 +67,7 @@ def check(kind, seed):
 def test_a_truncated_trace_is_never_presented_as_whole(kind):
     found = [check(kind, seed) for seed in range(DRAWN)]
     absent = sum(each.figures.idle_ratio is None for each in found)
-    # The table in docs/figures.md is made of these rows.
-    row = f"| {kind.name} | {DRAWN} | {DRAWN - absent} | {absent} | 0 |"
-    assert row in (REPOSITORY / "docs" / "figures.md").read_text()
+    assert absent <= ABSENT.get(kind.name, DRAWN // 5), "figures that could be known are absent"
 
 
 @pytest.mark.parametrize("clipped", [False, True])
