@@ -36,7 +36,7 @@ from tpumon.outputs.metrics.runtime_families import (  # noqa: E402
     RUNTIME_HISTOGRAMS,
     SOURCE,
 )
-from tpumon.simulator.scenario.fault_table import PARAMETERS, listed  # noqa: E402
+from tpumon.simulator.scenario.fault_table import PARAMETERS  # noqa: E402
 
 _WIDTH = 120
 
@@ -80,13 +80,9 @@ def _figure(figure: Figure) -> Sequence[str]:
 
 
 def _findings() -> str:
-    alerts = {found.finding: _runbook(found) for found in ALERTED}
     return _table(
-        ("finding", "severity", "alert"),
-        (
-            (f"[{each.finding}](#{each.finding})", _code(each.severities), alerts.get(each.finding, ""))
-            for each in RULES
-        ),
+        ("finding", "severity"),
+        ((f"[{each.finding}](#{each.finding})", _code(each.severities)) for each in RULES),
     )
 
 
@@ -104,16 +100,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "findings": _findings,
     "fields of a sample": lambda: _table(("field", "meaning"), sample_fields()),
     "figures of a sample": lambda: _table(("field", "meaning"), figure_fields()),
-    "scenarios": lambda: _table(
-        ("name", "what happens", "settings"),
-        (
-            (f"`{one.name}`", one.about, "; ".join(each.replace("From", "from") for each in one.settings))
-            for one in listed()
-        ),
-    ),
     "parameters of faults": lambda: _table(
-        ("parameter", "meaning", "from", "to"),
-        ((f"`{name}`", each.about, f"{each.least:g}", f"{each.most:.9g}") for name, each in PARAMETERS.items()),
+        ("parameter", "meaning"), ((f"`{name}`", each.about) for name, each in PARAMETERS.items())
     ),
 }
 
