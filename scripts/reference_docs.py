@@ -140,8 +140,8 @@ def pages() -> Mapping[Path, str]:
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     for path, text in texts.items():
         texts[path] = re.sub(
-            r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*",
-            lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}",
+            r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*\n?",
+            lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n",
             text,
             flags=re.MULTILINE,
         )

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 from msgspec import Struct
 
 from tpumon.model import Figures, Sample
+from tpumon.model.figures import DeviceFigures, OpCategoryFigures, OpFigures, RuntimeFigures
 from tpumon.model.figure_table import FIGURES
 
 Row = tuple[str, str]
@@ -23,6 +24,9 @@ _OTHERWISE = (
     ),
 )
 """Fields that are other in the JSON than in the types."""
+_OPS, _RUNTIME = "[reports](report.md#operations)", "[metrics](metrics.md#from-libtpus-runtime-metric-service)"
+_ELSEWHERE = {OpFigures: _OPS, OpCategoryFigures: _OPS, DeviceFigures: _RUNTIME, RuntimeFigures: _RUNTIME}
+"""Pages that explain the fields of a type: here only their names stand."""
 
 
 def sample_fields() -> list[Row]:
@@ -51,10 +55,12 @@ def _rows(kind: type[Struct], names: set[str], prefix: str = "") -> Iterator[Row
         if name not in names:
             continue
         inner = _struct_in(hints[name])
-        within = {} if inner is None else _attributes(inner)
+        explained = None if inner is None else _ELSEWHERE.get(inner)
+        within = {} if inner is None or explained else _attributes(inner)
         fields = () if inner is None else inner.__struct_fields__
         plain = ", ".join(f"`{each}`" for each in fields if each not in within)
-        yield f"`{prefix}{name}`{plain and ': '}{plain}", about.get(name, "")
+        meaning = about.get(name, "") + (f"; see {explained}" if explained else "")
+        yield f"`{prefix}{name}`{plain and ': '}{plain}", meaning
         if inner is not None:
             shown = {each for each, words in within.items() if _NOT_IN_JSON not in words}
             yield from _rows(inner, shown, f"{prefix}{name}{'[]' if 'tuple' in str(hints[name]) else ''}.")
