@@ -63,7 +63,7 @@ class Feed:
 
     Args:
         settings: the source of events, and the outputs that get them.
-        consumer: who fetches the updates, for that message.
+        consumer: who fetches the updates, for that message; None: nobody does.
         wake: called in the source's thread when there is something to fetch; must not block.
         remembers: True if the consumer shows figures of the past.
 
@@ -75,7 +75,7 @@ class Feed:
         self,
         settings: FeedSettings,
         *,
-        consumer: str = "this machine",
+        consumer: str | None = "this machine",
         wake: Callable[[], None] = lambda: None,
         remembers: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class Feed:
         self.context = Context(
             run=settings.output_options, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
         )
-        self._background = Background[Update](self._run, wake=wake, keep=_is_kept)
+        self._background = Background[Update](self._run, wake=wake, is_lasting=_says_who)
 
     def __enter__(self) -> Self:
         """Starts.
@@ -174,7 +174,8 @@ class Feed:
             exported = update.with_ops(self._settings.output_options.ops)
             for output in self._outputs:
                 output.on_update(exported)
-            show(update)
+            if self._consumer is not None:
+                show(update)
 
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
@@ -284,6 +285,6 @@ def open_feed(
     return Feed(settings, consumer=consumer, remembers=remembers)
 
 
-def _is_kept(update: Update) -> bool:
-    """True for updates that must not be lost: they say who the workers are."""
+def _says_who(update: Update) -> bool:
+    """True for updates that say who the workers are."""
     return update.workers is not None

@@ -84,8 +84,7 @@ class Analysis:
         self._upstream = Upstream()
         self._stale: frozenset[str] = frozenset()
         self._looked_unix_s = -inf
-        self._number = self._past = 0
-        self._pending: list[Change] = []
+        self._past = 0
         self._kept = Kept()
 
     def resume(self, state: KeptState, now_unix_s: float) -> None:
@@ -129,7 +128,8 @@ class Analysis:
         with self._lock:
             self._look(now_unix_s)
             self._average.add(self._histories.all(), now_unix_s)
-            return Update(time_unix_s=now_unix_s, changes=self._flushed()) if self._pending else None
+            changes = self._changes.take_new()
+            return Update(time_unix_s=now_unix_s, changes=changes) if changes else None
 
     def _follow(self, workers: Workers) -> Update:
         self._histories.follow(workers)
@@ -181,7 +181,9 @@ class Analysis:
             self._explain_again(worker, Moment.of(sample))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
-        return Update(time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._flushed())
+        return Update(
+            time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._changes.take_new()
+        )
 
     def _judge_queries(self, taken: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
         """Judges the last queries of some workers, but for those judged upstream and compared with no others here.
@@ -266,17 +268,12 @@ class Analysis:
             judgement.compared = tuple(one for one in state.judged if one in SPANNING)
             judgement.not_compared = tuple(each for each in state.not_judged if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
-                self._mark_changed(judgement)
+                judgement.number = self._changes.next_number()
         else:
             judgement.causes = state.causes
             judgement.judged = state.judged
             judgement.not_judged = state.not_judged
             judgement.needs_more = state.needs_more
-
-    def _mark_changed(self, judgement: Judgement) -> None:
-        """Gives it the next number, so that readers fetch it again."""
-        self._number += 1
-        judgement.number = self._number
 
     def _explain_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
@@ -289,7 +286,7 @@ class Analysis:
         if judgement.upstream:
             self._note_raised(history, at.time_unix_s)
         else:
-            self._mark_changed(judgement)
+            judgement.number = self._changes.next_number()
             severity = severity_of(judgement, history.last, history.last_state)
             add_failure(judgement, history.last)
             self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
@@ -342,7 +339,7 @@ class Analysis:
             time_unix_s = min(time_unix_s, began.time_unix_s)
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
-            self._remember(
+            self._changes.add(
                 Change(
                     number=0,
                     time_unix_s=judgement.changed_unix_s,
@@ -354,8 +351,7 @@ class Analysis:
                     words=one_line(why),
                 )
             )
-        self._number += not changes
-        judgement.number = self._number
+        judgement.number = self._changes.number if changes else self._changes.next_number()
 
     def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
         """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
@@ -363,7 +359,7 @@ class Analysis:
         if (changed := note_raised(judgement)) is None:
             return
         severity, before = changed
-        self._remember(
+        self._changes.add(
             Change(
                 number=0,
                 time_unix_s=time_unix_s,
@@ -375,19 +371,7 @@ class Analysis:
                 words=one_line("".join(cause.words for cause in judgement.raised[:1])),
             )
         )
-        judgement.number = self._number
-
-    def _remember(self, change: Change) -> None:
-        """Remembers a change, with the next number."""
-        self._number += 1
-        change = replace(change, number=self._number)
-        self._changes.add(change)
-        self._pending.append(change)
-
-    def _flushed(self) -> tuple[Change, ...]:
-        """The changes since the last update."""
-        changes, self._pending = tuple(self._pending), []
-        return changes
+        judgement.number = self._changes.number
 
     # ---- status
 
@@ -441,14 +425,14 @@ class Analysis:
             most_bytes: the most that the history of all workers may take as JSON, about.
         """
         with self._lock:
-            if after is not None and after > self._number:
+            if after is not None and after > self._changes.number:
                 after = None
             status = self.status(now_unix_s)
             histories = self._histories.all()
             series = {"": self._average.series, **{history.target.worker: history.series for history in histories}}
             handover = Handover(
                 complete=after is None,
-                number=self._number,
+                number=self._changes.number,
                 statuses=tuple(
                     snapshot_of(history, self._judgements[history.target.worker], now_unix_s)
                     for history in histories
@@ -470,7 +454,7 @@ class Analysis:
         known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
         for change in handover.changes:
             if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
-                self._remember(change)
+                self._changes.add(change)
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():
@@ -479,14 +463,14 @@ class Analysis:
             judgement = self._judgements.get(snapshot.worker)
             if judgement is not None:
                 judgement.timeline = resumed(snapshot)
-                self._mark_changed(judgement)
+                judgement.number = self._changes.next_number()
                 self._take_findings(snapshot, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=is_first)
+        return Update(time_unix_s=self._looked_unix_s, changes=self._changes.take_new(), past=is_first)
 
     def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
         """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""

@@ -8,7 +8,6 @@ import re
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,11 +20,11 @@ from msgspec import Struct, ValidationError, convert, field
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
+from tpumon.system.mailbox import Mailbox
 
 _log = logging.getLogger(__name__)
 
 _GROUP = "tpumon.exporters"
-_WAITING_LIMIT = 10_000
 _LEAST_TICK_S = 0.01
 _CLOSE_S = 1.5
 
@@ -373,47 +372,30 @@ class QueuedOutput:
     def __init__(self, output: Output, name: str) -> None:
         self._output = GuardedOutput(output, name)
         self._name = name
-        self._changed = threading.Condition()
-        self._workers: Update | None = None
-        self._waiting: deque[Update] = deque(maxlen=_WAITING_LIMIT)
-        self._closing = self._dropping = False
+        self._mailbox = Mailbox[Update](is_lasting=lambda update: update.workers is not None)
+        self._has_dropped = False
         self._thread = threading.Thread(target=self._run, name=f"tpumon-{name}", daemon=True)
         self._thread.start()
 
     def on_update(self, update: Update) -> None:
         """Queues an update; never blocks."""
-        with self._changed:
-            drops = False
-            if update.workers is not None:
-                self._workers = update
-            else:
-                drops = len(self._waiting) == _WAITING_LIMIT and not self._dropping
-                self._waiting.append(update)
-            self._changed.notify()
-        if drops:
-            self._dropping = True
+        self._mailbox.send(update)
+        if self._mailbox.dropped and not self._has_dropped:
+            self._has_dropped = True
             _log.warning("%s: too slow; dropping samples, oldest first", self._name)
 
     def close(self) -> None:
         """Gives the output at most 1.5 s to write what is queued."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
+        self._mailbox.close()
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        output, closing = self._output, False
-        while not closing:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._workers or self._waiting, output.due_in_s)
-                closing, workers, self._workers = self._closing, self._workers, None
-                updates = ([] if workers is None else [workers]) + list(self._waiting)
-                self._waiting.clear()
+        for updates, closing in self._mailbox.batches(lambda: self._output.due_in_s):
             for update in updates:
-                output.on_update(update)
+                self._output.on_update(update)
             if not closing:
-                output.tick_if_due()
-        output.close()
+                self._output.tick_if_due()
+        self._output.close()
 
 
 def reason(error: Exception) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tpumon.system.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 _Event = TypeVar("_Event")
 
-_WAITING_LIMIT = 10_000
 _STOP_S = 3.0
-_BATCH_S = 0.02  # many workers send many events; waking up for each would cost more than handling it
 
 
 class Background(Generic[_Event]):
@@ -29,8 +27,7 @@ class Background(Generic[_Event]):
 
     Args:
         main: gets `send`, which never blocks. Events that are not fetched in time are dropped, oldest first.
-        wake: called in that thread when there are events to fetch, or the coroutine has ended; must not block.
-        keep: says which events are never dropped; those must be few.
+        wake, is_lasting: as of `Mailbox`.
     """
 
     def __init__(
@@ -38,20 +35,21 @@ class Background(Generic[_Event]):
         main: Callable[[Callable[[_Event], None]], Coroutine[None, None, None]],
         *,
         wake: Callable[[], None] = lambda: None,
-        keep: Callable[[_Event], bool] = lambda _event: False,
+        is_lasting: Callable[[_Event], bool] = lambda _event: False,
     ) -> None:
         self._main = main
-        self._keep = keep
-        self._wake = wake
-        self._waiting: deque[_Event] = deque()
-        self._changed = threading.Condition()
+        self._mailbox = Mailbox[_Event](wake=wake, is_lasting=is_lasting)
         self._error: BaseException | None = None
+        self._ending = threading.Lock()
         self._done = False
         self._loop: asyncio.AbstractEventLoop  # made on entering, so that what is never entered needs no closing
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="tpumon-background", daemon=True)
-        self.dropped = 0
+
+    @property
+    def dropped(self) -> int:
         """The number of events dropped because they were not fetched in time."""
+        return self._mailbox.dropped
 
     def events(self, *, timeout_s: float | None = None) -> Iterator[_Event | None]:
         """Yields events until the coroutine has ended, then raises what it raised.
@@ -59,17 +57,12 @@ class Background(Generic[_Event]):
         Args:
             timeout_s: yield None if nothing was sent for this long; None: wait.
         """
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._done, timeout_s)
-            fetched, ended = self.fetch()
-            yield from fetched
-            if ended and not fetched:
-                return
-            if not fetched:
+        for events, ended in self._mailbox.batches(lambda: timeout_s):
+            yield from events
+            if not events and not ended:
                 yield None
-            elif not ended:
-                time.sleep(_BATCH_S)
+        if self._error is not None:
+            raise self._error
 
     def fetch(self) -> tuple[Sequence[_Event], bool]:
         """Returns the events since the last call, without waiting, and whether there will be no more.
@@ -77,12 +70,10 @@ class Background(Generic[_Event]):
         The call after the last events raises what the coroutine raised. For a main thread that also waits for other
         things: `wake` says when to fetch.
         """
-        with self._changed:
-            ended = self._done
-            fetched, self._waiting = self._waiting, deque()
-        if ended and not fetched and self._error is not None:
+        events, ended = self._mailbox.fetch()
+        if ended and not events and self._error is not None:
             raise self._error
-        return fetched, ended
+        return events, ended
 
     def __enter__(self) -> Background[_Event]:
         self._loop = asyncio.new_event_loop()
@@ -92,28 +83,10 @@ class Background(Generic[_Event]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._changed:
+        with self._ending:
             if not self._done:
                 self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(_STOP_S)
-
-    def _send(self, event: _Event) -> None:
-        with self._changed:
-            if len(self._waiting) >= _WAITING_LIMIT:
-                self._drop_oldest()
-            first = not self._waiting
-            if first:
-                self._changed.notify()
-            self._waiting.append(event)
-        if first:
-            self._wake()
-
-    def _drop_oldest(self) -> None:
-        kept = []
-        while self._waiting and self._keep(event := self._waiting.popleft()):
-            kept.append(event)
-        self._waiting.extendleft(reversed(kept))
-        self.dropped += 1
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -122,7 +95,7 @@ class Background(Generic[_Event]):
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._task = self._loop.create_task(self._main(self._send))
+            self._task = self._loop.create_task(self._main(self._mailbox.send))
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass
@@ -131,8 +104,7 @@ class Background(Generic[_Event]):
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(asyncio.sleep(0))  # connections that are being closed
-            with self._changed:
+            with self._ending:
                 self._done = True
-                self._changed.notify()
-            self._wake()
+            self._mailbox.close()
             self._loop.close()

@@ -18,7 +18,7 @@ from tpumon.model import Query
 from tpumon.outputs import Export, OutputOptions
 from tpumon.pipeline import Feed, FeedSettings
 from tpumon.simulator.simulator_settings import SimulatorSettings
-from tpumon.system import background
+from tpumon.system import mailbox
 
 
 def simulated(queries, *, exports=(), options=None):
@@ -106,10 +106,12 @@ def test_a_run_without_any_answer_is_an_error_to_whoever_fetches():
 
 def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(tmp_path, monkeypatch, said):
     """Samples are dropped for the consumer alone; who the workers are is not."""
-    monkeypatch.setattr(background, "_WAITING_LIMIT", 4)
     file = tmp_path / "samples.jsonl"
     settings = simulated(12, exports=[Export(name="jsonl", where=str(file))])
-    with Feed(settings, consumer="the test") as feed:
+    with monkeypatch.context() as patched:
+        patched.setattr(mailbox, "_WAITING_LIMIT", 3)
+        feed = Feed(settings, consumer="the test")
+    with feed:
         wait_until(lambda: feed._background._done, 60, "all samples are taken")
         updates = list(feed.updates())
     assert updates[0].workers is not None

@@ -12,6 +12,7 @@ from tpumon.analysis import Update
 from tpumon.model import Target, Workers
 from tpumon.outputs import GuardedOutput, Output, QueuedOutput
 from tpumon.outputs import output as outputs
+from tpumon.system import mailbox
 
 WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 
@@ -60,11 +61,11 @@ def test_an_output_that_hangs_holds_up_nobody(said):
 
 def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
     """Memory stays bounded; who the workers are is never dropped."""
-    monkeypatch.setattr(outputs, "_WAITING_LIMIT", 5)
+    monkeypatch.setattr(mailbox, "_WAITING_LIMIT", 5)
     slow = Slow()
     output = QueuedOutput(slow, "csv")
     output.on_update(Update(time_unix_s=-1, workers=WORKERS))
-    wait_until(lambda: output._workers is None, 60, "the thread waits in the first update")
+    wait_until(lambda: output._mailbox._lasting is None, 60, "the thread waits in the first update")
     for number in range(12):
         output.on_update(sample(number))
     slow.may.set()

@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from tpumon.errors import UsageError
-from tpumon.system import background as background_module
 from tpumon.system.background import Background
 
 
@@ -56,7 +55,7 @@ def test_leaving_ends_the_coroutine_and_its_thread():
 
 def test_a_reader_that_stands_still_costs_events_not_the_sampler(monkeypatch):
     """Sending never blocks: the oldest are dropped, and counted."""
-    monkeypatch.setattr("tpumon.system.background._WAITING_LIMIT", 10)
+    monkeypatch.setattr("tpumon.system.mailbox._WAITING_LIMIT", 10)
     sent = threading.Event()
 
     async def main(send):
@@ -78,19 +77,3 @@ def test_waiting_for_events_can_be_interrupted_to_do_something_else():
 
     with Background(main) as background:
         assert next(background.events(timeout_s=0.01)) is None
-
-
-def test_what_must_not_be_lost_is_kept_when_the_rest_is_dropped(monkeypatch):
-    """Who the workers are outlives a reader that stands still."""
-    monkeypatch.setattr(background_module, "_WAITING_LIMIT", 3)
-    sent = threading.Event()
-
-    async def main(send):
-        for event in ["who", 1, 2, "who else", 3, 4, 5]:
-            send(event)
-        sent.set()
-
-    with Background(main, keep=lambda event: isinstance(event, str)) as background:
-        assert sent.wait(60)
-        assert [event for event in background.events() if event is not None] == ["who", "who else", 5]
-    assert background.dropped == 4

@@ -12,7 +12,7 @@ from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerS
 from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
-_PART = 16
+_FEW = 16  # workers: cheap to look at
 
 
 def note_followed(job: JobState) -> None:
@@ -32,9 +32,9 @@ def note_followed(job: JobState) -> None:
 def count_current(job: JobState, stale: Collection[str]) -> None:
     """Notes who has figures now in each slice of a job, and that workers are to be compared anew.
 
-    Only once a 16th of the workers was queried: to look at all of them at each query would be quadratic.
+    Of many workers only once a quarter of them was queried: to look at all at each query would be quadratic.
     """
-    if job.queries * _PART >= len(job.workers):
+    if len(job.workers) <= _FEW or 4 * job.queries >= len(job.workers):
         job.queries = 0
         job.slice_stats.clear()
         for group in job.slices:

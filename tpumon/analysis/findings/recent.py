@@ -18,24 +18,24 @@ _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median ab
 
 
 class Recent:
-    """The last numbers of a worker."""
+    """The last numbers of a worker.
+
+    Attributes:
+        median: that of the last three; None while they are too few.
+        spread: deviation from sample to sample; 0 while there is none.
+    """
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=_FOR_SPREAD)
+        self.median: float | None = None
+        self.spread = 0.0
 
     def add(self, value: float) -> None:
         """Adds the number of a sample."""
         self._values.append(value)
-
-    @property
-    def median(self) -> float | None:
-        """That of the last three; None while they are too few."""
-        return sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2] if len(self._values) >= SAMPLES else None
-
-    @property
-    def spread(self) -> float:
-        """Deviation from sample to sample; 0 while there is none."""
-        return spread(self._values) if self._values else 0.0
+        if len(self._values) >= SAMPLES:  # here, once: each worker is compared with many others
+            self.median = sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2]
+        self.spread = spread(self._values)
 
 
 def median_of_ascending(ordered: Sequence[float]) -> float:

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections import deque
 from heapq import merge
 
+from msgspec.structs import replace
+
 from tpumon.model import Change
 
 MOST_CHANGES = 5000
@@ -22,11 +24,26 @@ class Changes:
         self._of: dict[str, deque[Change]] = {}
         self._count = 0
         self._all: tuple[Change, ...] | None = ()  # None: to be merged again
+        self._new: list[Change] = []
+        self.number = 0
+        """Number given last, to a change or to what a worker counts as; 0: none was."""
         self.last = 0
         """Number of the last change; 0: there was none."""
 
+    def next_number(self) -> int:
+        """Counts: readers ask for what has a larger number than what they know."""
+        self.number += 1
+        return self.number
+
+    def take_new(self) -> tuple[Change, ...]:
+        """The changes since the last call."""
+        new, self._new = tuple(self._new), []
+        return new
+
     def add(self, change: Change) -> None:
-        """Remembers a change; numbers must grow. Beyond the limits the oldest are forgotten."""
+        """Remembers a change, with the next number. Beyond the limits the oldest are forgotten."""
+        change = replace(change, number=self.next_number())
+        self._new.append(change)
         of_worker = self._of.setdefault(change.worker, deque())
         of_worker.append(change)
         self._all = None

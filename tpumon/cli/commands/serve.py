@@ -21,7 +21,7 @@ def run(settings: FeedSettings) -> int:
         NoTargetError: with `num_queries`, no worker ever answered.
     """
     try:
-        with Feed(settings) as feed:
+        with Feed(settings, consumer=None) as feed:
             if settings.state is None:
                 _log.info("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
             for _ in feed.updates():

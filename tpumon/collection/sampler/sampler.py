@@ -193,7 +193,10 @@ class Sampler:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+        if companions.are_due(target):
+            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+        else:  # without a task for each
+            sample, readings = await worker.ask(), companions.last
         if worker.gone:  # the job may have ended since
             readings = await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":

@@ -39,15 +39,25 @@ class WorkerCompanions:
         self._readers = [_CompanionReader(kind, open_client, options) for kind in kinds]
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> list[CompanionLook]:
-        """The latest reading of each companion that is there, or why it could not be read.
+        """Reads those that are due; returns `last`.
 
         Args:
             target: the worker, whose companions may have moved.
             workers: how many are followed: the more, the less often each is read.
             again: also read whatever gave a reading before.
         """
-        due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
-        await asyncio.gather(*due)
+        await asyncio.gather(
+            *(reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again))
+        )
+        return self.last
+
+    def are_due(self, target: Target) -> bool:
+        """True if any is to be read."""
+        return any(reader.is_due(target) for reader in self._readers)
+
+    @property
+    def last(self) -> list[CompanionLook]:
+        """The latest reading of each companion that is there, or why it could not be read."""
         return [CompanionLook(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     async def aclose(self) -> None:
@@ -68,7 +78,7 @@ class _CompanionReader:
         self._next_s = 0.0
         self._was_there = False
 
-    def is_due(self, target: Target, *, again: bool) -> bool:
+    def is_due(self, target: Target, *, again: bool = False) -> bool:
         if target is not self._target and target != self._target:
             return True
         if self._companion is None:
