@@ -3,8 +3,8 @@
     .venv/bin/python scripts/reference_docs.py [--check]
 
 A line `<!-- table: NAME -->` says that the table after it is made here. So is the remedy of each finding: a line that
-begins with `- **Do:**`, in the runbook of its alert, or on the page of findings if it has none. With `--check` nothing
-is written, and the exit status is 1 if a page is out of date.
+begins with `- **tpumon says:**` in the runbook of its alert, or, if it has none, with `- **Do:**` on the page of
+findings. With `--check` nothing is written, and the exit status is 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _meaning(metric: Metric) -> str:
 
 
 def _runtime_metrics(*metrics: Metric) -> str:
-    rows = ((each, each.help.replace(", since the job started", "").removesuffix(".").split(SOURCE)) for each in metrics)
+    rows = (
+        (each, each.help.replace(", since the job started", "").removesuffix(".").split(SOURCE)) for each in metrics
+    )
     return _table(
         ("metric", "meaning", "in the service"),
         ((_name(each), about.strip(), f"`{name.strip()}`") for each, (about, name) in rows),
@@ -91,7 +93,9 @@ def _runbook(found: Found) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "metrics of figures": lambda: _metrics(*(each for each in (*SAMPLE_METRICS, *HISTOGRAMS) if SOURCE not in each.help)),
+    "metrics of figures": lambda: _metrics(
+        *(each for each in (*SAMPLE_METRICS, *HISTOGRAMS) if SOURCE not in each.help)
+    ),
     "metrics of the runtime": lambda: _runtime_metrics(*RUNTIME_GAUGES, *RUNTIME_COUNTERS, *RUNTIME_HISTOGRAMS),
     "metrics of findings": lambda: _metrics(*FINDING_METRICS),
     "metrics of workers": lambda: _metrics(*TARGET_METRICS),
@@ -106,20 +110,20 @@ TABLES: Mapping[str, Callable[[], str]] = {
 }
 
 
-def _with_remedy(text: str, remedy: str, where: str) -> str:
+def _with_remedy(text: str, mark: str, remedy: str, where: str) -> str:
     """The text with the one remedy in it made anew."""
     bullet = "\n".join(
         textwrap.wrap(
-            f"- **Do:** {remedy}.",
+            f"- **{mark}** {remedy}.",
             _WIDTH,
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
         )
     )
-    text, count = re.subn(r"^- \*\*Do:\*\*.*(?:\n  .*)*", lambda _: bullet, text, flags=re.MULTILINE)
+    text, count = re.subn(rf"^- \*\*{mark}\*\*.*(?:\n  .*)*", lambda _: bullet, text, flags=re.MULTILINE)
     if count != 1:
-        sys.exit(f"{where}: there must be one line that begins with `- **Do:**`")
+        sys.exit(f"{where}: there must be one line that begins with `- **{mark}**`")
     return text
 
 
@@ -130,7 +134,7 @@ def _of_findings(text: str) -> str:
         before, heading, after = text.partition(f"\n### {rule.finding}\n")
         section, border, rest = after.partition("\n#")
         remedy = runbooks.get(rule.finding, rule.remedy)
-        text = before + heading + _with_remedy(section, remedy, f"findings.md#{rule.finding}") + border + rest
+        text = before + heading + _with_remedy(section, "Do:", remedy, f"findings.md#{rule.finding}") + border + rest
     return text
 
 
@@ -139,11 +143,14 @@ def pages() -> Mapping[Path, str]:
     paths = sorted((_ROOT / "docs").glob("*.md"))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     for path, text in texts.items():
-        texts[path] = re.sub(
-            r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*\n?",
-            lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n",
-            text,
-            flags=re.MULTILINE,
+        texts[path] = (
+            re.sub(
+                r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*\n?",
+                lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n",
+                text,
+                flags=re.MULTILINE,
+            ).rstrip("\n")
+            + "\n"
         )
     findings = _ROOT / "docs" / "findings.md"
     texts[findings] = _of_findings(texts[findings])
@@ -151,7 +158,7 @@ def pages() -> Mapping[Path, str]:
     for found in ALERTED:
         path = _ROOT / "grafana" / "runbooks" / f"{found.alert}.md"
         text = path.read_text(encoding="utf-8")
-        texts[path] = _with_remedy(text, remedies[found.finding], path.name)
+        texts[path] = _with_remedy(text, "tpumon says:", remedies[found.finding], path.name)
     return texts
 
 

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 from msgspec import Struct
 
 from tpumon.model import Figures, Sample
-from tpumon.model.figures import DeviceFigures, OpCategoryFigures, OpFigures, RuntimeFigures
 from tpumon.model.figure_table import FIGURES
+from tpumon.model.figures import DeviceFigures, OpCategoryFigures, OpFigures, RuntimeFigures
 
 Row = tuple[str, str]
 

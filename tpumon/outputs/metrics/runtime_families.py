@@ -73,8 +73,7 @@ RUNTIME_GAUGES: tuple[SampleMetric, ...] = (
     ),
     SampleMetric(
         name="tpu_runtime_megascale_error",
-        help=f"1 while the runtime detects a hang or an error between slices. {SOURCE} "
-        "megascale.error.detected.gauge.",
+        help=f"1 while the runtime detects a hang or an error between slices. {SOURCE} megascale.error.detected.gauge.",
         values=_of_worker("megascale_error"),
     ),
     SampleMetric(
