@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/reference_docs.py [--check]
 
-A line `<!-- table: NAME -->` says that the table after it is made here; so is each line of a page that begins with
-`- **Do:**` under the heading of a finding, and with `- **tpumon says:**` in the runbook of its alert. With `--check`
-nothing is written, and the exit status is 1 if a page is out of date.
+A line `<!-- table: NAME -->` says that the table after it is made here. So is the remedy of each finding: a line that
+begins with `- **tpumon says:**` in the runbook of its alert, or, if it has none, with `- **Do:**` on the page of
+findings. With `--check` nothing is written, and the exit status is 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from grafana.alerting import ALERTED  # noqa: E402
-from scripts.reference_types import figure_fields, options, sample_fields  # noqa: E402
+from grafana.alerting import ALERTED, Found  # noqa: E402
+from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model.figure_table import FIGURES, Figure  # noqa: E402
 from tpumon.outputs.metrics import (  # noqa: E402
@@ -30,7 +30,13 @@ from tpumon.outputs.metrics import (  # noqa: E402
     TARGET_METRICS,
     Metric,
 )
-from tpumon.simulator.scenario.fault_table import PARAMETERS, listed  # noqa: E402
+from tpumon.outputs.metrics.runtime_families import (  # noqa: E402
+    RUNTIME_COUNTERS,
+    RUNTIME_GAUGES,
+    RUNTIME_HISTOGRAMS,
+    SOURCE,
+)
+from tpumon.simulator.scenario.fault_table import PARAMETERS  # noqa: E402
 
 _WIDTH = 120
 
@@ -46,58 +52,67 @@ def _code(words: Iterable[str]) -> str:
 
 
 def _metrics(*metrics: Metric) -> str:
-    rows = [(f"`{each.name}`", each.kind, _code(each.labels), each.help) for each in metrics]
-    return _table(("name", "type", "labels", "meaning"), rows)
+    return _table(("metric", "meaning"), ((_name(each), _meaning(each)) for each in metrics))
 
 
-def _figure(figure: Figure) -> Sequence[str]:
-    metric = "" if figure.metric is None else f"`{figure.metric}`"
-    return _code(figure.fields), metric, str(figure.level), figure.source, figure.about
+def _name(metric: Metric) -> str:
+    """Its name with its own labels, as Prometheus writes them; gauges and `_total` say by themselves what they are."""
+    labels = ",".join(metric.labels)
+    return f"`{metric.name}{labels and f'{{{labels}}}'}`{' (histogram)' if metric.kind == 'histogram' else ''}"
 
 
-def _findings() -> str:
-    alerts = {found.finding: f"[{found.alert}](../grafana/runbooks/{found.alert}.md)" for found in ALERTED}
+def _meaning(metric: Metric) -> str:
+    """The figure that it shows, which has its own page; otherwise its help."""
+    shown = {figure.help: f"`{figure.fields[0]}`" for figure in FIGURES}
+    return shown.get(metric.help, metric.help)
+
+
+def _runtime_metrics(*metrics: Metric) -> str:
+    rows = (
+        (each, each.help.replace(", since the job started", "").removesuffix(".").split(SOURCE)) for each in metrics
+    )
     return _table(
-        ("finding", "severity", "alert"),
-        (
-            (f"[{each.finding}](#{each.finding})", _code(each.severities), alerts.get(each.finding, ""))
-            for each in RULES
-        ),
+        ("metric", "meaning", "in the service"),
+        ((_name(each), about.strip(), f"`{name.strip()}`") for each, (about, name) in rows),
     )
 
 
-def _by_panel(panels: Mapping[str, Sequence[Sequence[str]]]) -> Iterable[Sequence[str]]:
-    for panel, rows in panels.items():
-        yield f"**{panel}**", ""
-        yield from rows
+def _figure(figure: Figure) -> Sequence[str]:
+    return _code(figure.fields), str(figure.level), figure.source, figure.about
+
+
+def _findings() -> str:
+    return _table(
+        ("finding", "severity"),
+        ((f"[{each.finding}](#{each.finding})", _code(each.severities)) for each in RULES),
+    )
+
+
+def _runbook(found: Found) -> str:
+    return f"[{found.alert}](../grafana/runbooks/{found.alert}.md)"
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "metrics of samples": lambda: _metrics(*SAMPLE_METRICS, *HISTOGRAMS),
+    "metrics of figures": lambda: _metrics(
+        *(each for each in (*SAMPLE_METRICS, *HISTOGRAMS) if SOURCE not in each.help)
+    ),
+    "metrics of the runtime": lambda: _runtime_metrics(*RUNTIME_GAUGES, *RUNTIME_COUNTERS, *RUNTIME_HISTOGRAMS),
     "metrics of findings": lambda: _metrics(*FINDING_METRICS),
     "metrics of workers": lambda: _metrics(*TARGET_METRICS),
     "metrics of the exporter": lambda: _metrics(*EXPORTER_METRICS),
-    "figures": lambda: _table(("field", "metric", "level", "from", "meaning"), map(_figure, FIGURES)),
+    "figures": lambda: _table(("field", "level", "from", "meaning"), map(_figure, FIGURES)),
     "findings": _findings,
     "fields of a sample": lambda: _table(("field", "meaning"), sample_fields()),
     "figures of a sample": lambda: _table(("field", "meaning"), figure_fields()),
-    "options": lambda: _table(("option", "meaning"), _by_panel(options())),
-    "scenarios": lambda: _table(
-        ("name", "what happens", "settings"),
-        (
-            (f"`{one.name}`", one.about, "; ".join(each.replace("From", "from") for each in one.settings))
-            for one in listed()
-        ),
-    ),
     "parameters of faults": lambda: _table(
-        ("parameter", "meaning", "from", "to"),
-        ((f"`{name}`", each.about, f"{each.least:g}", f"{each.most:.9g}") for name, each in PARAMETERS.items()),
+        ("parameter", "meaning"), ((f"`{name}`", each.about) for name, each in PARAMETERS.items())
     ),
 }
 
 
-def _bullet(mark: str, remedy: str) -> str:
-    return "\n".join(
+def _with_remedy(text: str, mark: str, remedy: str, where: str) -> str:
+    """The text with the one remedy in it made anew."""
+    bullet = "\n".join(
         textwrap.wrap(
             f"- **{mark}** {remedy}.",
             _WIDTH,
@@ -106,25 +121,20 @@ def _bullet(mark: str, remedy: str) -> str:
             break_on_hyphens=False,
         )
     )
-
-
-def _with_remedy(text: str, mark: str, remedy: str, where: str) -> str:
-    """The text with the one bullet that begins with this mark made anew."""
-    bullet = _bullet(mark, remedy)
-    text, count = re.subn(rf"^- \*\*{re.escape(mark)}\*\*.*(?:\n  .*)*", lambda _: bullet, text, flags=re.MULTILINE)
+    text, count = re.subn(rf"^- \*\*{mark}\*\*.*(?:\n  .*)*", lambda _: bullet, text, flags=re.MULTILINE)
     if count != 1:
         sys.exit(f"{where}: there must be one line that begins with `- **{mark}**`")
     return text
 
 
 def _of_findings(text: str) -> str:
-    """The page of findings, with the remedy of each under its heading."""
+    """The page of findings, with the remedy of each under its heading, or where it is."""
+    runbooks = {found.finding: f"see {_runbook(found)}" for found in ALERTED}
     for rule in RULES:
         before, heading, after = text.partition(f"\n### {rule.finding}\n")
         section, border, rest = after.partition("\n#")
-        text = (
-            before + heading + _with_remedy(section, "Do:", rule.remedy, f"findings.md#{rule.finding}") + border + rest
-        )
+        remedy = runbooks.get(rule.finding, rule.remedy)
+        text = before + heading + _with_remedy(section, "Do:", remedy, f"findings.md#{rule.finding}") + border + rest
     return text
 
 
@@ -133,11 +143,14 @@ def pages() -> Mapping[Path, str]:
     paths = sorted((_ROOT / "docs").glob("*.md"))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     for path, text in texts.items():
-        texts[path] = re.sub(
-            r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*",
-            lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}",
-            text,
-            flags=re.MULTILINE,
+        texts[path] = (
+            re.sub(
+                r"^<!-- table: (.+) -->\n\n(?:\|.*\n)*\n?",
+                lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n",
+                text,
+                flags=re.MULTILINE,
+            ).rstrip("\n")
+            + "\n"
         )
     findings = _ROOT / "docs" / "findings.md"
     texts[findings] = _of_findings(texts[findings])

@@ -1,4 +1,4 @@
-"""Tables of the fields of a Sample object and of the options, made from the types that define them."""
+"""Tables of the fields of a Sample object, made from the types that define them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
-import typer
 from msgspec import Struct
 
-from tpumon.cli.app import app
 from tpumon.model import Figures, Sample
 from tpumon.model.figure_table import FIGURES
+from tpumon.model.figures import DeviceFigures, OpCategoryFigures, OpFigures, RuntimeFigures
 
 Row = tuple[str, str]
 
@@ -25,6 +24,9 @@ _OTHERWISE = (
     ),
 )
 """Fields that are other in the JSON than in the types."""
+_OPS, _RUNTIME = "[reports](report.md#operations)", "[metrics](metrics.md#from-libtpus-runtime-metric-service)"
+_ELSEWHERE = {OpFigures: _OPS, OpCategoryFigures: _OPS, DeviceFigures: _RUNTIME, RuntimeFigures: _RUNTIME}
+"""Pages that explain the fields of a type: here only their names stand."""
 
 
 def sample_fields() -> list[Row]:
@@ -41,21 +43,6 @@ def figure_fields() -> list[Row]:
     return list(_rows(Figures, names & _in_json()))
 
 
-def options() -> dict[str, list[Row]]:
-    """The options of `tpumon` by panel of its help, then those that only other commands have."""
-    group: Any = typer.main.get_command(app)
-    panels: dict[str, list[Row]] = {}
-    seen = {"help"}
-    for command, its in (("", group), *group.commands.items()):
-        for one in its.params:
-            if one.param_type_name == "option" and not one.hidden and one.name not in seen:
-                seen.add(one.name)
-                panel = f"`tpumon {command}`" if command else one.rich_help_panel
-                if panel is not None:
-                    panels.setdefault(panel, []).append((_spelled(one), _about(one)))
-    return panels
-
-
 def _in_json() -> set[str]:
     return set(Sample(worker="", address="", time_unix_s=0.0, window_s=None, took_s=0.0).to_json())
 
@@ -68,10 +55,12 @@ def _rows(kind: type[Struct], names: set[str], prefix: str = "") -> Iterator[Row
         if name not in names:
             continue
         inner = _struct_in(hints[name])
-        within = {} if inner is None else _attributes(inner)
+        explained = None if inner is None else _ELSEWHERE.get(inner)
+        within = {} if inner is None or explained else _attributes(inner)
         fields = () if inner is None else inner.__struct_fields__
         plain = ", ".join(f"`{each}`" for each in fields if each not in within)
-        yield f"`{prefix}{name}`{plain and ': '}{plain}", about.get(name, "")
+        meaning = about.get(name, "") + (f"; see {explained}" if explained else "")
+        yield f"`{prefix}{name}`{plain and ': '}{plain}", meaning
         if inner is not None:
             shown = {each for each, words in within.items() if _NOT_IN_JSON not in words}
             yield from _rows(inner, shown, f"{prefix}{name}{'[]' if 'tuple' in str(hints[name]) else ''}.")
@@ -91,15 +80,3 @@ def _struct_in(hint: Any) -> type[Struct] | None:
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     return next((inner for part in get_args(hint) if (inner := _struct_in(part)) is not None), None)
-
-
-def _spelled(one: Any) -> str:
-    names = ", ".join(f"`{each}`" for each in (*sorted(one.opts, key=len, reverse=True), *one.secondary_opts))
-    value = one.metavar or "|".join(map(str, get_args(one.type_descriptor.annotation))) or "TEXT"
-    return names if one.is_flag else f"{names} `{value}`"
-
-
-def _about(one: Any) -> str:
-    words = re.sub(r"(?<![\w-])(--[a-z][\w-]*|TPUMON_\w+)", r"`\1`", one.help or "")
-    shown = one.default not in (None, False) and "Default" not in words
-    return f"{words} Default: `{one.default}`." if shown else words

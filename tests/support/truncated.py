@@ -270,7 +270,7 @@ class Kind:
     """One kind of truncation.
 
     Attributes:
-        name: as the table in docs/figures.md has it.
+        name: what is lost.
         damage: makes a trace one.
         several: whether it needs more than one core.
         least_steps: how many steps it needs.

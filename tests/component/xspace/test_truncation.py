@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from support import REPOSITORY
 from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
 from support.truncated import KINDS, cores_of, truncated, whole, window_of
@@ -22,6 +21,8 @@ from tpumon.xspace.trace_figures import figures
 pytestmark = pytest.mark.slow
 
 DRAWN = 67  # of each of 15 kinds: 1,005 together
+ABSENT = {"marked, ops lost here and there": 35, "a core without an event": DRAWN, "programs without any op": DRAWN}
+"""Most traces without figures, of kinds that leave few whole spans or none."""
 
 FIGURES = (
     "mxu_utilization_ratio",
@@ -69,11 +70,10 @@ def test_a_truncated_trace_is_never_presented_as_whole(kind):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_table_of_docs_figures_is_made_of_such_traces(kind):
+def test_figures_that_could_be_known_are_there(kind):
     found = [check(kind, seed) for seed in range(DRAWN)]
     absent = sum(each.figures.idle_ratio is None for each in found)
-    row = f"| {kind.name} | {DRAWN} | {DRAWN - absent} | {absent} | 0 |"
-    assert row in (REPOSITORY / "docs" / "figures.md").read_text()
+    assert absent <= ABSENT.get(kind.name, DRAWN // 5), "figures that could be known are absent"
 
 
 @pytest.mark.parametrize("clipped", [False, True])

@@ -8,7 +8,7 @@ from tpumon.analysis.history import WorkerHistory
 from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Distribution, Sample
 from tpumon.outputs.metrics.metric_types import HistogramMetric, SampleMetric, SampleValues, of_each, single
 
-_RUNTIME = "Source: libtpu's runtime metric service,"
+SOURCE = "Source: libtpu's runtime metric service,"
 
 
 def _per_device(key: str) -> SampleValues:
@@ -30,56 +30,55 @@ def _latencies(key: str) -> Callable[[WorkerHistory, Sample], Distribution | Non
 RUNTIME_GAUGES: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_hbm_used_bytes",
-        help=f"HBM in use on a device. {_RUNTIME} tpu.runtime.hbm.memory.usage.bytes.",
+        help=f"HBM in use on a device. {SOURCE} tpu.runtime.hbm.memory.usage.bytes.",
         labels=("device",),
         values=_per_device("hbm_used_bytes"),
     ),
     SampleMetric(
         name="tpu_hbm_total_bytes",
-        help=f"HBM of a device that is available to jobs. {_RUNTIME} tpu.runtime.hbm.memory.total.bytes.",
+        help=f"HBM of a device that is available to jobs. {SOURCE} tpu.runtime.hbm.memory.total.bytes.",
         labels=("device",),
         values=_per_device("hbm_total_bytes"),
     ),
     SampleMetric(
         name="tpu_runtime_duty_cycle_ratio",
-        help=f"Share of the service's last period in which a device was busy. {_RUNTIME} "
+        help=f"Share of the service's last period in which a device was busy. {SOURCE} "
         "tpu.runtime.tensorcore.dutycycle.percent.",
         labels=("device",),
         values=_per_device("runtime_duty_cycle_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_hbm_bandwidth_utilization_ratio",
-        help=f"HBM bandwidth in use; not capacity. {_RUNTIME} tpu.runtime.hbm.utilization.percent.",
+        help=f"HBM bandwidth in use; not capacity. {SOURCE} tpu.runtime.hbm.utilization.percent.",
         labels=("device",),
         values=_per_device("runtime_hbm_bandwidth_utilization_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_tensorcore_idle_seconds",
-        help=f"Time since a TensorCore last ran something; 0 while it is busy. {_RUNTIME} "
+        help=f"Time since a TensorCore last ran something; 0 while it is busy. {SOURCE} "
         "tpu.runtime.tensorcore.idle_duration.seconds.",
         labels=("device",),
         values=_per_device("runtime_tensorcore_idle_s"),
     ),
     SampleMetric(
         name="tpu_runtime_hlo_queue_size",
-        help=f"Programs queued for a device's TensorCore. {_RUNTIME} hlo.queue.size.gauge.",
+        help=f"Programs queued for a device's TensorCore. {SOURCE} hlo.queue.size.gauge.",
         labels=("device",),
         values=_per_device("runtime_hlo_queue_size"),
     ),
     SampleMetric(
         name="tpu_runtime_uptime_seconds",
-        help=f"Uptime of the job's runtime. {_RUNTIME} tpu.runtime.uptime.seconds.gauge.",
+        help=f"Uptime of the job's runtime. {SOURCE} tpu.runtime.uptime.seconds.gauge.",
         values=_of_worker("uptime_s"),
     ),
     SampleMetric(
         name="tpu_runtime_megascale_error",
-        help=f"1 while the runtime detects a hang or an error between slices. {_RUNTIME} "
-        "megascale.error.detected.gauge.",
+        help=f"1 while the runtime detects a hang or an error between slices. {SOURCE} megascale.error.detected.gauge.",
         values=_of_worker("megascale_error"),
     ),
     SampleMetric(
         name="tpu_runtime_slice_error",
-        help=f"1 while the runtime detects a failed slice. {_RUNTIME} slice.error.detected.gauge.",
+        help=f"1 while the runtime detects a failed slice. {SOURCE} slice.error.detected.gauge.",
         values=_of_worker("slice_error"),
     ),
 )
@@ -87,7 +86,7 @@ RUNTIME_GAUGES: tuple[SampleMetric, ...] = (
 RUNTIME_COUNTERS: tuple[SampleMetric, ...] = tuple(
     SampleMetric(
         name=f"tpu_runtime_megascale_{key}_total",
-        help=f"{row.about}, since the job started. {_RUNTIME} {row.name}.",
+        help=f"{row.about}, since the job started. {SOURCE} {row.name}.",
         kind="counter",
         values=_counted(key),
     )
@@ -97,7 +96,7 @@ RUNTIME_COUNTERS: tuple[SampleMetric, ...] = tuple(
 RUNTIME_HISTOGRAMS: tuple[HistogramMetric, ...] = tuple(
     HistogramMetric(
         name=f"tpu_runtime_megascale_{key}_seconds",
-        help=f"{row.about}, since the job started. {_RUNTIME} {row.name}.",
+        help=f"{row.about}, since the job started. {SOURCE} {row.name}.",
         kind="histogram",
         value=_latencies(key),
     )
