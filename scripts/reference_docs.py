@@ -123,7 +123,7 @@ def _with_remedy(text: str, mark: str, remedy: str, where: str) -> str:
     )
     text, count = re.subn(rf"^- \*\*{mark}\*\*.*(?:\n  .*)*", lambda _: bullet, text, flags=re.MULTILINE)
     if count != 1:
-        sys.exit(f"{where}: there must be one line that begins with `- **{mark}**`")
+        raise ValueError(f"{where}: it takes a section with one line that begins with `- **{mark}**`")
     return text
 
 

@@ -376,7 +376,7 @@ class Analysis:
     # ---- status
 
     def status(self, now_unix_s: float) -> FleetStatus:
-        """The status of all workers."""
+        """The status of all workers. Notes who has become stale, as `tick` does."""
         with self._lock:
             self._look(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}

@@ -31,7 +31,8 @@ class Judgement:
         judged_as: its severity when it was last judged by its figures.
         unjudged: number of samples in a row that came from upstream without findings.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
-        changed_unix_s, number: time and number of the last change of its course.
+        timeline: what it counted as, and since when.
+        changed_unix_s, number: time and number of the last change of its timeline.
     """
 
     upstream: bool = False
@@ -191,7 +192,7 @@ def _raised(
 
 
 def resumed(snapshot: StatusSnapshot) -> StatusTimeline:
-    """The course of a worker as an exporter knows it."""
+    """The timeline of a worker as an exporter knows it."""
 
     def moment(time_unix_s: float | None) -> Moment | None:
         return None if time_unix_s is None else Moment(time_unix_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from tpumon.cli.process import command_of
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.errors import UsageError
 from tpumon.outputs import Export
+from tpumon.outputs.output import stdout_names
 from tpumon.pipeline import FeedSettings
 
 GROUP = typer.main.get_command(app)
@@ -185,7 +187,7 @@ def test_stdout_takes_outputs_that_can_write_there_with_their_options():
     chosen = settings("--simulate", "v5e-8", "--output", "fleet-summary[interval_s=5]").output
     assert chosen == Export(name="fleet-summary", where="-", options={"interval_s": "5"})
     for name in ("prometheus", "textfile", "jsonl=file", "fleet-summary[interval_s"):
-        with pytest.raises(UsageError, match=r"choose one of auto, live, text, csv, fleet-summary, jsonl$"):
+        with pytest.raises(UsageError, match=f"choose one of auto, live, text, {', '.join(stdout_names())}$"):
             settings("--simulate", "v5e-8", "--output", name)
     with pytest.raises(UsageError, match=r"--output jsonl\[a\]: 'a' is not an option; write key=value"):
         settings("--simulate", "v5e-8", "--output", "jsonl[a]")
@@ -371,7 +373,7 @@ def test_help_shows_examples_that_work(command, page):
     examples = lines[start : lines.index("", start)]
     assert examples
     for line in examples:
-        program, *arguments = line.partition("  ")[0].split()
+        program, *arguments = shlex.split(line.partition("  ")[0])
         assert program == "tpumon"
         assert arguments[:1] == ([command] if command else arguments[:1])
         assert callable(command_of(arguments))
