@@ -23,7 +23,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from shapes import REAL, REPOSITORY, SHAPES, Shape, training
+from shapes import REPOSITORY, SHAPES, Shape, training
+
+from support import REAL_TRACE
 
 PROGRAMS = {
     "tpumon": """
@@ -88,8 +90,8 @@ def in_process_of_its_own(directory: Path, shape: Shape, size: int) -> Path:
 
 def table(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
     files = [(shape.name, lambda shape=shape: in_process_of_its_own(directory, shape, shape.size)) for shape in shapes]
-    if REAL.exists():
-        (directory / "real.xplane.pb").write_bytes(REAL.read_bytes())
+    if REAL_TRACE.exists():
+        (directory / "real.xplane.pb").write_bytes(REAL_TRACE.read_bytes())
         files.append(("real v6e", lambda: directory / "real.xplane.pb"))
     print(f"{'shape':24} {'MB':>6}" + "".join(f"{name + ' CPU s, MB':>24}" for name in PROGRAMS))
     for name, make in files:

@@ -28,13 +28,12 @@ from pathlib import Path
 
 from compatibility import interpreter
 
-from support import REPOSITORY
+from support import REAL_TRACE, REPOSITORY
 
 UV = REPOSITORY / ".uv/bin/uv"
 PYTHONS = ("3.11", "3.12", "3.13")
 EXTRAS = ("gcp", "parquet", "mcp")  # TensorFlow sets limits of its own
 RESOLUTIONS = ("highest", "lowest-direct")
-REAL_TRACE = REPOSITORY.parent / "shared/data/tpu_v6e_4chip_host_offload.xplane.pb"
 SHOWN = ("grpcio", "numpy", "protobuf", "prometheus-client", "rich", "typer")
 LIMIT_S = 300
 

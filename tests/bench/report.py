@@ -14,7 +14,9 @@ import tempfile
 from pathlib import Path
 
 from decode import in_process_of_its_own, measured
-from shapes import REAL, SHAPES
+from shapes import SHAPES
+
+from support import REAL_TRACE
 
 REPORT = """
 from tpumon.cli.commands.report import ReportSettings, run
@@ -51,9 +53,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         files = []
-        if REAL.exists():
+        if REAL_TRACE.exists():
             files.append(("real v6e", directory / "real.xplane.pb"))
-            files[0][1].write_bytes(REAL.read_bytes())
+            files[0][1].write_bytes(REAL_TRACE.read_bytes())
         for shape in (shape for shape in SHAPES if shape.name in SHOWN):
             size = min(shape.size, options.events)
             files.append((shape.name, in_process_of_its_own(directory, shape, size)))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, OUTFEED, US, WHILE, Op, Plane, Traced  # noqa: E402

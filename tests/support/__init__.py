@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+REAL_TRACE = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
+"""Trace of a real TPU, which may not be there."""
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support import REPOSITORY, require
+from support import REAL_TRACE, require
 from support.traces import (
     ALL_REDUCE,
     ASYNC_DONE,
@@ -33,8 +33,6 @@ from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.trace_figures import figures
-
-REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 
 TWINS = tuple(Op(f"fusion.{i}", "loop fusion", flops=2_000_000, read_bytes=10_000_000) for i in (7, 8, 9))
 """The same fusion three times; two name the third as what they duplicate."""
@@ -198,8 +196,8 @@ def with_memory() -> Traced:
 
 def real_trace() -> Path:
     """A trace of a real TPU; the test is skipped where it is not there."""
-    require(REAL.exists(), f"the real trace {REAL.name}")
-    return REAL
+    require(REAL_TRACE.exists(), f"the real trace {REAL_TRACE.name}")
+    return REAL_TRACE
 
 
 def simulated_session(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tpumon.system.mailbox import Mailbox
@@ -40,8 +41,6 @@ class Background(Generic[_Event]):
         self._main = main
         self._mailbox = Mailbox[_Event](wake=wake, is_lasting=is_lasting)
         self._error: BaseException | None = None
-        self._ending = threading.Lock()
-        self._done = False
         self._loop: asyncio.AbstractEventLoop  # made on entering, so that what is never entered needs no closing
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="tpumon-background", daemon=True)
@@ -83,9 +82,8 @@ class Background(Generic[_Event]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._ending:
-            if not self._done:
-                self._loop.call_soon_threadsafe(self._cancel)
+        with suppress(RuntimeError):  # it has ended, and closed its loop
+            self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(_STOP_S)
 
     def _cancel(self) -> None:
@@ -104,7 +102,5 @@ class Background(Generic[_Event]):
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(asyncio.sleep(0))  # connections that are being closed
-            with self._ending:
-                self._done = True
             self._mailbox.close()
             self._loop.close()

@@ -77,7 +77,7 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
         most_ops: how many operations, and how many categories; 0: none are wanted.
 
     Raises:
-        SourceError: as `read_trace`.
+        SourceError: as `tpumon.xspace.trace.read_trace`.
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)

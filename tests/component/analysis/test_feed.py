@@ -112,7 +112,7 @@ def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(
         patched.setattr(mailbox, "_WAITING_LIMIT", 3)
         feed = Feed(settings, consumer="the test")
     with feed:
-        wait_until(lambda: feed._background._done, 60, "all samples are taken")
+        wait_until(lambda: feed._background._mailbox._closed, 60, "all samples are taken")
         updates = list(feed.updates())
     assert updates[0].workers is not None
     assert sum(update.sample is not None for update in updates) == 3

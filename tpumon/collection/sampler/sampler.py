@@ -194,13 +194,13 @@ class Sampler:
         workers = len(self._targets)
         asked_s = time.monotonic()
         if companions.are_due(target):
-            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+            sample, _ = await asyncio.gather(worker.ask(), companions.read(target, workers))
         else:  # without a task for each
-            sample, readings = await worker.ask(), companions.last
+            sample = await worker.ask()
         if worker.gone:  # the job may have ended since
-            readings = await companions.read(target, workers, again=True)
+            await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":
-            sample = merged(sample, readings)
+            sample = merged(sample, companions.last)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.

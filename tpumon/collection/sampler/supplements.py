@@ -38,8 +38,8 @@ class WorkerCompanions:
     def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_CompanionReader(kind, open_client, options) for kind in kinds]
 
-    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[CompanionLook]:
-        """Reads those that are due; returns `last`.
+    async def read(self, target: Target, workers: int, *, again: bool = False) -> None:
+        """Reads those that are due.
 
         Args:
             target: the worker, whose companions may have moved.
@@ -49,7 +49,6 @@ class WorkerCompanions:
         await asyncio.gather(
             *(reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again))
         )
-        return self.last
 
     def are_due(self, target: Target) -> bool:
         """True if any is to be read."""

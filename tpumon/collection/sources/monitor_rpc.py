@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import time
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -151,8 +150,9 @@ def _figures(sent: Mapping[str, Any], query: Query, *, impossible: str) -> Figur
         query: what was asked for.
         impossible: the reason for those.
     """
-    asked = _asked(query.level)
-    from_traces = (*TRACE_FIELDS, *(("ops",) if query.ops else ())) if query.level > 1 else ()
+    level = query.level
+    asked = [figure.fields[0] for figure in FIGURES if figure.from_monitor and figure.level <= level]
+    from_traces = (*TRACE_FIELDS, *(("ops",) if query.ops else ())) if level > 1 else ()
     there = {name: value for name in asked if (value := sent.get(name)) is not None}
     absent = {name: impossible if name in sent else "not sent by the server" for name in asked if name not in there}
     return Figures(
@@ -161,11 +161,6 @@ def _figures(sent: Mapping[str, Any], query: Query, *, impossible: str) -> Figur
         step_source="server" if "step_time_s" in there else None,
         absent=dict.fromkeys(from_traces, "only traces show it") | absent,
     )
-
-
-@cache
-def _asked(level: int) -> tuple[str, ...]:
-    return tuple(figure.fields[0] for figure in FIGURES if figure.from_monitor and figure.level <= level)
 
 
 def ratio_of_percent(percent: float) -> float | None:
