@@ -63,6 +63,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
         op_time_ps: self time of its ops.
         total_ps: from first to last of its steps and ops.
         waits: what it did in its steps that is no op; None where it has no steps.
+        idle_between_ps: of the time without an op, that in which no program ran; None where no run of one is shown.
     """
 
     place: CorePlace
@@ -70,6 +71,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
     op_time_ps: float
     total_ps: float
     waits: StepWaits | None
+    idle_between_ps: float | None
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
@@ -374,12 +376,18 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
     begin_ps, duration_ps = markers.device_span_ps()
     spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
     span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
+    total_ps, between_ps = max(ops.op_time_ps, span_ps), None
+    if len(core.modules):
+        begin_ps, duration_ps = core.modules.device_span_ps()
+        without_program_ps = total_ps - covered_ps(begin_ps, begin_ps + duration_ps)
+        between_ps = min(max(without_program_ps, 0.0), total_ps - ops.op_time_ps)
     return CoreTotals(
         place=core.place,
         table=ops.table,
         op_time_ps=ops.op_time_ps,
-        total_ps=max(ops.op_time_ps, span_ps),
+        total_ps=total_ps,
         waits=waits,
+        idle_between_ps=between_ps,
     )
 
 

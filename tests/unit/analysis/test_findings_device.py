@@ -14,7 +14,7 @@ from tpumon.analysis.findings import Observation, Thresholds
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
 from tpumon.analysis.findings.rules.recompiling import Recompiling
-from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS, values
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -175,6 +175,43 @@ def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
     assert causes("a") == {"input-bound"}
     assert causes("b") == set()
     assert job.fleet.status(job.now + 1).workers["b"].verdict.severity == "ok"
+
+
+IDLE = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"compute": 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (
+            {"idle_between_programs_ratio": 0.35},
+            "the TPU is idle 40% of the time, 35% between its programs: it waits for",
+        ),
+        (
+            {"idle_between_programs_ratio": 0.01},
+            "idle 40% of the time, 1% between its programs: for the rest programs run",
+        ),
+        ({}, "the TPU is idle 40% of the time: it waits for its host"),
+        ({"warnings": (Caution("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
+    ],
+)
+def test_idle_is_between_programs_only_where_it_is(figures, sentence):
+    found = Job().round(3, **IDLE, **figures)
+    assert set(found) == {"idle"}
+    assert sentence in found["idle"].sentence
+
+
+def test_the_host_is_not_blamed_for_gaps_within_programs():
+    """Although it is known that they are not for input."""
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}
+    assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)) == {"host-bound"}
+    assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.02)) == {"idle"}
+
+
+def test_what_would_tell_is_named():
+    """Host events, and what shows the input of Keras' fit."""
+    assert "--host-tracer-level 2" in Job().round(3, **IDLE)["idle"].remedy
+    assert "show no input pipeline" in Job().round(3, **IDLE, compile_ratio=0.0)["idle"].remedy
 
 
 def test_of_one_worker_the_core_counts_that_waits_least():
