@@ -92,7 +92,11 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     ] = None
     job_kind: Annotated[
         JobKindName | None,
-        _target(help="Kind of job of the workers, by which some findings are judged. Default: found."),
+        _target(
+            metavar="KIND",
+            help="training, serving, batch, mixed, interactive or unknown: some findings hold for some kinds only. "
+            "Default: found.",
+        ),
     ] = None
     port: Annotated[
         int | None,
