@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 from tpumon.xspace.columns.intervals import union
-from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
 from tpumon.xspace.truncation.dispatches import Dispatches, goes_on, launched
 from tpumon.xspace.truncation.loss_marks import Mark, find_marks
@@ -113,15 +112,14 @@ def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[Co
         reasons = tuple(dict.fromkeys(mark.words for mark in marks))
         return Truncation(reasons, None) if marks else None
     dispatches = Dispatches(space.host)
-    together = any(_has_collectives(core.plane) for core in cores)
-    dead = list(_dead(cores, together=together))
+    dead = list(_dead(cores))
     others = [
         *_marked(marks, cores),
         *_lost_ops(working, strict=bool(marks)),
         *_lost_markers(marked),
-        *(list(_out_of_step(working)) or _early_cores(working, together=together)),
+        *(list(_out_of_step(working)) or _early_cores(working)),
         *_holes(working, dispatches),
-        *_early_end(working, space.stop_ps, dispatches, together=together or len(working) == 1),
+        *_early_end(working, space.stop_ps, dispatches),
     ]
     losses = [*dead, *others]
     if not losses:
@@ -159,20 +157,22 @@ def _silence(begins: Ints, ends: Ints, begin_ps: int, end_ps: int) -> tuple[int,
     return int(ends[before]) if before >= 0 else -_NEVER, int(begins[after]) if after < len(begins) else _NEVER
 
 
-def _dead(cores: Sequence[CoreRuns], *, together: bool) -> Iterator[_Loss]:
+def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores without any event beside others that work. A program that does not talk to them may leave them idle."""
     silent = [core.name for core in cores if not len(core.activity[0])]
     if not silent:
         return
     names = f"{_names(silent)} {_has(silent)} no event"
-    if together:
+    if _work_together(cores):
         yield _Loss(f"{names} while {_count(len(cores) - len(silent), 'core')} beside worked", _ALL)
     else:
         yield _Loss(f"{names}: not used by the program, or lost; figures are of the others", is_sure=False)
 
 
-def _has_collectives(plane: Plane) -> bool:
-    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.metadata_by_id)
+def _work_together(cores: Sequence[CoreRuns]) -> bool:
+    """True if any of their ops is a collective."""
+    planes = (core.plane for core in cores)
+    return any(_COLLECTIVE.search(plane.event_name(number)) for plane in planes for number in plane.metadata_by_id)
 
 
 def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
@@ -228,7 +228,7 @@ def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
             yield from _silences(core, leader, missed, begins, ends, sure=len(own) >= _SURE_RUNS)
 
 
-def _early_cores(cores: Sequence[CoreRuns], *, together: bool) -> Iterator[_Loss]:
+def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores whose events end long before other cores'; those that work by themselves may have been idle."""
     ends_ps = [int(core.activity[1][-1]) for core in cores]
     first_ps, last_ps = min(int(core.activity[0][0]) for core in cores), max(ends_ps)
@@ -238,6 +238,7 @@ def _early_cores(cores: Sequence[CoreRuns], *, together: bool) -> Iterator[_Loss
         if last_ps - end_ps > least_ps:
             missing_s = (last_ps - end_ps) / PS_PER_S
             words = f"{core.name} ends {missing_s:.3g} s before others"
+            together = _work_together(cores)
             if not together:
                 words += ": it was idle, or its events were dropped"
             yield _Loss(words, ((end_ps, _NEVER),), is_sure=together)
@@ -298,9 +299,7 @@ def _holes(cores: Sequence[CoreRuns], dispatches: Dispatches) -> Iterator[_Loss]
             yield _Loss(f"no core has an event for {length_s:.3g} s while the host goes on dispatching", (hole,))
 
 
-def _early_end(
-    cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispatches, *, together: bool
-) -> Iterator[_Loss]:
+def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispatches) -> Iterator[_Loss]:
     """All cores end long before the window does, and the host shows that not all it dispatched has run.
 
     Without the host's events nothing tells that from a pause, or from a profiler that was slow to stop.
@@ -316,6 +315,7 @@ def _early_end(
     if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):
         return
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
+    together = len(cores) == 1 or _work_together(cores)
     functions = list(launched(dispatches, cores, active_ps, together=together))
     missing = max(functions, key=lambda each: each.missing, default=None)
     if (
