@@ -102,7 +102,7 @@ def op_totals(capture: Capture) -> OpTotals:
     )
 
 
-_SUMS = ("occurrences", "time_s", "self_time_s", "self_time_s2", "normalized_s", "flops", "model_flops")
+_SUMS = ("occurrences", "time_s", "self_time_s", "normalized_s", "flops", "model_flops")
 _CHIP_MEMORIES = ("cmem_read", "cmem_write", "vmem_read", "vmem_write")
 
 
