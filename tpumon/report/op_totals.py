@@ -128,10 +128,12 @@ def intensity(op: Op) -> float | None:
 
 
 def bound_by(op: Op, totals: OpTotals) -> str | None:
-    """The resource that an op uses the largest share of, which bounds it; None where nothing is known.
+    """The resource that an op uses the largest share of, which bounds it.
 
-    XProf: SetRooflineMetrics.
+    None where no share is known, or not that of HBM, which may be larger than any. XProf: SetRooflineMetrics.
     """
+    if op.traffic.hbm is None:
+        return None
     resources = [
         ("compute", op.flops, totals.peak.flops_per_s),
         ("HBM", op.traffic.hbm, totals.peak.hbm_bytes_per_s),
