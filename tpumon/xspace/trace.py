@@ -323,7 +323,7 @@ def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Funct
     numbered = number_markers(space.host, lines)
     cores = _cores(lines, numbered, choice)
     by_core = {i: core.steps for i, core in enumerate(cores) if core.steps is not None}
-    steps = host_steps([*by_core.values()]) if marked else None
+    steps = host_steps([*by_core.values()], numbered.step_of) if marked else None
     if marked and steps is None:
         host = _host_for_steps(space, ())
     return _Steps(
