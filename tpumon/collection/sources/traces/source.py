@@ -18,7 +18,7 @@ from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
-from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
+from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
@@ -301,7 +301,8 @@ class TraceSource(ProfilerSource):
         if figures is not None and figures.step_time_s is not None:
             self._window.learn(figures.step_time_s.avg, figures.step_source)
         elif trace is not None and trace.stepless:
-            pass  # a longer window would show no step either
+            # A longer window would show no step either, unless this one was made for another program's short steps.
+            self._window.grow(FIRST_WINDOW_S)
         elif level == 1:
             pass  # its figures need no whole step
         elif self._profiler.known.device_planes:
