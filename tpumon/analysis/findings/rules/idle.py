@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule
-from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.analysis.findings.rules.input_bound import IDLE_LIMIT_RATIO, input_share
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
-
-LIMIT_RATIO = 0.20
-"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
 def _detail(idle: float, words: str, sentence: str) -> FindingDetail:
     return FindingDetail(
         words=words,
         sentence=sentence,
-        evidence={"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)},
+        evidence={"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)},
         figure=IDLE.key,
     )
 
@@ -41,14 +38,14 @@ class HostBound(Rule[None, None]):
             return self._of_callbacks(member.seen)
         if found is None:
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
-        return idle / LIMIT_RATIO
+        return idle / IDLE_LIMIT_RATIO
 
     def _of_callbacks(self, seen: Observation) -> float | str:
         """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
         share = seen.figures.callback_ratio
         if share is None:
             return "idle time is not known"
-        severity_ratio = share / LIMIT_RATIO
+        severity_ratio = share / IDLE_LIMIT_RATIO
         return (
             severity_ratio
             if severity_ratio >= self.leaves_below
@@ -73,7 +70,7 @@ def _detail_of_callbacks(share: float) -> FindingDetail:
     return FindingDetail(
         words=f"callbacks {share:.0%}",
         sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
-        evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
+        evidence={"callback_ratio": Evidence(value=share, threshold=IDLE_LIMIT_RATIO)},
         remedy="take Python out of the compiled step: no jax.pure_callback, io_callback, jax.debug.callback or "
         "jax.debug.print in it, or only every N steps; compute in JAX, or before the step",
     )
@@ -96,7 +93,7 @@ class Idle(Rule[None, None]):
         idle = member.seen.figures.idle_ratio
         if idle is None:
             return "idle time is not known"
-        return 0.0 if input_share(member.seen) is not None else idle / LIMIT_RATIO
+        return 0.0 if input_share(member.seen) is not None else idle / IDLE_LIMIT_RATIO
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says that the reason is not known."""

@@ -44,6 +44,8 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
+_EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
+_IDLE_RATIO = 0.2  # above this the finding `idle` asks for a reason
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -84,6 +86,8 @@ class TraceSource(ProfilerSource):
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
         self._known_on: int | None = None  # the connection on which its last trace came in time
+        self._unexplained = False  # the last trace does not tell why the device is idle
+        self._explained_on: int | None = None  # the connection on which a trace was to tell
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -102,7 +106,9 @@ class TraceSource(ProfilerSource):
             window_s = self._window_s(query)
             known = self._is_known
             async with self._options.slots.slot(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
-                taken = await self._take(window_s, known=known, returns_traces=returns_traces)
+                taken = await self._take(
+                    window_s, known=known, returns_traces=returns_traces, host_level=await self._explaining_level()
+                )
                 answered()
                 trace = await self._analyse(taken, query)
         except SourceError as error:
@@ -116,6 +122,7 @@ class TraceSource(ProfilerSource):
         if trace.truncated and self._note_overflow(query):
             self._window.shrink()
         self._learn(trace, query.level)
+        self._unexplained = _is_unexplained(trace)
         return self._sample(query, trace, taken, start_s=start_s)
 
     async def probe(self) -> None:
@@ -187,11 +194,21 @@ class TraceSource(ProfilerSource):
         self._end_call()
         return returns_traces
 
-    async def _take(self, window_s: float, *, known: bool, returns_traces: bool) -> _Taken:
+    async def _explaining_level(self) -> int | None:
+        """Host tracer level of the one trace per process that is to tell why the device is idle; else None."""
+        if not self._unexplained or self._explained_on == self._client.connection:
+            return None
+        self._explained_on = self._client.connection
+        return _EXPLAINING_HOST_LEVEL if await self._profiler.may_raise_host_level() else None
+
+    async def _take(
+        self, window_s: float, *, known: bool, returns_traces: bool, host_level: int | None = None
+    ) -> _Taken:
         """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
-        capture = TraceRequest(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
+        options = self._reducer.options if returns_traces else {}
+        capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
@@ -377,6 +394,14 @@ class TraceSource(ProfilerSource):
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
+
+
+def _is_unexplained(trace: TraceFigures) -> bool:
+    """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
+    figures = trace.figures
+    if figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
+        return False
+    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > _IDLE_RATIO
 
 
 def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
