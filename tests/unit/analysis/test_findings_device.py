@@ -317,3 +317,16 @@ def test_the_page_has_every_finding_and_its_limit():
             (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
             assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
             assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())
+
+
+def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_as_idle():
+    """The host is asked for so many events once: later samples say nothing of input."""
+    job = Job()
+    assert "input-bound" not in job.round(3, idle_ratio=0.9)
+    job.round(idle_ratio=0.9, input_wait_ratio=0.88)
+    found = job.round(3, idle_ratio=0.9)
+    assert found["input-bound"].severity == "critical"
+    assert "88% of the time, as the one sample" in found["input-bound"].sentence
+    assert "idle" not in found
+    assert "input-bound" not in job.round(4, idle_ratio=0.02)
+    assert "input-bound" not in job.round(4, idle_ratio=0.9), "it may be idle for another reason now"

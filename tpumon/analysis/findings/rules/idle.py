@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule
-from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.analysis.findings.rules.input_bound import IDLE_LIMIT_RATIO, input_share
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
-
-LIMIT_RATIO = 0.20
-"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
 def _between_ratio(seen: Observation) -> float | None:
@@ -27,7 +24,7 @@ def _idle_words(seen: Observation) -> str:
 
 def _detail(seen: Observation, words: str, sentence: str, remedy: str = "") -> FindingDetail:
     idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
-    evidence = {"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)}
+    evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
     if between is not None:
         evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
     return FindingDetail(words=words, sentence=sentence, evidence=evidence, figure=IDLE.key, remedy=remedy)
@@ -54,14 +51,14 @@ class HostBound(Rule[None, None]):
             return self._of_callbacks(member.seen)
         if found is None:
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
-        return between / LIMIT_RATIO
+        return between / IDLE_LIMIT_RATIO
 
     def _of_callbacks(self, seen: Observation) -> float | str:
         """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
         share = seen.figures.callback_ratio
         if share is None:
             return "idle time is not known"
-        severity_ratio = share / LIMIT_RATIO
+        severity_ratio = share / IDLE_LIMIT_RATIO
         return (
             severity_ratio
             if severity_ratio >= self.leaves_below
@@ -85,7 +82,7 @@ def _detail_of_callbacks(share: float) -> FindingDetail:
     return FindingDetail(
         words=f"callbacks {share:.0%}",
         sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
-        evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
+        evidence={"callback_ratio": Evidence(value=share, threshold=IDLE_LIMIT_RATIO)},
         remedy="take Python out of the compiled step: no jax.pure_callback, io_callback, jax.debug.callback or "
         "jax.debug.print in it, or only every N steps; compute in JAX, or before the step",
     )
@@ -121,7 +118,7 @@ class Idle(Rule[None, None]):
             return "idle time is not known"
         if input_share(member.seen) is not None:
             idle -= _between_ratio(member.seen) or 0.0
-        return idle / LIMIT_RATIO
+        return idle / IDLE_LIMIT_RATIO
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says where it is idle, and what is not known."""
