@@ -1,0 +1,81 @@
+"""Findings beside the truth of fleets, which a generator makes that knows neither the simulator nor the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+import pytest
+
+from support.fleets.catalogue import KINDS
+from support.fleets.courses import Fleet, cores_of, stretch
+from support.fleets.programs import COLLECTIVES, training
+from support.fleets.table import Row, markdown, ratios, rows_of, wrong
+from support.fleets.timelines import Conditions
+from tpumon.model import FindingId
+
+_EACH = 9  # fleets of which one is tried each day
+_MOST = 0.01  # of the expected that are missed, and of the others that are found
+
+
+def _some() -> Iterator[Fleet]:
+    for make in KINDS.values():
+        yield from (fleet for number, fleet in enumerate(make()) if number % _EACH == 0)
+
+
+def _hold(rows: Sequence[Row]) -> None:
+    """Fails unless what the issue wants holds."""
+    said = "\n".join(f"{row.result}: {row.finding} of [{row.kind}] {row.fleet}: {row.detail}" for row in wrong(rows))
+    assert not [row for row in rows if row.result == "wrong worker"], said
+    for finding in get_args(FindingId):
+        missed, false = ratios(rows, finding)
+        assert max(missed, false) < _MOST, f"{finding}: {missed:.1%} missed, {false:.1%} false\n{said}"
+
+
+def test_findings_of_some_fleets_are_true():
+    _hold([row for fleet in _some() for row in rows_of(fleet)])
+
+
+@pytest.mark.nightly
+def test_findings_of_all_fleets_are_true():
+    fleets = [fleet for make in KINDS.values() for fleet in make()]
+    assert len({fleet.name for fleet in fleets}) == len(fleets) >= 300
+    rows = [row for fleet in fleets for row in rows_of(fleet)]
+    print(markdown(rows))
+    _hold(rows)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in COLLECTIVES if "permute" not in kind and "send" not in kind])
+def test_who_arrives_last_in_a_collective_waits_least(kind):
+    slow = Conditions(pace=lambda core, _step: 1.5 if core.worker == 2 else 1.0)
+    cores, program = cores_of(4, 2), training(0.1, ((kind, 1.0),))
+    ran = stretch(cores, dict.fromkeys(range(4), program), 1, given=slow).cores
+    own_s = 1.5 * sum(part.seconds for part in program if part.what == "work")
+    last = [part.name for part in program if part.what in {"collect", "done"}]
+    for step in range(5):
+        for name in last:
+            op = {core: next(op for op in ran[core][step].ops if op.part.name == name) for core in cores}
+            ends = [each.end_s for each in op.values()]
+            assert max(ends) - min(ends) < 1e-5 or "done" in kind  # work of the next layer hides some of it
+            waits = {core: each.end_s - each.begin_s for core, each in op.items()}
+            assert min(waits, key=waits.__getitem__).worker == 2
+    steps = ran[cores[0]]
+    period_s = (steps[-1].begin_s - steps[0].begin_s) / (len(steps) - 1)
+    transfers_s = 0.0 if "done" in kind else sum(part.seconds for part in program if part.what == "collect")
+    assert period_s == pytest.approx(own_s + transfers_s, rel=0.02)
+
+
+def test_a_job_is_as_fast_as_its_slowest_even_if_each_waits_for_its_neighbour_alone():
+    slow = Conditions(pace=lambda core, _step: 1.5 if core.worker == 2 else 1.0)
+    for kind in ("collective-permute", "collective-permute -start/-done", "send and recv"):
+        ran = stretch(
+            cores_of(8), dict.fromkeys(range(8), training(0.1, ((kind, 1.0),))), 1, given=slow, steps=40
+        ).cores
+        periods = [(steps[-1].begin_s - steps[0].begin_s) / (len(steps) - 1) for steps in ran.values()]
+        assert max(periods) == pytest.approx(min(periods), rel=0.01)
+        own = {
+            core.worker: sum(op.end_s - op.begin_s for op in steps[9].ops if op.part.what == "work")
+            for core, steps in ran.items()
+        }
+        assert max(own, key=own.__getitem__) == 2
+        assert own[2] > 1.4 * own[1]
