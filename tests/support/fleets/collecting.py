@@ -177,7 +177,7 @@ def _experts(number: int, workers: int, by: float, *, at_random: bool) -> Fleet:
         targets(workers),
         ran,
         rounds=30,
-        may=["collective-bound"],
+        may=["collective-bound", "low-mxu"],
     )
 
 
