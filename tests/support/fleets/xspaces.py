@@ -25,6 +25,7 @@ class Look:
         stubs: whether steps that the window cuts are there, as long as they were seen.
         program: its number; a program of another shape has another one.
         function: what it is compiled from.
+        turns: functions and programs that run in turn, instead of the one.
         lost: marks and events are dropped from a share of the window on, by core number; none: a whole trace.
         notice: a line in the trace's `warnings`.
         mark: an event on a device that says that events were dropped.
@@ -37,12 +38,17 @@ class Look:
     stubs: bool = False
     program: int = 12190760917235803885
     function: str = "jit_train_step"
+    turns: Sequence[tuple[str, int]] = ()
     lost: Mapping[int, float] | None = None
     notice: str = ""
     mark: str = ""
     host: Sequence[tuple[str, float, float, Mapping[str, object]]] = ()
     late_s: float = 0.02
     scopes: Sequence[tuple[str, float, float]] = ()
+
+    def ran(self, step: int) -> tuple[str, int]:
+        """Function and program of a step."""
+        return self.turns[step % len(self.turns)] if self.turns else (self.function, self.program)
 
 
 def trace(cores: Mapping[Core, Sequence[Step]], begin_s: float, end_s: float, look: Look) -> bytes:
@@ -85,7 +91,7 @@ class _Written:
 
     def __init__(self, plane: Plane, begin_s: float, look: Look) -> None:
         self._plane, self._begin_s, self._look = plane, begin_s, look
-        self._ids: dict[str, int] = {}
+        self._ids: dict[tuple[str, int], int] = {}
         self._offset, self._duration = plane.stat_id("device_offset_ps"), plane.stat_id("device_duration_ps")
 
     def write(self, steps: Sequence[Step], until_s: float, end_s: float) -> None:
@@ -94,12 +100,13 @@ class _Written:
         markers = self._plane.line("Steps", timestamp_ns=at_ns) if look.markers else None
         modules, ops = (self._plane.line(name, timestamp_ns=at_ns) for name in ("XLA Modules", "XLA Ops"))
         scopes = self._plane.line("XLA TraceMe", timestamp_ns=at_ns) if look.scopes or look.mark else None
-        module_id = self._plane.event_id(f"{look.function}({look.program})")
         for step in steps:
             if step.end_s <= self._begin_s or step.begin_s >= until_s:
                 continue
+            function, program = look.ran(step.number)
             whole = step.begin_s >= self._begin_s and step.end_s <= until_s
             if whole:
+                module_id = self._plane.event_id(f"{function}({program})")
                 event = modules.events.add(metadata_id=module_id, **_span(step.begin_s, step.end_s, self._begin_s))
                 self._plane.put(event.stats, {"run_id": step.number, "queue_id": 0, "core_type": 0})
             if markers is not None and (whole or look.stubs):
@@ -110,7 +117,7 @@ class _Written:
                 self._times(event, *cut)
             for ran in step.ops:
                 if ran.begin_s >= self._begin_s and ran.end_s <= until_s:
-                    self._op(ops, ran.part, ran.begin_s, ran.end_s)
+                    self._op(ops, self._op_id(ran.part, program), ran.begin_s, ran.end_s)
             if scopes is not None and whole:
                 length_s = step.end_s - step.begin_s
                 for name, begin, end in look.scopes:
@@ -125,13 +132,15 @@ class _Written:
         event.stats.add(metadata_id=self._offset, uint64_value=span["offset_ps"])  # type: ignore[attr-defined]
         event.stats.add(metadata_id=self._duration, uint64_value=span["duration_ps"])  # type: ignore[attr-defined]
 
-    def _op(self, line: XLine, part: Part, from_s: float, to_s: float) -> None:
-        event = line.events.add(metadata_id=self._op_id(part), **_span(from_s, to_s, self._begin_s))
+    def _op(self, line: XLine, op_id: int, from_s: float, to_s: float) -> None:
+        event = line.events.add(metadata_id=op_id, **_span(from_s, to_s, self._begin_s))
         self._times(event, from_s, to_s)
 
-    def _op_id(self, part: Part) -> int:
-        if (number := self._ids.get(part.name)) is None:
-            number = self._ids[part.name] = self._plane.event_id(f"%{part.name} = bf16[8,128]{{1,0}} {part.category}()")
+    def _op_id(self, part: Part, program: int) -> int:
+        if (number := self._ids.get((part.name, program))) is None:
+            text = f"%{part.name} = bf16[8,128]{{1,0}} {part.category}()"
+            number = self._plane.event_id(text if not self._look.turns else f"{text}, program={program}")
+            self._ids[part.name, program] = number
             metadata = self._plane.plane.event_metadata[number]
             metadata.display_name = part.name
             moved = round(part.hbm * PEAK_GBPS * 2**30 * part.seconds)
@@ -141,7 +150,7 @@ class _Written:
             self._plane.put(
                 metadata.stats,
                 {
-                    "hlo_category": part.category, "program_id": self._look.program, "symbol_id": number,
+                    "hlo_category": part.category, "program_id": program, "symbol_id": number,
                     "flops": flops, "model_flops": flops, "bytes_accessed": moved, "raw_bytes_accessed": moved,
                     "memory_access_breakdown": breakdown.SerializeToString(),
                 },
