@@ -201,8 +201,8 @@ def _inference(seed: int) -> Job:
     draw = random.Random(seed)
     turns = [("jit_decode", 300)] * 5 + [("jit_prefill", 301 + draw.randrange(6))] + [("jit_decode", 300)] * 4
     ran = _training(
-        1, seed, step_s=0.02, noise=0.06, looks=[Look(markers=False, turns=turns)], variants=30, windows=12.0, steps=200,
-        pace=lambda _core, step: 3.0 if step % 10 == 5 else 1.0, idle=0.06,
+        1, seed, step_s=0.02, noise=0.06, looks=[Look(markers=False, turns=turns)], variants=30, windows=12.0,
+        steps=200,         pace=lambda _core, step: 3.0 if step % 10 == 5 else 1.0, idle=0.06,
     )  # fmt: skip
     return Job("inference", targets(1), lambda _at: ran, 30.0)
 
@@ -211,8 +211,8 @@ def _notebook(seed: int) -> Job:
     """Cells that run for some minutes, and a person who thinks between them."""
     draw = random.Random(seed)
     runs = [
-        _training(1, seed + each, step_s=draw.uniform(0.02, 0.4), looks=[Look(function=f"jit_cell_{each}", program=each)])
-        for each in range(4)
+        _training(1, seed + cell, step_s=draw.uniform(0.02, 0.4), looks=[Look(function=f"jit_{cell}", program=cell)])
+        for cell in range(4)
     ]  # fmt: skip
     edges, at_s = [], 0.0
     while at_s < 40 * 86_400:
