@@ -22,7 +22,7 @@ _MOST_WORKERS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FindingAlert:
     """The alerts about one finding of tpumon: one for each severity that it can have, but for info.
 
     Attributes:
@@ -49,23 +49,23 @@ class Found:
 # The other findings that can be warnings say what the steps of a program spend their time on: that is for its author to
 # change, and nothing for whoever runs it to do, so they alert nobody.
 ALERTED = (
-    Found("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
-    Found("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job."),
-    Found("slow-down", "has become slower", "Steps take longer than they did before."),
-    Found("straggler", "waits for a slow worker", "The other workers of the slice wait for it."),
-    Found("input-bound", "waits for input", "Much of each step is spent waiting for input."),
-    Found(
+    FindingAlert("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
+    FindingAlert("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job."),
+    FindingAlert("slow-down", "has become slower", "Steps take longer than they did before."),
+    FindingAlert("straggler", "waits for a slow worker", "The other workers of the slice wait for it."),
+    FindingAlert("input-bound", "waits for input", "Much of each step is spent waiting for input."),
+    FindingAlert(
         "hbm-nearly-full",
         "has little HBM left",
         "A larger batch, a longer sequence or a second program may not fit.",
     ),
-    Found(
+    FindingAlert(
         "recompiling",
         "compiles again and again",
         "Programs are compiled while the job runs, and steps wait for that.",
     ),
-    Found("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s"),
-    Found(
+    FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s"),
+    FindingAlert(
         "not-observed",
         "is not observed",
         "Another profiling session, or `tpumon pause`, keeps tpumon away.",
@@ -126,7 +126,7 @@ _RULE = """\
 """
 
 
-def _rules(one: Found, values: Mapping[str, str], config: Config) -> Iterator[str]:
+def _rules(one: FindingAlert, values: Mapping[str, str], config: Config) -> Iterator[str]:
     """The alerts about one finding, by severity: of a slice, it is that of its worst worker."""
     own = {item.name: str(getattr(one, item.name)) for item in fields(one)} | {"alert": one.alert}
     lasted = f"\n              unless\n            {_SINCE} > time() - {values[one.lasting]}" if one.lasting else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from grafana.alerting import ALERTED, Found  # noqa: E402
+from grafana.alerting import ALERTED, FindingAlert  # noqa: E402
 from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model.figure_table import FIGURES, Figure  # noqa: E402
@@ -88,7 +88,7 @@ def _findings() -> str:
     )
 
 
-def _runbook(found: Found) -> str:
+def _runbook(found: FindingAlert) -> str:
     return f"[{found.alert}](../grafana/runbooks/{found.alert}.md)"
 
 

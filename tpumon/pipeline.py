@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct, field
 
-from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.analysis import Analysis, FleetStatus, Update
 from tpumon.analysis.playback import played
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError
-from tpumon.model import Handover
+from tpumon.model import Handover, SourceEvent
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background
@@ -162,7 +162,7 @@ class Feed:
     async def _run(self, show: Callable[[Update], None]) -> None:
         """Runs in the thread: outputs get each update before it waits for the consumer."""
 
-        def send(event: Event) -> None:
+        def send(event: SourceEvent) -> None:
             update = self._analysed(lambda: self._analysis.take(event))
             if update is not None:
                 pass_on(update)

@@ -1,4 +1,4 @@
-"""Every output of a course, and what each says of each worker."""
+"""Every output of one run of a job, and what each says of each worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.courses import Course
+from support.job_runs import JobRun
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
 from tpumon.analysis.explain import diagnose
@@ -189,11 +189,11 @@ class Reader(Exporter):
 
 
 class EveryOutput:
-    """The outputs of one run that get the events of a course."""
+    """The outputs that get the events of one run of a job."""
 
-    def __init__(self, course: Course, directory: Path) -> None:
-        self.course, self.clock = course, Clock()
-        self.clock.now = course.ends[0] - course.interval_s
+    def __init__(self, job_run: JobRun, directory: Path) -> None:
+        self.job_run, self.clock = job_run, Clock()
+        self.clock.now = job_run.ends[0] - job_run.interval_s
         self.exporter = Exporter(self.clock)
         self.text = io.StringIO()
         context = self.exporter.context
@@ -208,23 +208,23 @@ class EveryOutput:
         halves = [Exporter(self.clock, f"half {number}") for number in range(2)]
         self.halves, self.both = halves, Reader(halves, "both")
         self.behind_both = Reader([self.both], "behind both")
-        self._share = {one.worker: number % 2 for number, one in enumerate(course.workers.targets)}
+        self._share = {one.worker: number % 2 for number, one in enumerate(job_run.workers.targets)}
 
     def run(self, rounds: slice = slice(None)) -> Iterator[int]:
         """Gives them everything; yields the number of each round at its end."""
         if rounds.start is None:
-            self._take(self.course.workers)
+            self._take(self.job_run.workers)
             for number, half in enumerate(self.halves):
                 half.take(
-                    Workers(targets=tuple(t for t in self.course.workers.targets if self._share[t.worker] == number))
+                    Workers(targets=tuple(t for t in self.job_run.workers.targets if self._share[t.worker] == number))
                 )
-        for number in range(len(self.course.rounds))[rounds]:
-            for sample in self.course.rounds[number]:
+        for number in range(len(self.job_run.rounds))[rounds]:
+            for sample in self.job_run.rounds[number]:
                 self.clock.now = max(self.clock.now, sample.time_unix_s + sample.took_s)
                 self._take(sample)
                 self.halves[self._share[sample.worker]].take(sample)
                 self.reader.poll()
-            self.clock.now = max(self.clock.now, self.course.ends[number])
+            self.clock.now = max(self.clock.now, self.job_run.ends[number])
             update = self.exporter.fleet.tick(self.clock())
             for output in self._outputs if update is not None else ():
                 output.on_update(update)
@@ -261,7 +261,7 @@ class EveryOutput:
 
     def by_text(self) -> Mapping[str, frozenset[tuple[str, str]]]:
         """Finding and severity in the last block of each worker that has one."""
-        found, names = {}, [one.worker for one in self.course.workers.targets]
+        found, names = {}, [one.worker for one in self.job_run.workers.targets]
         for block in self.text.getvalue().split("\n\n"):
             worker = re.search(r"^Worker: (.*)$", block, re.MULTILINE)
             if worker or (len(names) == 1 and not block.startswith("Not judged") and block.strip()):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.analysis import Analysis, FleetStatus, Update
+from tpumon.model import SourceEvent
 from tpumon.outputs import Context
 from tpumon.pipeline import FeedSettings
 
@@ -29,7 +30,7 @@ class GivenFeed:
     def __init__(
         self,
         settings: FeedSettings,
-        events: Callable[[], Iterable[Event | None]],
+        events: Callable[[], Iterable[SourceEvent | None]],
         *,
         remembers: bool = False,
         on_exit: Callable[[], None] = lambda: None,

@@ -209,7 +209,7 @@ def late_ops(draw: random.Random, trace: Whole) -> int:
 
 
 def cut_end(draw: random.Random, trace: Whole) -> int:
-    """Everything of all devices ends early, four steps or more before the window does."""
+    """Everything of all devices ends early, four steps or more before the window does, while the host dispatches."""
     return drop_from(cores_of(trace.space), None, _place(draw, trace, left_steps=4.0), FOREVER_US)
 
 
@@ -291,7 +291,7 @@ KINDS = (
     Kind("line of ops cut, all cores", cut_ops),
     Kind("line of ops cut, one core", cut_ops_of_one_core, several=True),
     Kind("line of ops begins late", late_ops),
-    Kind("all lines cut, all cores (by 4 steps or more)", cut_end),
+    Kind("all lines cut, all cores, the host dispatches", cut_end, needs_host=True),
     Kind("all lines cut, one core (by 2 steps or more)", cut_one_core, several=True),
     Kind("all lines begin late, one core", late_one_core, several=True),
     Kind("all lines cut, one chip", cut_one_chip, several=True),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tpumon.analysis import Analysis, Event
-from tpumon.model import Finding, Sample
+from tpumon.analysis import Analysis
+from tpumon.model import Finding, Sample, SourceEvent
 from tpumon.outputs import Context, Output, OutputOptions, open_output
 
 
@@ -27,7 +27,7 @@ class Wired:
         if self.output.remembers:
             self.fleet.remember()
 
-    def take(self, *events: Event) -> None:
+    def take(self, *events: SourceEvent) -> None:
         """Gives it the updates of these events."""
         for event in events:
             self.output.on_update(self.fleet.take(event))
@@ -44,7 +44,7 @@ def wired(name: str, where: str, options: dict[str, str] | None = None, **contex
 class Judged:
     """Samples, judged one after the other."""
 
-    def __init__(self, *events: Event, **limits: Any) -> None:
+    def __init__(self, *events: SourceEvent, **limits: Any) -> None:
         self.fleet = Analysis(**limits)
         for event in events:
             self.fleet.take(event)

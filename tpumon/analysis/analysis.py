@@ -27,7 +27,7 @@ from tpumon.analysis.judgement import (
 )
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.state_file import Kept, kept_worker
-from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
+from tpumon.analysis.status import NOT_THERE, FleetStatus, Update, WorkerStatus
 from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_of
 from tpumon.model import (
     Cause,
@@ -39,6 +39,7 @@ from tpumon.model import (
     KeptWorker,
     Sample,
     Severity,
+    SourceEvent,
     State,
     StatusSnapshot,
     Target,
@@ -113,7 +114,7 @@ class Analysis:
 
     # ---- events
 
-    def take(self, event: Event) -> Update:
+    def take(self, event: SourceEvent) -> Update:
         """Turns an event into an update."""
         remembered = dict(histories_of(event)) if isinstance(event, Handover) else {}  # takes time: not under the lock
         with self._lock:

@@ -19,7 +19,6 @@ from tpumon.model import (
     Change,
     Finding,
     FindingId,
-    Handover,
     NotJudged,
     Sample,
     Severity,
@@ -232,10 +231,6 @@ class Update(Struct, frozen=True, kw_only=True):
         """The update with at most `most` top operations, and categories, of its sample."""
         kept = None if self.sample is None else self.sample.with_ops(most)
         return self if kept is self.sample else replace(self, sample=kept)
-
-
-Event = Workers | Sample | Handover
-"""Events that sources give: a list of workers, the sample of one query, or what a running exporter hands on."""
 
 
 def figure_stats(found: Sequence[tuple[float, str]]) -> FigureStats | None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.analysis import Event
 from tpumon.collection.remote import RemoteExporter, RemoteFleet, shown
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
-from tpumon.model import Query, Sample, Workers
+from tpumon.model import Query, Sample, SourceEvent, Workers
 from tpumon.system.ledger import DutyLedger
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class NearbySource(EventSource):
         exporter = RemoteExporter(self._page, own_run=own_run)
         lost: list[str] = []
 
-        def take(event: Event) -> None:
+        def take(event: SourceEvent) -> None:
             if isinstance(event, Sample) and event.of_exporter:
                 lost.append(event.errors[-1].message)
             elif isinstance(event, Workers) and not event.via:

@@ -37,6 +37,7 @@ from tpumon.model.finding import (
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
+from tpumon.model.source_event import SourceEvent
 from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
 from tpumon.model.target import (
     LONGEST_WINDOW_S,
@@ -96,6 +97,7 @@ __all__ = [
     "RuntimeFigures",
     "Sample",
     "Severity",
+    "SourceEvent",
     "Spread",
     "State",
     "StateId",

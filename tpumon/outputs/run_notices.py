@@ -122,7 +122,7 @@ class Notices:
             return
         self._traced = True
         _log.info(
-            "%s: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; tracing the job instead: %.1f s this time%s",
+            "%s: figures come from short traces of the job (its profiler has no Monitor RPC): %.1f s this time%s",
             sample.address,
             sample.traced_s,
             f", the next about {sample.interval_s:.0f} s later" if sample.interval_s else "",

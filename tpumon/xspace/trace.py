@@ -227,6 +227,9 @@ def trace_of(space: Space) -> Trace:
     truncation = find_truncation(space, [core.runs for core in cores], marked)
     if truncation is None:
         return trace
+    if not truncation.is_sure:
+        remarks = (Caution("missing-cores", reason) for reason in truncation.reasons)
+        return replace(trace, remarks=(*trace.remarks, *remarks))
 
     def within(span_ps: tuple[int, int]) -> Trace:
         return _trace(space, hardware, [core.within(span_ps) for core in lines], truncation, ran=ran)[0]

@@ -21,7 +21,12 @@ from tpumon.xspace.trace_figures import figures
 pytestmark = pytest.mark.slow
 
 DRAWN = 67  # of each of 15 kinds: 1,005 together
-ABSENT = {"marked, ops lost here and there": 35, "a core without an event": DRAWN, "programs without any op": DRAWN}
+ABSENT = {
+    "marked, ops lost here and there": 35,
+    "all lines cut, all cores, the host dispatches": 25,
+    "a core without an event": DRAWN,
+    "programs without any op": DRAWN,
+}
 """Most traces without figures, of kinds that leave few whole spans or none."""
 
 FIGURES = (
@@ -236,14 +241,40 @@ def test_a_host_without_a_line_dispatches_nothing():
     assert of(traced.space).figures.idle_ratio is not None
 
 
-def test_a_job_on_one_device_of_several_keeps_its_figures_and_says_so():
+@pytest.mark.parametrize("used", [1, 2, 3])
+def test_a_job_on_some_devices_of_several_keeps_its_figures_and_says_so(used):
     traced = Traced()
-    steps_of(traced.core(0), 6, TRAIN)
-    for number in range(1, 4):
-        traced.core(number)
+    for number in range(4):
+        plane = traced.core(number)
+        if number < used:
+            steps_of(plane, 6, TRAIN)
     found = of(traced.space)
-    assert "TPU:1, TPU:2, TPU:3 have no event" in found.truncated
+    assert found.truncated is None
+    assert any("TPU:3 ha" in warning.message for warning in found.warnings if warning.code == "missing-cores")
     assert found.figures.idle_ratio == pytest.approx(1 - 6 * 900 / (6 * 950 + 5 * 20))
+
+
+def test_a_device_that_works_by_itself_may_be_idle_while_others_go_on():
+    traced = Traced()
+    for number, count in enumerate((6, 9)):
+        steps_of(traced.core(number), count, [(CONV, 700 + 90 * number)], begin_us=100 + 77 * number)
+    found = of(traced.space)
+    assert found.truncated is None
+    assert ["TPU:0 ends" in warning.message for warning in found.warnings if warning.code == "missing-cores"] == [True]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 20])
+@pytest.mark.parametrize("after_us", [300_000, 3_000_000])
+def test_without_events_of_the_host_a_late_stop_or_a_pause_is_no_sign(runs, after_us):
+    traced = Traced()
+    end_us = max(steps_of(traced.core(number), runs, [*TRAIN, (ALL_REDUCE, 50)]) for number in range(4))
+    environment = traced.named("Task Environment")
+    times = {"profile_start_time": 10**18, "profile_stop_time": 10**18 + round(1000 * (end_us + after_us))}
+    environment.put(environment.plane.stats, times)
+    assert of(traced.space).truncated is None
+
+
+def test_one_device_of_several_without_events_is_truncated_where_they_talk():
     talking = Traced()
     steps_of(talking.core(0), 6, [*TRAIN, (ALL_REDUCE, 50)])
     talking.core(1)

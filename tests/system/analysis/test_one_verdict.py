@@ -8,7 +8,6 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from support.courses import Course, every
 from support.every_output import (
     EveryOutput,
     Reader,
@@ -20,6 +19,7 @@ from support.every_output import (
     said_of,
 )
 from support.given_feed import GivenFeed
+from support.job_runs import JobRun, every
 from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
@@ -37,25 +37,25 @@ _AWAY = {"down", "stale", "waiting"}
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in every()])
 def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
-    """Of one course: text, JSON lines, screens, commands, metrics, readers of exporters, and a recording of it."""
-    course = make()
-    run = EveryOutput(course, tmp_path)
+    """Of one run of a job: text, JSON lines, screens, commands, metrics, readers of exporters, a recording of it."""
+    job_run = make()
+    run = EveryOutput(job_run, tmp_path)
     for number in run.run():
         reference = run.status()
         for reader in (run.reader, run.behind):
-            assert said_of(reader.status()) == said_of(reference), f"{course.name}, round {number}"
-            assert marks_of(reader.status()) == marks_of(reference), f"{course.name}, round {number}"
-            assert judged_of(reader.status()) == judged_of(reference), f"{course.name}, round {number}"
-        assert grouped_findings(reference.findings) == grouped_causes(reference), f"{course.name}, round {number}"
+            assert said_of(reader.status()) == said_of(reference), f"{job_run.name}, round {number}"
+            assert marks_of(reader.status()) == marks_of(reference), f"{job_run.name}, round {number}"
+            assert judged_of(reader.status()) == judged_of(reference), f"{job_run.name}, round {number}"
+        assert grouped_findings(reference.findings) == grouped_causes(reference), f"{job_run.name}, round {number}"
         both, behind = run.both.status(), run.behind_both.status()
-        assert said_of(behind) == said_of(both), f"{course.name}, round {number}"
-        assert marks_of(behind) == marks_of(both), f"{course.name}, round {number}"
-        assert judged_of(behind) == judged_of(both), f"{course.name}, round {number}"
-    _wanted(course, reference)
+        assert said_of(behind) == said_of(both), f"{job_run.name}, round {number}"
+        assert marks_of(behind) == marks_of(both), f"{job_run.name}, round {number}"
+        assert judged_of(behind) == judged_of(both), f"{job_run.name}, round {number}"
+    _wanted(job_run, reference)
     _lines_and_text(run, reference)
     _screens(run, reference)
     _metrics(run, reference)
-    _commands(course, run, reference, monkeypatch, capsys)
+    _commands(job_run, run, reference, monkeypatch, capsys)
     for reader in (run.reader, run.behind):
         there = reader.status()
         assert grouped_findings(there.findings) == grouped_findings(reference.findings)
@@ -65,7 +65,7 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
             replace(one, number=0) for one in reference.changes
         ]
     both, behind = run.both.status(), run.behind_both.status()
-    _fleet(course, reference, both)
+    _fleet(job_run, reference, both)
     assert grouped_findings(both.findings) == grouped_findings(behind.findings) == grouped_causes(both)
     assert run.by_metrics(run.behind_both) == run.by_metrics(run.both)
     assert _unnumbered(both) == _unnumbered(behind)
@@ -82,12 +82,12 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
     assert exit_of(replayed) == exit_of(reference)
 
 
-def _wanted(course: Course, status: FleetStatus) -> None:
-    """The course is the one that it is called: what it should show is found, so the test compares something."""
-    assert course.wanted <= {one.finding for one in status.findings}, course.name
-    began = re.search(r"@(\d+)", course.name)
+def _wanted(job_run: JobRun, status: FleetStatus) -> None:
+    """The job_run is the one that it is called: what it should show is found, so the test compares something."""
+    assert job_run.wanted <= {one.finding for one in status.findings}, job_run.name
+    began = re.search(r"@(\d+)", job_run.name)
     for one in status.findings if began is not None else ():
-        assert one.since_unix_s >= BEGIN_UNIX_S + float(began[1]) - course.interval_s, (course.name, one.finding)
+        assert one.since_unix_s >= BEGIN_UNIX_S + float(began[1]) - job_run.interval_s, (job_run.name, one.finding)
 
 
 def _unnumbered(status: FleetStatus) -> list[Change]:
@@ -99,7 +99,7 @@ _CONSEQUENCES = {
 }
 
 
-def _fleet(course: Course, status: FleetStatus, both: FleetStatus) -> None:
+def _fleet(job_run: JobRun, status: FleetStatus, both: FleetStatus) -> None:
     """Two exporters of half of the workers each.
 
     By design they differ from one in three things: what is found by comparing may be found some intervals earlier or
@@ -107,17 +107,17 @@ def _fleet(course: Course, status: FleetStatus, both: FleetStatus) -> None:
     a reader hides nothing that an exporter says; and workers of no known job are compared with those of their exporter
     only.
     """
-    if any(target.job is None for target in course.workers.targets):
+    if any(target.job is None for target in job_run.workers.targets):
         return
     found = {finding for each in said_of(status).values() for finding, *_ in each}
     for name, each in said_of(status).items():
         there = {finding: (grade, since) for finding, grade, since in said_of(both)[name]}
         for finding, grade, since in each:
-            assert finding in there, f"{course.name}: {finding} of {name}"
+            assert finding in there, f"{job_run.name}: {finding} of {name}"
             assert there[finding][0] == grade
-            assert abs(there[finding][1] - since) <= 3 * course.interval_s
+            assert abs(there[finding][1] - since) <= 3 * job_run.interval_s
         for finding in there.keys() - {one[0] for one in each}:
-            assert _CONSEQUENCES.get(finding, set()) & found, f"{course.name}: {finding} of {name}"
+            assert _CONSEQUENCES.get(finding, set()) & found, f"{job_run.name}: {finding} of {name}"
     assert exit_of(both) == exit_of(status)
 
 
@@ -165,12 +165,12 @@ def _metrics(run: EveryOutput, status: FleetStatus) -> None:
         assert up.get(name) == wanted, (name, state)
 
 
-def _commands(course: Course, run: EveryOutput, status: FleetStatus, monkeypatch, capsys) -> None:
+def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatch, capsys) -> None:
     """`once` and `why`, for people and as JSON, and what an agent is answered."""
 
     def events():
-        yield course.workers
-        yield from course.samples
+        yield job_run.workers
+        yield from job_run.samples
 
     monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
     given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}

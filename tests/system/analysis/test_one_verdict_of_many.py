@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.courses import running, simulated, target
 from support.every_output import Clock, Exporter, Reader, exit_of, marks_of, said_of
+from support.job_runs import running, simulated, target
 from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis.findings import RULES
 from tpumon.model import Workers
@@ -16,18 +16,18 @@ AT_S = BEGIN * INTERVAL_S
 
 
 def both_of(scenario, rounds=ROUNDS, workers=64, **given):
-    """The readers of one exporter with all workers, and of as many exporters with one each, after the course."""
-    course = simulated(scenario, rounds, topology=f"v6e-{4 * workers}", interval_s=INTERVAL_S, **given)
-    names = [target.worker for target in course.workers.targets]
+    """The readers of one exporter with all workers, and of as many exporters with one each, after the job_run."""
+    job_run = simulated(scenario, rounds, topology=f"v6e-{4 * workers}", interval_s=INTERVAL_S, **given)
+    names = [target.worker for target in job_run.workers.targets]
     assert len(names) == workers
     clock = Clock()
-    clock.now = course.rounds[0][0].time_unix_s
+    clock.now = job_run.rounds[0][0].time_unix_s
     whole, each = Exporter(clock, "whole"), {name: Exporter(clock, f"of {name}") for name in names}
-    whole.take(course.workers)
-    for one in course.workers.targets:
+    whole.take(job_run.workers)
+    for one in job_run.workers.targets:
         each[one.worker].take(Workers(targets=(one,)))
     one, many = Reader([whole]), Reader(list(each.values()), "many")
-    for samples, end in zip(course.rounds, course.ends, strict=True):
+    for samples, end in zip(job_run.rounds, job_run.ends, strict=True):
         for sample in samples:
             clock.now = max(clock.now, sample.time_unix_s + sample.took_s)
             whole.take(sample)

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from support.courses import COMPUTED, INTERVAL_S, by_hand, running, simulated
 from support.every_output import Clock, Exporter, Reader, marks_of, said_of
+from support.job_runs import COMPUTED, INTERVAL_S, by_hand, running, simulated
 from tpumon.analysis import Analysis
 from tpumon.analysis import state_file as kept_module
 from tpumon.analysis.state_file import StateFile
@@ -29,32 +29,32 @@ FAULTS = {
 def course_of(fault):
     scenario, rounds, interval_s = FAULTS[fault]
     if fault == "down":
-        return next(course for course in by_hand() if course.name == "down")
+        return next(job_run for job_run in by_hand() if job_run.name == "down")
     return simulated(scenario, rounds, interval_s=interval_s, computed=True)
 
 
 class Restarted:
-    """An analysis that is given all of a course, and one that is restarted after some rounds."""
+    """An analysis that is given all of a run, and one that is restarted after some rounds."""
 
-    def __init__(self, course, directory, monkeypatch):
-        self.course, self.directory, self.clock = course, directory, Clock()
+    def __init__(self, job_run, directory, monkeypatch):
+        self.job_run, self.directory, self.clock = job_run, directory, Clock()
         monkeypatch.setattr(kept_module, "time", types.SimpleNamespace(time=self.clock))
         self.always, self.now = self._analysis(), self._analysis()
 
     def _analysis(self):
         fleet = Analysis(monotonic_s=self.clock.monotonic_s)
-        fleet.take(self.course.workers)
+        fleet.take(self.job_run.workers)
         return fleet
 
     def give(self, rounds, *fleets):
         """The samples of these rounds, each seen by both; yields the worker of each."""
         for number in rounds:
-            for sample in self.course.rounds[number]:
+            for sample in self.job_run.rounds[number]:
                 self.clock.now = sample.time_unix_s + sample.took_s
                 for fleet in fleets or (self.always, self.now):
                     fleet.take(sample)
                 yield sample.worker
-            self.clock.now = self.course.ends[number]
+            self.clock.now = self.job_run.ends[number]
             for fleet in fleets or (self.always, self.now):
                 fleet.tick(self.clock())
 
@@ -69,7 +69,7 @@ class Restarted:
         self.now = Analysis(monotonic_s=self.clock.monotonic_s)
         if state is not None:
             self.now.resume(state, self.clock())
-        self.now.take(self.course.workers)
+        self.now.take(self.job_run.workers)
         return state
 
     def verdicts(self, fleet):
@@ -95,7 +95,7 @@ def consume(steps):
 def test_a_verdict_goes_on(fault, away, tmp_path, monkeypatch):
     """From each worker's first sample on: findings, severities, since when, and marks; nothing comes or goes."""
     run = Restarted(course_of(fault), tmp_path, monkeypatch)
-    rounds = len(run.course.rounds)
+    rounds = len(run.job_run.rounds)
     middle = rounds - 5
     consume(run.give(range(middle)))
     before = run.verdicts(run.always)
@@ -112,22 +112,22 @@ def test_a_verdict_goes_on(fault, away, tmp_path, monkeypatch):
     assert changes_since(run.now, restarted_unix_s) == changes_since(run.always, restarted_unix_s)
 
 
-_COURSES = {
+_JOB_RUNS = {
     **{scenario: partial(simulated, scenario, 20, computed=True) for scenario, _ in COMPUTED},
     # Of a worker that is not sampled any more nothing is known after a restart, not even that it is stale.
-    **{course.name: partial(copy, course) for course in by_hand() if "stale" not in course.name},
+    **{job_run.name: partial(copy, job_run) for job_run in by_hand() if "stale" not in job_run.name},
 }
 
 
-@pytest.mark.parametrize("name", _COURSES)
+@pytest.mark.parametrize("name", _JOB_RUNS)
 def test_a_restart_at_any_time_is_made_up_for_within_three_samples(name, tmp_path, monkeypatch):
     """What was present stays as it was. What is about to appear or to leave does so later by three samples at most.
 
     By design: samples in a row that agree are not kept; they are taken again.
     """
-    course = _COURSES[name]()
-    for middle in range(2, len(course.rounds) - 6, 2):
-        run = Restarted(course, tmp_path, monkeypatch)
+    job_run = _JOB_RUNS[name]()
+    for middle in range(2, len(job_run.rounds) - 6, 2):
+        run = Restarted(job_run, tmp_path, monkeypatch)
         consume(run.give(range(middle)))
         before = run.verdicts(run.always)
         run.write()
@@ -148,7 +148,7 @@ def test_a_restart_at_any_time_is_made_up_for_within_three_samples(name, tmp_pat
 def test_without_the_file_it_does_not(fault, tmp_path, monkeypatch):
     """So the tests above compare something."""
     run = Restarted(course_of(fault), tmp_path, monkeypatch)
-    rounds = len(run.course.rounds)
+    rounds = len(run.job_run.rounds)
     consume(run.give(range(rounds - 2)))
     assert run.restart() is None
     consume(run.give(range(rounds - 2, rounds)))
@@ -230,8 +230,8 @@ def test_each_damaged_field_costs_no_more_than_itself(tmp_path, monkeypatch):
 def test_a_job_that_was_restarted_meanwhile_begins_again(fault, sign, tmp_path, monkeypatch):
     """Its runtime's uptime went back, or its process is another one: nothing is kept of the job before it."""
     run = Restarted(course_of(fault), tmp_path, monkeypatch)
-    rounds = run.course.rounds
-    run.course.rounds = [[_signed(one, sign, number) for one in taken] for number, taken in enumerate(rounds)]
+    rounds = run.job_run.rounds
+    run.job_run.rounds = [[_signed(one, sign, number) for one in taken] for number, taken in enumerate(rounds)]
     middle = len(rounds) - 5
     consume(run.give(range(middle)))
     run.write()
@@ -279,19 +279,19 @@ def test_readers_of_an_exporter_that_is_restarted_go_on_with_it(fault, tmp_path,
     """Also one whose clock is set otherwise: findings, severities, since when, marks; no change is said twice."""
     run = Restarted(course_of(fault), tmp_path, monkeypatch)
     exporter = Exporter(run.clock, "first")
-    exporter.take(run.course.workers)
+    exporter.take(run.job_run.workers)
     readers = [Reader([exporter], "reader"), Reader([exporter], "ahead", _Ahead(run.clock))]
-    rounds, middle = len(run.course.rounds), len(run.course.rounds) - 5
+    rounds, middle = len(run.job_run.rounds), len(run.job_run.rounds) - 5
     for number in range(rounds):
         if number == middle:
             state = exporter.fleet.kept(run.clock())
             exporter = Exporter(run.clock, "second")
             exporter.fleet.resume(state, run.clock())
-            exporter.take(run.course.workers)
+            exporter.take(run.job_run.workers)
             for reader in readers:
                 reader.replace_exporter(0, exporter)
                 reader.poll()
-        for sample in run.course.rounds[number]:
+        for sample in run.job_run.rounds[number]:
             run.clock.now = sample.time_unix_s + sample.took_s
             run.always.take(sample)
             exporter.take(sample)

@@ -29,7 +29,7 @@ FINDINGS = {
 }
 
 
-def course(usual, *changes):
+def values_of_day(usual, *changes):
     """A series' values: the usual one, and from a minute on, for some minutes, another; None is no value."""
     values = [usual] * DAY
     for start, length, value in (*changes, (*QUIET_AT, None)):
@@ -46,31 +46,31 @@ def worker(slice_name, name, *, up=(), gone=(), paused=(), figures=True, found=N
     away = [(start, length, None) for start, length in gone]
     silent = [(start, length, None) for start, length in paused]
     series = {
-        f"tpumon_target_info{{{labels}}}": course(1, *away),
-        f"tpumon_target_independent{{{labels}}}": course(0, *away),
-        f"tpumon_target_up{{{labels}}}": course(1, *up, *silent, *away),
-        f"tpumon_target_paused{{{labels}}}": course(0, *((*span, 1) for span in paused), *away),
-        f"tpumon_target_busy{{{labels}}}": course(0, *away),
-        f"tpumon_target_active{{{labels}}}": course(1, *silent, *away),
-        f"tpumon_sample_interval_seconds{{{labels}}}": course(60, *away),
+        f"tpumon_target_info{{{labels}}}": values_of_day(1, *away),
+        f"tpumon_target_independent{{{labels}}}": values_of_day(0, *away),
+        f"tpumon_target_up{{{labels}}}": values_of_day(1, *up, *silent, *away),
+        f"tpumon_target_paused{{{labels}}}": values_of_day(0, *((*span, 1) for span in paused), *away),
+        f"tpumon_target_busy{{{labels}}}": values_of_day(0, *away),
+        f"tpumon_target_active{{{labels}}}": values_of_day(1, *silent, *away),
+        f"tpumon_sample_interval_seconds{{{labels}}}": values_of_day(60, *away),
         f"tpumon_target_last_success_timestamp_seconds{{{labels}}}": f"0+60x{gone[0][0] if gone else DAY}",
     }
     down = [(start, length, None) for start, length, _ in up]
     if figures:
-        series[f'tpu_worker_info{{{labels}, source="trace"}}'] = course(1, *down, *silent, *away)
+        series[f'tpu_worker_info{{{labels}, source="trace"}}'] = values_of_day(1, *down, *silent, *away)
         for finding, told in (found or {}).items():
             of_finding = f'{labels}, finding="{finding}"'
-            series[f"tpumon_finding_severity{{{of_finding}}}"] = course(0, *told, *down, *silent, *away)
+            series[f"tpumon_finding_severity{{{of_finding}}}"] = values_of_day(0, *told, *down, *silent, *away)
             since = [(start, length, value and 60 * start) for start, length, value in told]
-            series[f"tpumon_finding_since_timestamp_seconds{{{of_finding}}}"] = course(None, *since)
+            series[f"tpumon_finding_since_timestamp_seconds{{{of_finding}}}"] = values_of_day(None, *since)
     return series
 
 
 def exporter(name, *changes):
     labels = f'job="tpumon", instance="{name}"'
     return {
-        f"up{{{labels}}}": course(1, *changes),
-        f'tpumon_build_info{{{labels}, version="1"}}': course(
+        f"up{{{labels}}}": values_of_day(1, *changes),
+        f'tpumon_build_info{{{labels}, version="1"}}': values_of_day(
             1, *((start, length, None) for start, length, _ in changes)
         ),
     }
@@ -131,7 +131,7 @@ def test_twelve_incidents_are_told_once_each(tmp_path):
     series |= worker("fails", "a") | worker("fails", "b") | exporter("fails")
     for name in ("a", "b"):
         labels = f'job="tpumon", instance="fails", tpu_job="ml/t", tpu_slice="fails", worker="fails-{name}"'
-        series[f"tpu_runtime_slice_error{{{labels}}}"] = course(0, (1000, 30, 1))
+        series[f"tpu_runtime_slice_error{{{labels}}}"] = values_of_day(0, (1000, 30, 1))
     expected["TpuRuntimeError", "critical", "fails"] = 1
 
     assert len(expected) == 13  # HBM that grows is told again when it becomes a page

@@ -65,7 +65,7 @@ def test_that_a_job_is_traced_is_said_once():
     )  # fmt: skip
     assert notices.update(sample()) == []
     (line,) = notices.update(traced)
-    assert "no Monitor RPC (UNIMPLEMENTED)" in line
+    assert "figures come from short traces of the job" in line
     assert "0.6 s this time" in line
     assert "the next about 31 s later" in line
     assert notices.update(traced) == []
@@ -87,7 +87,7 @@ def test_whatever_source_traces_a_job_says_what_it_costs():
     alone = replace(sample(), source="board", companions_only=True, traced_s=0.5)
     assert not any("tracing the job" in line for line in notices.update(alone))
     (line,) = notices.update(replace(sample(worker="v"), source="counters", traced_s=0.5))
-    assert "tracing the job" in line
+    assert "short traces of the job" in line
     assert "0.5 s this time" in line
 
 

@@ -21,6 +21,8 @@ host 0 lost 5 events
 worker-0 discarded 1,024 events
 dropped events: 0 on TPU:1, 500 on TPU:2
 0 events dropped on TPU:0 and 500 on TPU:2
+dropped: 0 on TPU:1, 500 on TPU:2
+Dropped events per device: TPU:0: 0; TPU:1: 500
 dropped events: core 0: 0, core 1: 500
 no events were lost on TPU:0, 12 events were lost on TPU:1
 500 events were discarded
@@ -74,6 +76,7 @@ No events were dropped on TPU:0
 TPU:12 dropped 0 events
 host 7 lost 0 events
 0 events dropped on 4 cores
+TPU:0 dropped 0, 500 recorded
 0 events lost on cores 2 and 3
 0 of 5000 events dropped (0%)
 0/5000 events were discarded
@@ -84,6 +87,7 @@ no trace was truncated, no buffer was full
 the trace buffer is not full
 no buffers overflowed
 gradient overflow
+int32 overflow in op add.3
 gradient overflow at step 12, 3 times
 Connection lost
 connection to worker 3 lost

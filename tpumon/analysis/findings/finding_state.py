@@ -159,13 +159,13 @@ class WorkerState:
 
     Attributes:
         seen: its last query.
-        findings: the view that each rule has of it, in the order of the rules; none before its first query.
+        finding_states: what the judge knows of each finding, in the order of the rules; none before its first query.
         causes: what is shown of them.
         step_name: what its job steps by, as its samples said last.
     """
 
     target: Target
-    findings: list[FindingState] = field(default_factory=list)
+    finding_states: list[FindingState] = field(default_factory=list)
     group: SliceKey = ("", "", "")
     seen: Observation | None = None
     causes: tuple[Cause, ...] = ()
@@ -174,17 +174,17 @@ class WorkerState:
     @property
     def judged(self) -> tuple[FindingId, ...]:
         """The findings that can be judged of it, present or not."""
-        return tuple(each.rule.finding for each in self.findings if each.is_judged)
+        return tuple(each.rule.finding for each in self.finding_states if each.is_judged)
 
     @property
     def not_judged(self) -> tuple[tuple[FindingId, str], ...]:
         """The findings that cannot be judged of it, each with the reason."""
-        return tuple((each.rule.finding, why) for each in self.findings if (why := each.why_not) is not None)
+        return tuple((each.rule.finding, why) for each in self.finding_states if (why := each.why_not) is not None)
 
     @property
     def needs_more(self) -> bool:
         """True if one or two more samples would tell more of it."""
-        return any(each.needs_more for each in self.findings)
+        return any(each.needs_more for each in self.finding_states)
 
     def may_step_with(self, step_name: str | None) -> bool:
         """False if it is known to run another program than one that steps by this."""
@@ -195,7 +195,7 @@ class WorkerState:
         seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.findings[rule_index].memory)
+        return None if seen is None else Peer(seen, self.finding_states[rule_index].memory)
 
 
 @dataclass(slots=True, eq=False)

@@ -80,7 +80,7 @@ class Judge:
                 whole.slices.append(group)
             group.workers.append(worker)
             whole.workers.append(worker)
-            for each in worker.findings:
+            for each in worker.finding_states:
                 self._note(group, each.rule.finding, worker, each.since)
         for whole in jobs.values():
             note_followed(whole)
@@ -99,7 +99,7 @@ class Judge:
         group = self._groups[known.group]
         self._begin(known, group)
         present = {one.finding: one for one in kept.findings}
-        for each in known.findings:
+        for each in known.finding_states:
             each.rule.resume(each.memory, kept)
             found = present.get(each.rule.finding)
             if found is not None:
@@ -115,17 +115,17 @@ class Judge:
             kept: what is kept of it.
             unix_s: a moment by the wall clock as it is set now.
         """
-        states = self._workers[worker].findings
+        states = self._workers[worker].finding_states
         for each in states:
             kept = each.rule.kept(each.memory, kept, unix_s)
         return replace(kept, findings=tuple(known for each in states if (known := each.kept(unix_s)) is not None))
 
     def _begin(self, worker: WorkerState, group: SliceState) -> None:
         """Begins to judge a worker, or a new job of it."""
-        for each in worker.findings:
+        for each in worker.finding_states:
             if each.since is not None:
                 self._note(group, each.rule.finding, worker, None)
-        worker.findings = [
+        worker.finding_states = [
             FindingState(rule, rule.samples or self._limits.sustained, rule.memory_type()) for rule in self._rules
         ]
         worker.step_name = None
@@ -151,9 +151,9 @@ class Judge:
             if worker is None:
                 continue
             group = self._groups[worker.group]
-            if seen.restarted or not worker.findings:
+            if seen.restarted or not worker.finding_states:
                 self._begin(worker, group)
-            for each in worker.findings:
+            for each in worker.finding_states:
                 if each.since is not None and (since := each.since.as_of(seen.at)) is not each.since:
                     each.since = since
                     self._note(group, each.rule.finding, worker, since)
@@ -209,7 +209,7 @@ class Judge:
         seen = worker.seen
         assert seen is not None
         why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
-        for rule_index, each in enumerate(worker.findings):
+        for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
             if not rule.judges(seen.state):
                 continue
@@ -244,8 +244,8 @@ class Judge:
         having = [
             _Shown(worker, each, detail)
             for worker in workers
-            if worker.findings
-            and (detail := (each := worker.findings[rule_index]).detail) is not None
+            if worker.finding_states
+            and (detail := (each := worker.finding_states[rule_index]).detail) is not None
             and _is_shown(worker, each)
         ]
         having.sort(key=lambda one: (-SEVERITY_LEVELS[one.detail.severity], -one.state.severity_ratio))
@@ -259,7 +259,7 @@ class Judge:
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
         """True if a finding is more than info for any of the workers that have it."""
-        states = (self._workers[name].findings[RULE_INDEXES[finding]] for name in since[finding])
+        states = (self._workers[name].finding_states[RULE_INDEXES[finding]] for name in since[finding])
         return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
 
@@ -305,7 +305,7 @@ def _is_shown(worker: WorkerState, state: FindingState) -> bool:
 def _causes(worker: WorkerState, hidden: Container[FindingId]) -> Iterator[Cause]:
     """The findings of a worker, the worst first."""
     causes = []
-    for each in worker.findings:
+    for each in worker.finding_states:
         detail, since = each.detail, each.since
         if detail is None or since is None or each.rule.finding in hidden or not _is_shown(worker, each):
             continue

@@ -107,8 +107,8 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.outputs.live.player import KEYS, Player
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
-    source = with_one_sampler(settings.feed)
-    origin = source.origin.with_ops(_LIVE_OPS)
+    feed_settings = with_one_sampler(settings.feed)
+    origin = feed_settings.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
     def deliver(update: Update) -> None:
@@ -127,10 +127,10 @@ def _show_live(settings: MonitorSettings) -> int:
             player.show(Recording(origin.shown_name or ""))
             fetch = _fetch_nothing
         else:
-            feed = Feed(replace(source, origin=origin), wake=partial(_wake, write_end), remembers=True)
+            feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            if source is not settings.feed:  # the line on stderr is behind the view by now
+            if feed_settings is not settings.feed:  # the line on stderr is behind the view by now
                 shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
             stack.enter_context(feed)
             fetch = feed.fetch

@@ -20,7 +20,7 @@ from tpumon.analysis.handover import dated, read_handover
 from tpumon.collection.remote.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
-from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
+from tpumon.model import SCHEMA_VERSION, Failure, Sample, SourceEvent, Target, Workers, bounded
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
@@ -34,8 +34,7 @@ _SAME_CLOCK_S = 0.1
 _SLACK_S = 0.2
 _REFUSED_S = 60.0
 
-Event = Workers | Sample | Handover
-Send = Callable[[Event], None]
+Send = Callable[[SourceEvent], None]
 
 
 class RemoteExporter:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tpumon.collection.remote.exporter import Event, Send
+from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
+from tpumon.model import Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
 from tpumon.model.page import MOST_RUNS, MOST_WORKERS
 from tpumon.untrusted_text import one_line
 
@@ -53,7 +53,7 @@ class Source:
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
-    held: list[Event] = field(default_factory=list)
+    held: list[SourceEvent] = field(default_factory=list)
 
     def follow(self, workers: Workers) -> None:
         """Takes its workers; labels fill in what it does not know."""
@@ -128,7 +128,7 @@ class Merging:
         """Number of the workers that are followed."""
         return len(self._names)
 
-    def take(self, source: Source, event: Event) -> None:
+    def take(self, source: Source, event: SourceEvent) -> None:
         """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
         source.heard = True
         if isinstance(event, Workers):
@@ -280,7 +280,7 @@ class Merging:
         if worker in source.last and not held:
             self._pass_on(source, replace(source.last[worker], traced_s=0.0))
 
-    def _pass_on(self, source: Source, event: Event) -> None:
+    def _pass_on(self, source: Source, event: SourceEvent) -> None:
         if isinstance(event, Sample):
             name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
             if name is not None and target is not None:

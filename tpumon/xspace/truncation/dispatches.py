@@ -16,7 +16,7 @@ from tpumon.xspace.steps.functions import named_function
 from tpumon.xspace.steps.host_threads import outermost_calls
 from tpumon.xspace.truncation.runs import CoreRuns, function_times_ps
 
-LEAST = 3
+_LEAST = 3
 """Fewer dispatches say nothing: a call may have failed, or only been traced."""
 
 _RATIO = 0.5  # of the usual rate
@@ -79,7 +79,7 @@ class Launched(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def all_ran(self) -> bool:
         """True if all calls ran, give or take a few."""
-        return self.missing < max(LEAST, _LEAST_MISSING_RATIO * self.calls)
+        return self.missing < max(_LEAST, _LEAST_MISSING_RATIO * self.calls)
 
     @property
     def never_ran(self) -> bool:
@@ -128,8 +128,8 @@ def goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) 
         active -= hole
     else:
         outside += len(inside)
-    if len(inside) < LEAST or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
+    if len(inside) < _LEAST or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
         return False
-    if outside < LEAST:
+    if outside < _LEAST:
         return True  # too few to compare with
     return len(inside) / hole >= _RATIO * outside / active

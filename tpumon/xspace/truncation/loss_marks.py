@@ -167,7 +167,9 @@ _WHAT = re.compile(
 )
 _SOME = _these("some they these those others rest many most several all more")  # of what was named before
 _NOT = _these("no none nothing not never without zero neither nor cannot")
-_UNRELATED = _these("connection connections gradient gradients integer rate throughput avoid prevent")
+_UNRELATED = _these(
+    "connection connections gradient gradients integer int32 int64 uint32 numeric rate throughput avoid prevent"
+)
 _IF = re.compile(r"\b(?:if|unless)\b[^.;\n]*")
 # What stands before a number that is no count, and after one.
 _LIMIT = _these(
@@ -195,7 +197,7 @@ def says_lost(notice: str) -> bool:
         what = any(map(_WHAT.fullmatch, tokens))
         if is_full or any(map(_LOSING.fullmatch, tokens)):
             alone = any(map(_LOSING_ALONE.fullmatch, tokens)) and bool(words & _WHO)
-            counted = any(counts) and (named or bool(words & _WHO) or len(tokens) == 2)
+            counted = bool(counts) and (named or bool(words & _WHO) or len(tokens) == 2)
             lost = what or alone or counted or (named and (bool(words & _SOME) or len(tokens) == 1))
             if lost and (any(counts) if counts and not is_full else not words & _NOT and "n't" not in clause):
                 return True

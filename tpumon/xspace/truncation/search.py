@@ -15,9 +15,8 @@ from msgspec import Struct
 
 from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 from tpumon.xspace.columns.intervals import union
-from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
-from tpumon.xspace.truncation.dispatches import LEAST, Dispatches, goes_on, launched
+from tpumon.xspace.truncation.dispatches import Dispatches, goes_on, launched
 from tpumon.xspace.truncation.loss_marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
@@ -36,8 +35,7 @@ _ENOUGH_PS = 100_000_000_000  # 100 ms
 _NEVER = 1 << 62
 _ALIGNED_RATIO, _LOCKSTEP_RATIO = 0.25, 0.8  # of a period; of a core's runs
 _SURE_RUNS = 5
-_END_PERIODS, _END_RATIO = 3, 0.1
-_END_PS = 150_000_000_000  # so much later than the last event may a profiler note that it stopped
+_END_PERIODS = 3
 _EARLY_RATIO, _EARLY_PERIODS = 0.2, 1.5
 _HOLE_PERIODS = 4
 _MOST_REASONS = 4
@@ -50,6 +48,7 @@ class Truncation(Struct, frozen=True, eq=False):
     Attributes:
         reasons: how that is known, one line each.
         span_ps: the longest span in which every core is whole; None where none is long enough.
+        is_sure: False if nothing may be missing: some cores had nothing to do, or lost their events.
         window_ps: what the trace would cover if it were whole.
         steps_ps: if there is no such span because of cores without any event: the same span of the others, whose steps
             are the steps of all.
@@ -57,6 +56,7 @@ class Truncation(Struct, frozen=True, eq=False):
 
     reasons: tuple[str, ...]
     span_ps: tuple[int, int] | None
+    is_sure: bool = True
     window_ps: tuple[int, int] | None = None
     steps_ps: tuple[int, int] | None = None
 
@@ -82,10 +82,12 @@ class _Loss(Struct, frozen=True, eq=False):
     Attributes:
         reason: how that is known.
         spans_ps: when; empty where nothing that is there is affected, or where it is not known.
+        is_sure: False if there may have been nothing to do.
     """
 
     reason: str
     spans_ps: tuple[tuple[int, int], ...] = ()
+    is_sure: bool = True
 
 
 ALWAYS = (-_NEVER, _NEVER)
@@ -93,7 +95,7 @@ _ALL = (ALWAYS,)
 
 
 def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[CoreRuns]) -> Truncation | None:
-    """Finds dropped events of a host's trace, and what is left; None for a whole trace.
+    """Finds dropped events of a host's trace, and what is left; None for a trace that shows no sign of any.
 
     Args:
         space: the host's.
@@ -131,7 +133,8 @@ def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[Co
     last_ps = max(int(core.activity[1][-1]) for core in working)
     if space.stop_ps is not None and last_ps < space.stop_ps:
         last_ps = space.stop_ps
-    return Truncation(reasons, span_ps, (first_ps, last_ps), steps_ps)
+    is_sure = bool(marks) or any(loss.is_sure for loss in losses)
+    return Truncation(reasons, span_ps, is_sure, (first_ps, last_ps), steps_ps)
 
 
 def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
@@ -155,24 +158,21 @@ def _silence(begins: Ints, ends: Ints, begin_ps: int, end_ps: int) -> tuple[int,
 
 
 def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
-    """Cores without any event beside others that work.
-
-    A program that runs on one core alone leaves the others idle, unless it talks to them: then that core's figures
-    stand, as figures of that core.
-    """
+    """Cores without any event beside others that work. A program that does not talk to them may leave them idle."""
     silent = [core.name for core in cores if not len(core.activity[0])]
     if not silent:
         return
-    working = len(cores) - len(silent)
-    names = _names(silent)
-    if working == 1 and not any(_has_collectives(core.plane) for core in cores):
-        yield _Loss(f"{names} {_has(silent)} no event: not used by the program, or lost; figures are of the other core")
-        return
-    yield _Loss(f"{names} {_has(silent)} no event while {_count(working, 'core')} beside worked", _ALL)
+    names = f"{_names(silent)} {_has(silent)} no event"
+    if _work_together(cores):
+        yield _Loss(f"{names} while {_count(len(cores) - len(silent), 'core')} beside worked", _ALL)
+    else:
+        yield _Loss(f"{names}: not used by the program, or lost; figures are of the others", is_sure=False)
 
 
-def _has_collectives(plane: Plane) -> bool:
-    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.metadata_by_id)
+def _work_together(cores: Sequence[CoreRuns]) -> bool:
+    """True if any of their ops is a collective."""
+    planes = (core.plane for core in cores)
+    return any(_COLLECTIVE.search(plane.event_name(number)) for plane in planes for number in plane.metadata_by_id)
 
 
 def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
@@ -229,7 +229,7 @@ def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
 
 
 def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
-    """Cores whose events end long before other cores'."""
+    """Cores whose events end long before other cores'; those that work by themselves may have been idle."""
     ends_ps = [int(core.activity[1][-1]) for core in cores]
     first_ps, last_ps = min(int(core.activity[0][0]) for core in cores), max(ends_ps)
     periods = _periods_ps(cores)
@@ -237,8 +237,11 @@ def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     for core, end_ps in zip(cores, ends_ps, strict=True):
         if last_ps - end_ps > least_ps:
             missing_s = (last_ps - end_ps) / PS_PER_S
-            words = f"{core.name} ends {missing_s:.3g} s before others: it was idle, or its events were dropped"
-            yield _Loss(words, ((end_ps, _NEVER),))
+            words = f"{core.name} ends {missing_s:.3g} s before others"
+            together = _work_together(cores)
+            if not together:
+                words += ": it was idle, or its events were dropped"
+            yield _Loss(words, ((end_ps, _NEVER),), is_sure=together)
 
 
 def _nearest(sorted_ps: Ints, at_ps: Ints) -> Ints:
@@ -297,8 +300,11 @@ def _holes(cores: Sequence[CoreRuns], dispatches: Dispatches) -> Iterator[_Loss]
 
 
 def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispatches) -> Iterator[_Loss]:
-    """All cores end long before the window does, and the host does not show that all it dispatched has run."""
-    if stop_ps is None:
+    """All cores end long before the window does, and the host shows that not all it dispatched has run.
+
+    Without the host's events nothing tells that from a pause, or from a profiler that was slow to stop.
+    """
+    if stop_ps is None or not dispatches.recorded:
         return
     begins, ends = _together(cores)
     active_ps, after_ps = (int(begins[0]), int(ends[-1])), (int(ends[-1]), stop_ps)
@@ -309,7 +315,7 @@ def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispa
     if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):
         return
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
-    together = len(cores) == 1 or any(_has_collectives(core.plane) for core in cores)
+    together = len(cores) == 1 or _work_together(cores)
     functions = list(launched(dispatches, cores, active_ps, together=together))
     missing = max(functions, key=lambda each: each.missing, default=None)
     if (
@@ -317,20 +323,14 @@ def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispa
         and not missing.all_ran
         and (missing.never_ran or dispatches.any_after((after_ps[0] + after_ps[1]) // 2))
     ):
-        reason = f"{words}, and {missing.missing} of {missing.calls} calls of {missing.function} have no run"
-        yield _Loss(reason, ((after_ps[0], _NEVER),))
+        words += f", and {missing.missing} of {missing.calls} calls of {missing.function} have no run"
+    elif missing_ps > _END_PERIODS * int(periods.max()) and any(
+        goes_on(starts, after_ps, active_ps) for starts in dispatches.starts
+    ):
+        words += ", while the host goes on dispatching"
+    else:
         return
-    if missing_ps <= _END_PERIODS * int(periods.max()):
-        return
-    function = heaviest_function(cores) or ""
-    least = min(LEAST, max(len(core.begins_of(function)) for core in cores))
-    stopped = (missing is not None and missing.all_ran) or any(
-        (starts < after_ps[0]).sum() >= least for starts in dispatches.starts
-    )
-    if any(goes_on(starts, after_ps, active_ps) for starts in dispatches.starts):
-        yield _Loss(f"{words}, while the host goes on dispatching", ((after_ps[0], _NEVER),))
-    elif not stopped and missing_ps > max(_END_RATIO * (stop_ps - active_ps[0]), _END_PS):
-        yield _Loss(f"{words}: events were dropped, or the program paused", ((after_ps[0], _NEVER),))
+    yield _Loss(words, ((after_ps[0], _NEVER),))
 
 
 def _whole_span(cores: Sequence[CoreRuns], losses: Sequence[_Loss], *, is_marked: bool) -> tuple[int, int] | None:

@@ -24,34 +24,34 @@ class TraceSlots:
     """The slots that the workers of one sampler share.
 
     Attributes:
-        known: for workers whose last trace came in time over the connection that they have now.
+        in_time: for workers whose last trace came in time over the connection that they have now.
         others: for all others. Some may never answer: who is silent passes the turn on.
-        heavy: for known workers whose traces are large or take long to read.
+        heavy: for those of them whose traces are large or take long to read.
     """
 
     def __init__(self) -> None:
         at_once = max(1, min(_AT_ONCE, int(_SHARE * memory_limit_bytes()) // (_COPIES * QUICK_BYTES)))
-        self.known = asyncio.Semaphore(at_once)
+        self.in_time = asyncio.Semaphore(at_once)
         self.others = asyncio.Semaphore(at_once)
         self.heavy = asyncio.Lock()
 
     @asynccontextmanager
-    async def slot(self, *, known: bool, heavy: bool, window_s: float) -> AsyncIterator[Callable[[], None]]:
+    async def slot(self, *, in_time: bool, heavy: bool, window_s: float) -> AsyncIterator[Callable[[], None]]:
         """Waits for a turn, and gives it back when the block ends.
 
         Args:
-            known: whether the worker is one of the known ones.
+            in_time: whether the worker answers in time.
             heavy: whether its traces are.
             window_s: how long it traces before it can answer.
 
         Yields:
             a function to call when the answer is there; who has not called it in time passes the turn on.
         """
-        turns = (self.heavy if heavy else self.known) if known else self.others
+        turns = (self.heavy if heavy else self.in_time) if in_time else self.others
         await turns.acquire()
         with ExitStack() as held:
             held.callback(turns.release)
-            if known:
+            if in_time:
                 yield lambda: None
                 return
             passing_on = asyncio.get_running_loop().call_later(window_s + _SILENT_S, held.close)

@@ -35,7 +35,7 @@ _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the 
 _PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
 _COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
 
-_PATIENCE_S = 10.0  # after the window: for how long a known worker may keep a turn
+_PATIENCE_S = 10.0  # after the window: for how long a worker that answers in time may keep a turn
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -83,7 +83,7 @@ class TraceSource(ProfilerSource):
         self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
-        self._known_on: int | None = None  # the connection on which its last trace came in time
+        self._in_time_on: int | None = None  # the connection on which its last trace came in time
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -98,11 +98,11 @@ class TraceSource(ProfilerSource):
         await self._client.wait_for_turn()
         start_s = time.monotonic()
         try:
-            returns_traces = await self._probe()
+            returns_traces = await self._returns_traces()
             window_s = self._window_s(query)
-            known = self._is_known
-            async with self._options.slots.slot(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
-                taken = await self._take(window_s, known=known, returns_traces=returns_traces)
+            in_time = self._answers_in_time
+            async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
+                taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces)
                 answered()
                 trace = await self._analyse(taken, query)
         except SourceError as error:
@@ -129,7 +129,7 @@ class TraceSource(ProfilerSource):
         await self._client.wait_for_turn()
         try:
             self._profiler.forget()
-            await self._probe()
+            await self._returns_traces()
         except SourceError as error:
             self._note_failure(error, None)
             raise
@@ -175,11 +175,11 @@ class TraceSource(ProfilerSource):
             self._call = None
 
     @property
-    def _is_known(self) -> bool:
+    def _answers_in_time(self) -> bool:
         """True if its last trace came in time, over the connection that it has now."""
-        return self._client.connected and self._known_on == self._client.connection
+        return self._client.connected and self._in_time_on == self._client.connection
 
-    async def _probe(self) -> bool:
+    async def _returns_traces(self) -> bool:
         """True if the server returns traces: asks it, unless that is known."""
         await self._profiler.look()
         self._call = time.monotonic(), _PROBE_S
@@ -187,21 +187,21 @@ class TraceSource(ProfilerSource):
         self._end_call()
         return returns_traces
 
-    async def _take(self, window_s: float, *, known: bool, returns_traces: bool) -> _Taken:
-        """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
+    async def _take(self, window_s: float, *, in_time: bool, returns_traces: bool) -> _Taken:
+        """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
         capture = TraceRequest(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
         take = self._take_returned if returns_traces else self._take_written
         try:
-            async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
+            async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
                 xspace, is_lighter = await take(capture)
         except TimeoutError as error:
-            self._known_on = None
+            self._in_time_on = None
             raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
         except SourceError as error:
             if MEANING[error.reason].unreached:
-                self._known_on = None
+                self._in_time_on = None
             else:
                 self._end_call()
             raise
@@ -211,7 +211,7 @@ class TraceSource(ProfilerSource):
         took_s = time.monotonic() - traced_from_s
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
-        self._known_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
+        self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
         return _Taken(xspace, time_unix_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:

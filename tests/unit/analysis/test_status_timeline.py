@@ -14,14 +14,14 @@ from tpumon.model import Change, Spread, StepTimes
 NOW = 1_800_000_000.0
 
 
-def course_of(*marks):
+def timeline_of(*marks):
     """What was noted every 10 s, and what each note changed."""
-    course = StatusTimeline()
+    timeline = StatusTimeline()
     whats = []
     for i, mark in enumerate(marks):
         live = mark in {"ok", "warning", "critical", "unknown"}
-        whats.append(course.note(Moment(10.0 * i), "live" if live else mark, mark if live else "unknown"))
-    return course, whats
+        whats.append(timeline.note(Moment(10.0 * i), "live" if live else mark, mark if live else "unknown"))
+    return timeline, whats
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def course_of(*marks):
 )
 def test_since_when(marks, since_s):
     """Gaps that say nothing about a worker restart nothing, nor does trouble that changes its severity."""
-    course, _ = course_of(*marks)
-    assert course.since == Moment(since_s)
+    timeline, _ = timeline_of(*marks)
+    assert timeline.since == Moment(since_s)
 
 
 def test_when_it_became_critical_is_remembered_beside_when_trouble_began():
-    course, _ = course_of("ok", "warning", "critical", "busy", "critical")
-    assert (course.since, course.critical_since) == (Moment(10), Moment(20))
-    course, _ = course_of("critical", "warning")
-    assert course.critical_since is None
+    timeline, _ = timeline_of("ok", "warning", "critical", "busy", "critical")
+    assert (timeline.since, timeline.critical_since) == (Moment(10), Moment(20))
+    timeline, _ = timeline_of("critical", "warning")
+    assert timeline.critical_since is None
 
 
 def test_a_restarted_job_begins_anew():
     """Its trouble is not that of the job before."""
-    course, _ = course_of("critical", "down")
-    course.note(Moment(20), "live", "critical", restarted=True)
-    assert (course.since, course.critical_since) == (Moment(20), Moment(20))
+    timeline, _ = timeline_of("critical", "down")
+    timeline.note(Moment(20), "live", "critical", restarted=True)
+    assert (timeline.since, timeline.critical_since) == (Moment(20), Moment(20))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_restarted_job_begins_anew():
 )
 def test_what_changed(marks, whats):
     """Each change once; to be well from the first is none."""
-    assert course_of(*marks)[1] == whats
+    assert timeline_of(*marks)[1] == whats
 
 
 def change(worker):

@@ -1,4 +1,4 @@
-"""Courses of a job, simulated or made by hand, that a test gives to every output."""
+"""Runs of a job, simulated or made by hand, that a test gives to every output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ INTERVAL_S = 10.0
 
 
 @dataclass
-class Course:
+class JobRun:
     """What happens to a job.
 
     Attributes:
-        name: of the course.
+        name: of the run.
         workers: who they are.
         rounds: samples of each round, in order of time.
         ends: the time at the end of each round.
@@ -44,10 +44,10 @@ class Course:
 
 def simulated(
     scenario: str, rounds: int = 16, *, wanted: Sequence[str] = (), interval_s: float = INTERVAL_S, **given
-) -> Course:
-    """The course of a simulated job, of one job and slice."""
+) -> JobRun:
+    """The run of a simulated job, of one job and slice."""
     scene = Scene(scenario, interval_s=interval_s, **given)
-    return Course(
+    return JobRun(
         name=scenario,
         workers=Workers(targets=tuple(replace(one, job="j") for one in scene.workers.targets)),
         rounds=[[replace(one, job="j", slice="s") for one in scene.round(number)] for number in range(rounds)],
@@ -61,8 +61,8 @@ Make = Callable[[str, int], Sample | None]
 """Makes the sample of a worker in a round; None: none came."""
 
 
-def made(name: str, targets: Sequence[Target], make: Make, rounds: int = 12, *, wanted: Sequence[str] = ()) -> Course:
-    """A course of samples made by hand; each is given its time, its address, and its job."""
+def made(name: str, targets: Sequence[Target], make: Make, rounds: int = 12, *, wanted: Sequence[str] = ()) -> JobRun:
+    """A run of samples made by hand; each is given its time, its address, and its job."""
     everything = []
     for number in range(rounds):
         taken = []
@@ -74,7 +74,7 @@ def made(name: str, targets: Sequence[Target], make: Make, rounds: int = 12, *, 
                 taken.append(replace(one, time_unix_s=at, took_s=0.4, window_s=0.35, interval_s=INTERVAL_S, **known))
         everything.append(taken)
     ends = [BEGIN_UNIX_S + INTERVAL_S * (number + 1) for number in range(rounds)]
-    return Course(name, Workers(targets=tuple(targets)), everything, ends, wanted=frozenset(wanted))
+    return JobRun(name, Workers(targets=tuple(targets)), everything, ends, wanted=frozenset(wanted))
 
 
 def target(worker: str, **known) -> Target:
@@ -138,8 +138,8 @@ def _namespaces(worker: str, number: int) -> Sample:
     return _slow(worker, number) if worker == "two/train/s/w1" and number > 2 else running(worker)
 
 
-def by_hand() -> Iterator[Course]:
-    """Courses that no simulator makes."""
+def by_hand() -> Iterator[JobRun]:
+    """Runs that no simulator makes."""
     yield made("steady by hand", _FOUR, lambda worker, _: running(worker))
     yield made("straggler by hand", _FOUR, _from(4, _slow), wanted=["straggler"])
     yield made("busy", _FOUR, _from(6, lambda worker, _: failed_sample(worker, "busy", "another session")))
@@ -212,8 +212,8 @@ TRACED: Sequence[tuple[str, Sequence[str]]] = (
 )
 
 
-def every() -> Iterator[tuple[str, Callable[[], Course]]]:
-    """The name of each course, and what makes it."""
+def every() -> Iterator[tuple[str, Callable[[], JobRun]]]:
+    """The name of each run, and what makes it."""
     for scenario, wanted in COMPUTED:
         yield scenario, partial(simulated, scenario, 18, wanted=wanted, computed=True)
     for scenario, wanted in TRACED:
@@ -223,9 +223,9 @@ def every() -> Iterator[tuple[str, Callable[[], Course]]]:
     yield f"{long}, for minutes", partial(simulated, long, 18, wanted=["hang"], interval_s=60.0, computed=True)
     leak = "hbm-leak@60:over=3600+jitter"
     yield leak, partial(simulated, leak, 110, wanted=["hbm-growing"], topology="v6e-8", computed=True)
-    for course in by_hand():
-        yield course.name, partial(_itself, course)
+    for run in by_hand():
+        yield run.name, partial(_itself, run)
 
 
-def _itself(course: Course) -> Course:
-    return course
+def _itself(run: JobRun) -> JobRun:
+    return run
