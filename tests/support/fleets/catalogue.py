@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from support.fleets import changing, collecting, shares_of_time
+from support.fleets import changing, collecting, real, shares_of_time
 from support.fleets.courses import Fleet
 
 KINDS: Mapping[str, Callable[[], Iterator[Fleet]]] = {
@@ -14,6 +14,7 @@ KINDS: Mapping[str, Callable[[], Iterator[Fleet]]] = {
         shares_of_time.inputs, shares_of_time.hosts, shares_of_time.transfers, shares_of_time.rates,
         shares_of_time.communication, shares_of_time.scopes,
         changing.slow_downs, changing.noises, changing.programs, changing.silences, changing.memory, changing.holes,
+        real.cuts,
     )
 }  # fmt: skip
 """By name, what makes the fleets of a kind."""
