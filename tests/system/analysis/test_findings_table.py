@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from support.fleets import live
 from support.fleets.catalogue import KINDS
 from support.fleets.courses import Fleet, cores_of, stretch
 from support.fleets.programs import COLLECTIVES, training
@@ -41,6 +42,13 @@ def test_findings_of_all_fleets_are_true():
     fleets = [fleet for make in KINDS.values() for fleet in make()]
     assert len({fleet.name for fleet in fleets}) == len(fleets) >= 300
     rows = [row for fleet in fleets for row in rows_of(fleet)]
+    print(markdown(rows))
+    _hold(rows)
+
+
+@pytest.mark.nightly
+def test_findings_of_live_jobs_are_true(jax_job, tf_job):
+    rows = [row for fleet in (*live.jax(jax_job), *live.tensorflow(tf_job)) for row in rows_of(fleet)]
     print(markdown(rows))
     _hold(rows)
 
