@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import SECTIONS, needs
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.profile.profile import read_profile
+from tpumon.xspace.profile.profile import Extra, read_profile
 from tpumon.xspace.trace_figures import figures
 
 TWINS = tuple(Op(f"fusion.{i}", "loop fusion", flops=2_000_000, read_bytes=10_000_000) for i in (7, 8, 9))
@@ -228,10 +228,15 @@ def saved(directory: Path, *traces: Traced) -> list[Path]:
 
 def capture_of(files: Sequence[Path], *names: str) -> Capture:
     """What a report of these files is made of, as far as some sections need it."""
+    return captured(files, needs(names or SECTIONS))
+
+
+def captured(files: Sequence[Path], wanted: Collection[Extra]) -> Capture:
+    """The capture of these files, as far as it is wanted."""
     hosts = []
     for file in files:
         with file.open("rb") as opened:
-            hosts.append(HostProfile(name=file.name, profile=read_profile(opened, needs(names or SECTIONS))))
+            hosts.append(HostProfile(name=file.name, profile=read_profile(opened, wanted)))
     return Capture(hosts=tuple(hosts), figures=figures([host.profile.trace for host in hosts]))
 
 

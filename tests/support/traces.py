@@ -163,6 +163,19 @@ class Traced:
         return self.space.SerializeToString()
 
 
+def cut(space: XSpace, begin_us: float, end_us: float) -> None:
+    """Leaves what a profiler shows that starts and stops at these moments: the events that are whole."""
+    for plane in space.planes:
+        for line in plane.lines:
+            from_ps, to_ps = (us * US - line.timestamp_ns * 1000 for us in (begin_us, end_us))
+            whole = [
+                event for event in line.events
+                if from_ps <= event.offset_ps and event.offset_ps + event.duration_ps <= to_ps
+            ]  # fmt: skip
+            del line.events[:]
+            line.events.extend(whole)
+
+
 def run_step(plane: Plane, begin_us: float, parts: Iterable[tuple], *, length_us: float | None = None) -> float:
     """A marker, a module and their ops one after the other; returns the marker's end.
 

@@ -15,6 +15,7 @@ from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.handover import histories_of
 from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
+from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.judgement import (
     Judgement,
     add_failure,
@@ -35,6 +36,7 @@ from tpumon.model import (
     ChangeKind,
     Finding,
     Handover,
+    JobKindName,
     KeptState,
     KeptWorker,
     Sample,
@@ -163,6 +165,7 @@ class Analysis:
         assert history is not None
         self._histories.put(history.resumed(kept.process, kept.uptime_s))
         self._judgements[target.worker].timeline = resumed(kept.snapshot)
+        self._judgements[target.worker].kind = KindOfWorker(kept.job_kind)
         self._judge.resume(target.worker, kept, self._kept.until_unix_s)
 
     def _add(self, sample: Sample) -> Update:
@@ -199,6 +202,7 @@ class Analysis:
                 state=history.last_state,
                 values=history.figures,
                 restarted=history.restarted is sample,
+                job_kind=self._kind_of(sample, history),
             )
             for sample, history in taken
             if self._judges(sample.worker)
@@ -219,6 +223,13 @@ class Analysis:
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])
         return others
+
+    def _kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
+        """The kind of a worker's job as of a sample: as its exporter says; otherwise as is seen here."""
+        judgement = self._judgements[sample.worker]
+        if judgement.upstream or sample.job_kind is not None:
+            return None if sample.job_kind is None else sample.job_kind.kind
+        return judgement.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
     def _judges(self, worker: str) -> bool:
         """True if a worker is judged here: no exporter does, or it is compared with workers of others."""
@@ -249,6 +260,8 @@ class Analysis:
             sample = judgement.with_findings(sample) if sample.findings is not None else sample
         elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
+        if not judgement.upstream and sample.job_kind is None:
+            sample = replace(sample, job_kind=judgement.kind.known)
         history = history.with_last(sample)
         self._histories.put(history)
         severity = severity_of(judgement, sample, history.last_state)

@@ -9,6 +9,7 @@ from math import inf
 from msgspec.structs import replace
 
 from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory
+from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
 from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, Sample, Severity, State, Status, StatusSnapshot
@@ -30,6 +31,7 @@ class Judgement:
             that are judged here, and the others with the reason.
         judged_as: its severity when it was last judged by its figures.
         unjudged: number of samples in a row that came from upstream without findings.
+        kind: the kind of its job.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         timeline: what it counted as, and since when.
         changed_unix_s, number: time and number of the last change of its timeline.
@@ -48,6 +50,7 @@ class Judgement:
     is_faulty: bool = False
     unjudged: int = 0
     judged_as: Severity = "unknown"
+    kind: KindOfWorker = field(default_factory=KindOfWorker)
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
     changed_unix_s: float = -inf
     number: int = 0

@@ -85,6 +85,7 @@ def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, 
         slice=target.slice,
         process=process,
         uptime_s=uptime_s,
+        job_kind=None if history.last is None else history.last.job_kind,
         snapshot=replace(snapshot, findings=None),
     )
     return judge.kept(target.worker, kept, unix_s)

@@ -10,7 +10,7 @@ from msgspec import Struct, StructMeta
 
 from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
-from tpumon.model import MOST_OPS
+from tpumon.model import MOST_OPS, JobKindName
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system import console
 
@@ -89,6 +89,14 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
     ] = None
     slice: Annotated[
         str | None, _target(metavar="NAME", help="Slice of the workers: those that run the same steps. Default: found.")
+    ] = None
+    job_kind: Annotated[
+        JobKindName | None,
+        _target(
+            metavar="KIND",
+            help="training, serving, batch, mixed, interactive or unknown: some findings hold for some kinds only. "
+            "Default: found.",
+        ),
     ] = None
     port: Annotated[
         int | None,

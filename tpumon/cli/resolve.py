@@ -291,6 +291,8 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
         return _sampling_of(context, options)
     if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+    if options.job_kind is not None:
+        raise UsageError("--job-kind is decided where samples are taken; give it to the tpumon that --from reads")
     origin = origin_of(options.from_, options.from_auth)
     if isinstance(origin, ExportersSource):
         return replace(origin, job=options.job or None, slice=options.slice or None)
@@ -351,7 +353,13 @@ def selection_of(
         if any(is_typed(context, name) for name in NAMING_WORKERS):
             raise UsageError("--simulate cannot be combined with options naming workers")
         simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
-        return Selection(simulate=simulate, runtime_addresses=runtime_addresses, job=targets.job, slice=targets.slice)
+        return Selection(
+            simulate=simulate,
+            runtime_addresses=runtime_addresses,
+            job=targets.job,
+            slice=targets.slice,
+            job_kind=targets.job_kind,
+        )
     services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
@@ -372,4 +380,5 @@ def selection_of(
         runtime_addresses=runtime_addresses,
         job=targets.job,
         slice=targets.slice,
+        job_kind=targets.job_kind,
     )

@@ -1,4 +1,4 @@
-"""The one place that decides which job and which slice a worker belongs to.
+"""The one place that decides which job and which slice a worker belongs to, and what was started as a job.
 
 Of those who may say so the first counts, for job and slice each: the labels of a targets file, --job and --slice, what
 the job announces, its pod's labels, its pod's name, the environment of its process, the TPU API. All of it is text of
@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.discovery.finder import Discovery
-from tpumon.model import Address, Target, Workers
+from tpumon.model import Address, JobKindName, Target, Workers
 from tpumon.untrusted_text import one_line
 
 _LONGEST = 200
@@ -112,6 +113,19 @@ def of_pod_name(name: str) -> JobNames:
     return JobNames()
 
 
+def of_job(own: Mapping[str, str], pod_name: str | None, environment: Mapping[str, str]) -> bool:
+    """True if a worker's pod is one of a JobSet or of a Job, by the same signs as its name.
+
+    Args:
+        own: variables that hold labels of its pod.
+        pod_name: the name of its pod, if known.
+        environment: of its process.
+    """
+    by_labels = any(own.get(name) for name in ("TPUMON_POD_JOBSET", "TPUMON_POD_JOB"))
+    by_name = any(form.fullmatch(pod_name or "") for form in (_OF_JOBSET, _OF_INDEXED_JOB))
+    return by_labels or by_name or _of_jobset(environment) != JobNames() or _of_indexed_job(environment) != JobNames()
+
+
 def of_environment(environment: Mapping[str, str]) -> JobNames:
     """Names by the environment of a job's process: of Kubernetes' kinds of jobs, of Google's webhook, of libtpu."""
     made = first_of(_of_jobset(environment), _of_leader_worker_set(environment), _of_indexed_job(environment))
@@ -197,6 +211,7 @@ def identified(
     )
     named = names(named.job, named.slice)
     alone = target.independent and named == JobNames()
+    of_run = target.attached or of_job(own, pod_name, environment)
     return replace(
         target,
         job=named.job,
@@ -204,8 +219,20 @@ def identified(
         independent=alone,
         environment=(),
         slice_workers=workers_of(environment) or target.slice_workers,
+        kind_signs=(*target.kind_signs, *(("job",) if of_run else ())),
         job_slices=number(environment.get("MEGASCALE_NUM_SLICES", "")) or target.job_slices,
     )
+
+
+def with_several(targets: Sequence[Target]) -> Iterator[Target]:
+    """Workers outside Kubernetes, with the sign of a job where their slice has several."""
+    followed = Counter((target.job, target.slice) for target in targets if not target.independent)
+    for target in targets:
+        several = (target.slice_workers or followed[target.job, target.slice]) > 1
+        if several and target.pod is None and "job" not in target.kind_signs:
+            yield replace(target, kind_signs=(*target.kind_signs, "job"))
+        else:
+            yield target
 
 
 def _shares_pod(target: Target) -> bool:
@@ -218,6 +245,7 @@ class Identified:
     Args:
         discovery: finds the workers.
         given: job and slice by options.
+        job_kind: the kind of job, by an option.
         by_labels: whether the slices and jobs that it names come from labels, which count before options; else they
             count after everything else.
         environment: tpumon's own; None: as it is.
@@ -228,24 +256,28 @@ class Identified:
         discovery: Discovery,
         given: JobNames,
         *,
+        job_kind: JobKindName | None = None,
         by_labels: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._discovery = discovery
         self._given = given
+        self._job_kind = job_kind
         self._by_labels = by_labels
         self._environment = os.environ if environment is None else environment
+        self._in_kubernetes = "KUBERNETES_SERVICE_HOST" in self._environment
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields what the other discovery yields."""
         async with aclosing(self._discovery.watch(all_gone)) as changes:
             async for workers in changes:
-                yield replace(workers, targets=tuple(map(self._identified, workers.targets)))
+                targets = tuple(map(self._identified, workers.targets))
+                yield replace(workers, targets=targets if self._in_kubernetes else tuple(with_several(targets)))
 
     def _identified(self, target: Target) -> Target:
         said, nothing = names(target.job, target.slice), JobNames()
         return identified(
-            target,
+            replace(target, job_kind=self._job_kind or target.job_kind),
             given=self._given,
             labelled=said if self._by_labels else nothing,
             own=self._environment,

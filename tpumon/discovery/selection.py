@@ -12,7 +12,7 @@ from tpumon.discovery.finder import Discovery, Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError
-from tpumon.model import Target
+from tpumon.model import JobKindName, Target
 from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
@@ -30,6 +30,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         runtime_addresses: runtime metric service of each worker, in the order of the workers; empty: at the usual
             port.
         job, slice: of all of them, unless the targets file says otherwise; None: found.
+        job_kind: of all of them; None: found.
     """
 
     addresses: Sequence[str] = ()
@@ -43,6 +44,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     runtime_addresses: Sequence[str] = ()
     job: str | None = None
     slice: str | None = None
+    job_kind: JobKindName | None = None
 
 
 async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool = False) -> Discovery:
@@ -58,7 +60,7 @@ async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profile
     """
     discovery = await _open(selection, stack, profilers_only=profilers_only)
     given = names(selection.job, selection.slice)
-    return Identified(discovery, given, by_labels=selection.targets_file is not None)
+    return Identified(discovery, given, job_kind=selection.job_kind, by_labels=selection.targets_file is not None)
 
 
 async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: bool) -> Discovery:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
 from tpumon.model.finding import FindingDetail, FindingId
 from tpumon.model.state import StatusSnapshot
-from tpumon.model.target import Process
+from tpumon.model.target import JobKind, Process
 
 _MOST_WORKERS = 10_000
 _MOST_FINDINGS = 30
@@ -73,6 +73,7 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     Attributes:
         job, slice, worker: its key.
         process, uptime_s: of its job; another one is a restart.
+        job_kind: the kind of its job.
         snapshot: its state and severity, and since when.
         findings: those that were present.
         activity: when it last did something.
@@ -85,6 +86,7 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     slice: str | None = None
     process: Process | None = None
     uptime_s: Amount | None = None
+    job_kind: JobKind | None = None
     findings: Annotated[tuple[KeptFinding, ...], at_most(_MOST_FINDINGS)] = ()
     activity: KeptActivity = field(default_factory=KeptActivity)
     programs: Annotated[tuple[KeptProgram, ...], at_most(_MOST_PROGRAMS)] = ()

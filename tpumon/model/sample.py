@@ -14,7 +14,7 @@ from tpumon.model.caution import Caution, CautionCode
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
-from tpumon.model.target import Process
+from tpumon.model.target import JobKind, Process
 
 SCHEMA_VERSION = 1
 
@@ -75,6 +75,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         figures: what the query measured; in JSON its fields are merged into the sample.
         job: the job that the worker belongs to, if known; in Kubernetes NAMESPACE/NAME.
         slice: the slice that the worker belongs to, if known.
+        job_kind: the kind of that job; None if nobody has looked yet.
         process: the worker's process, where it runs on this host.
         truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
         findings: what is wrong with the worker, the worst first; None if nobody has judged it yet.
@@ -100,6 +101,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     figures: Figures = field(default_factory=Figures)
     job: str | None = None
     slice: str | None = None
+    job_kind: JobKind | None = None
     process: Process | None = None
     truncated: str | None = None
     findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from tpumon.model.documents import Count, UnixTime
+from tpumon.model.documents import Count, UnixTime, at_most
 
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
+
+_MOST_EVIDENCE = 10
 
 Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
@@ -36,6 +38,26 @@ class Process(Struct, frozen=True, kw_only=True):
     user: str | None = None
     command: str | None = None
     started_unix_s: UnixTime | None = None
+
+
+JobKindName = Literal["training", "serving", "batch", "mixed", "interactive", "unknown"]
+KindSign = Literal["notebook", "server", "job"]
+"""Signs of a job's kind that its processes show: a notebook's kernel, a server of models, or a start as a job that ends
+by itself: by `tpumon run`, by a Job or JobSet, or outside Kubernetes as one of several workers."""
+
+
+class JobKind(Struct, frozen=True, kw_only=True):
+    """The kind of job that a worker runs.
+
+    Attributes:
+        kind: the kind.
+        evidence: what it rests on, one line each.
+        since_unix_s: when that was seen first.
+    """
+
+    kind: JobKindName
+    evidence: Annotated[tuple[str, ...], at_most(_MOST_EVIDENCE)] = ()
+    since_unix_s: UnixTime | None = None
 
 
 class JobSigns(Struct, frozen=True, kw_only=True):
@@ -69,6 +91,8 @@ class Target(Struct, frozen=True, kw_only=True):
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
         process: its process, where it runs on this host.
+        job_kind: the kind of job that it runs, as an option says; None: it is found.
+        kind_signs: what its processes show of it.
         environment: the variables of its job's environment that name the job, until that is decided.
         exporter: name of the exporter that samples it; None: this process does.
         name: what that exporter calls it, where `worker` is longer because other exporters have workers of that name.
@@ -86,6 +110,8 @@ class Target(Struct, frozen=True, kw_only=True):
     attached: bool = False
     pod: Pod | None = None
     process: Process | None = None
+    job_kind: JobKindName | None = None
+    kind_signs: tuple[KindSign, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     exporter: str | None = None
     name: str | None = None

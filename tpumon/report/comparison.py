@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, op_totals
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import change_text, part_label, percent_text, time_text
+from tpumon.xspace.columns.columns import Floats
 from tpumon.xspace.profile.op_times import Op
-from tpumon.xspace.profile.step_times import StepTable
+from tpumon.xspace.profile.op_work import per
+from tpumon.xspace.profile.profile import Extra
+from tpumon.xspace.profile.step_times import CORE_PARTS, StepTable
 
 ChangedThing = Literal["op", "category", "part"]
 ChangeStatus = Literal["slower", "faster", "new", "gone"]
 ProgramStatus = Literal["same", "recompiled", "new", "gone"]
 
-_SIGMAS = 3.0  # a change by less than so many standard errors is noise
+NEEDED: frozenset[Extra] = frozenset({"ops", "op_steps"})
+"""The parts of a trace to read for a comparison."""
+
+_SIGMAS = 4.4  # of a normal value; chance exceeds it once in 100,000 times, and a comparison has many rows
 _LEAST = 0.01  # of the time before: a smaller difference is none, however sure
 _NEGLIGIBLE = 1e-4  # of a step: changes below it are left out
+_DIGITS = 12  # of seconds; traces have picoseconds
 _ENOUGH = 2  # steps, to tell noise from change
-
-
-class TimePerStep(Struct, frozen=True):
-    """A time per step of an average core, in seconds, and its standard error; None where there are too few steps."""
-
-    time_s: float
-    error_s: float | None
+_BLOCKS = 8
+_HUGE = 600.0  # an exponent whose power is a finite number
 
 
 class StepTimeChange(Struct, frozen=True, kw_only=True):
@@ -80,7 +84,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         before_step_s, after_step_s: average step times.
         before_steps, after_steps: number of steps.
         changes: largest first; those below 0.01 % of a step are left out.
-        programs: those that differ, and those that do not.
+        programs: those that differ, and those that do not; those that may be in one by chance are left out.
         reason: why there is no step time; None if there is.
         before_truncated, after_truncated: the losses of a capture, and the span of it that counts.
     """
@@ -110,197 +114,168 @@ class _Side(Struct, frozen=True, kw_only=True):
     """One of the two captures.
 
     Attributes:
-        totals: its ops.
-        steps: its steps.
+        totals: its ops; per step, those that ran in whole steps.
+        steps: its steps; None where times are per second.
         durations_s: of its steps.
-        units: steps that all cores ran together, incomplete ones counted as far as they ran; seconds where times are
-            per second.
     """
 
     totals: OpTotals
-    steps: StepTable
-    durations_s: Sequence[float]
-    cores: int
-    units: float
+    steps: StepTable | None
+    durations_s: Floats
+
+    def times_s(self, ops: Iterable[Op]) -> Floats:
+        """The time of some ops in each whole step; per second of a core's time it is a single one."""
+        if self.steps is None:
+            return np.array([per(sum(op.self_time_s for op in ops), self.totals.total_s)])
+        return self.steps.ops_s(op.key for op in ops)
 
 
 def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
-    """Compares two captures."""
-    per: Literal["step", "second"] = "step"
-    if any(capture.step_table().period_s is None for capture in (before, after)):
-        per = "second"
-    old, new = _side(before, per), _side(after, per)
-    old_step, new_step = _mean(old.durations_s), _mean(new.durations_s)
-    step_s = new_step.time_s if new_step is not None and per == "step" else 1.0
+    """Compares two captures, read with `op_steps`."""
+    tables = [capture.step_table() for capture in (before, after)]
+    by_step = all(table.shared for table in tables)
+    old, new = (
+        _side(capture, table if by_step else None) for capture, table in zip((before, after), tables, strict=True)
+    )
+    old_step_s, new_step_s = _mean(old.durations_s), _mean(new.durations_s)
     changes = [*_parts(old, new), *_categories(old, new, choice), *_ops(old, new, choice)]
-    changes = [each for each in changes if abs(each.per_step_s) >= _NEGLIGIBLE * step_s]
+    least_s = _NEGLIGIBLE * (new_step_s if by_step and new_step_s else 1.0)
+    changes = [each for each in changes if abs(each.per_step_s) >= least_s]
     ratio = noise = reason = None
-    if old_step and new_step and old_step.time_s:
-        ratio, noise = new_step.time_s / old_step.time_s, _is_noise(old_step, new_step)
+    if old_step_s and new_step_s:
+        ratio, noise = new_step_s / old_step_s, _is_noise(old.durations_s, new.durations_s)
     else:
         absent = [capture.figures.figures.absent.get("step_time_s") for capture in (before, after)]
         reason = absent[0] or absent[1] or "a capture has no steps"
     return Comparison(
-        per=per,
+        per="step" if by_step else "second",
         step_time_ratio=ratio,
         step_time_noise=noise,
-        before_step_s=old_step.time_s if old_step else None,
-        after_step_s=new_step.time_s if new_step else None,
+        before_step_s=old_step_s,
+        after_step_s=new_step_s,
         before_steps=len(old.durations_s),
         after_steps=len(new.durations_s),
-        changes=tuple(sorted(changes, key=lambda each: (-abs(each.per_step_s), each.what, each.name))),
-        programs=_programs(old.totals, new.totals),
+        changes=tuple(sorted(changes, key=lambda each: (-round(abs(each.per_step_s), _DIGITS), each.what, each.name))),
+        programs=tuple(_programs(old, new)),
         reason=reason,
         before_truncated=before.figures.truncated,
         after_truncated=after.figures.truncated,
     )
 
 
-def _side(capture: Capture, per: Literal["step", "second"]) -> _Side:
-    totals, steps = op_totals(capture), capture.step_table()
-    cores = sum(len(host.profile.trace.cores) for host in capture.hosts) or 1
-    units = core_s = totals.total_s / cores
-    if per == "step" and steps.period_s:
-        # Whole steps are counted; of incomplete ones there are as many as fit into the rest of the time.
-        units = steps.count + max(core_s - steps.covered_s, 0.0) / steps.period_s
-    durations_s = capture.figures.figures.step_durations_s
-    return _Side(totals=totals, steps=steps, durations_s=durations_s, cores=cores, units=units)
+def _side(capture: Capture, steps: StepTable | None) -> _Side:
+    totals = op_totals(capture)
+    if steps is not None and steps.ops is not None:
+        ran = set(steps.ops.picked(0, steps.shared).key.tolist())
+        totals = replace(totals, ops=tuple(op for op in totals.ops if op.key in ran))
+    return _Side(totals=totals, steps=steps, durations_s=np.array(capture.figures.figures.step_durations_s))
 
 
-def _mean(values: Sequence[float]) -> TimePerStep | None:
-    """The mean and its standard error; None of nothing."""
-    count = len(values)
-    if not count:
-        return None
-    mean = sum(values) / count
-    if count < _ENOUGH:
-        return TimePerStep(mean, None)
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    return TimePerStep(mean, math.sqrt(variance / count))
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
-def _is_noise(before: TimePerStep, after: TimePerStep) -> bool | None:
-    difference_s = abs(after.time_s - before.time_s)
-    if difference_s < _LEAST * max(before.time_s, after.time_s):
+def _is_noise(before: Floats, after: Floats) -> bool | None:
+    """True if chance may have made the difference of two means: Welch's t-test; None where there are too few values."""
+    difference_s = abs(float(after.mean() - before.mean()))
+    if difference_s < _LEAST * max(before.mean(), after.mean()):
         return True
-    if before.error_s is None or after.error_s is None:
+    if min(len(before), len(after)) < _ENOUGH:
         return None
-    return difference_s < _SIGMAS * math.hypot(before.error_s, after.error_s)
+    # Steps near each other are alike, so that many of them tell as much as a few blocks.
+    blocks = [
+        np.array([block.mean() for block in np.array_split(side, _BLOCKS) if len(block)]) for side in (before, after)
+    ]
+    squares = [float(means.var(ddof=1)) / len(means) for means in blocks]
+    if not sum(squares):
+        return False
+    freedom = sum(squares) ** 2 / sum(
+        square**2 / (len(means) - 1) for square, means in zip(squares, blocks, strict=True)
+    )
+    return difference_s < _student(freedom) * math.sqrt(sum(squares))
+
+
+def _student(freedom: float) -> float:
+    """Student's t that chance exceeds as rarely as a normal value exceeds _SIGMAS, by Wallace's approximation."""
+    normal = _SIGMAS * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(min(normal**2 / freedom, _HUGE)))
 
 
 def _change(
     what: ChangedThing,
     name: str,
-    before: TimePerStep | None,
-    after: TimePerStep | None,
+    before_s: Floats,
+    after_s: Floats,
+    *,
+    there: tuple[bool, bool] = (True, True),
     program: str | None = None,
     category: str | None = None,
 ) -> StepTimeChange:
-    """A change; of a new or gone thing, all of its time is one."""
-    old_s, new_s = (0.0 if side is None else side.time_s for side in (before, after))
-    status: ChangeStatus = (
-        "new" if before is None else "gone" if after is None else "slower" if new_s > old_s else "faster"
-    )
+    """A change of the times in each step; `there` tells whether the thing is in the earlier and the later capture."""
+    old_s, new_s = float(before_s.mean()), float(after_s.mean())
+    was, is_ = there
+    status: ChangeStatus = "new" if not was else "gone" if not is_ else "slower" if new_s > old_s else "faster"
     return StepTimeChange(
         what=what,
         name=name,
         program=program,
         category=category,
-        before_s=None if before is None else old_s,
-        after_s=None if after is None else new_s,
+        before_s=old_s if was else None,
+        after_s=new_s if is_ else None,
         per_step_s=new_s - old_s,
         status=status,
-        noise=False if before is None or after is None else _is_noise(before, after),
+        noise=_is_noise(before_s, after_s),
     )
-
-
-def _time_of(ops: Sequence[Op] | None, side: _Side) -> TimePerStep | None:
-    """Time per step of some ops together, with an error from their spread over occurrences; None without ops.
-
-    Occurrences of one step depend on each other, so that no more than the steps are counted as samples.
-    """
-    if not ops:
-        return None
-    time_s = variance = 0.0
-    steps = len(side.durations_s)
-    known = steps >= _ENOUGH
-    for op in ops:
-        time_s += op.self_time_s
-        count = min(op.occurrences, steps)
-        if count < _ENOUGH:
-            known = False
-            continue
-        mean_s = op.self_time_s / op.occurrences
-        spread = max(op.self_time_s2 / op.occurrences - mean_s**2, 0.0)
-        variance += op.occurrences**2 * spread / count
-    units = side.units * side.cores
-    if units <= 0:
-        return TimePerStep(0.0, None)
-    return TimePerStep(time_s / units, math.sqrt(variance) / units if known else None)
 
 
 def _ops(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
     chosen = {id(op) for side in (old, new) for op in side.totals.chosen(choice)}
     for pair in match(old.totals, new.totals):
         if any(id(op) in chosen for op in (*pair.before, *pair.after)):
-            before, after = _time_of(pair.before, old), _time_of(pair.after, new)
-            yield _change("op", pair.name, before, after, pair.function, pair.category)
+            yield _change(
+                "op",
+                pair.name,
+                old.times_s(pair.before),
+                new.times_s(pair.after),
+                there=(bool(pair.before), bool(pair.after)),
+                program=pair.function,
+                category=pair.category,
+            )
 
 
 def _categories(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
-    before, after = (_by_category(side.totals.chosen(choice)) for side in (old, new))
+    before, after = (_grouped(side.totals.chosen(choice), lambda op: op.category) for side in (old, new))
     for name in dict.fromkeys([*after, *before]):
-        yield _change("category", name, _time_of(before.get(name), old), _time_of(after.get(name), new))
+        times_s = [side.times_s(groups.get(name, ())) for side, groups in ((old, before), (new, after))]
+        yield _change("category", name, *times_s, there=(name in before, name in after))
 
 
-def _by_category(ops: Iterable[Op]) -> dict[str, list[Op]]:
+def _grouped(ops: Iterable[Op], name_of: Callable[[Op], str]) -> dict[str, list[Op]]:
     groups: dict[str, list[Op]] = {}
     for op in ops:
-        groups.setdefault(op.category, []).append(op)
+        groups.setdefault(name_of(op), []).append(op)
     return groups
 
 
 def _parts(old: _Side, new: _Side) -> Iterable[StepTimeChange]:
     """Parts of a step, the mean over cores."""
-    before, after = (_part_times(side.steps) for side in (old, new))
-    for name in after if before else ():
-        if before[name].time_s or after[name].time_s:
-            yield _change("part", name, before[name], after[name])
+    if old.steps is None or new.steps is None:
+        return
+    for name in CORE_PARTS:
+        before_s, after_s = old.steps.part_s(name), new.steps.part_s(name)
+        yield _change("part", name, before_s, after_s)
 
 
-def _part_times(steps: StepTable) -> Mapping[str, TimePerStep]:
-    """Of matched steps each is a sample; otherwise those of the first core are."""
-    times: dict[str, TimePerStep] = {}
-    for name in steps.cores[0].parts_s if steps.cores else ():
-        by_core = [core.parts_s[name] for core in steps.cores]
-        if steps.matched:
-            time = _mean([sum(column) / len(column) for column in zip(*by_core, strict=True)])
-        else:
-            means = [mean for own in by_core if (mean := _mean(own)) is not None]
-            mean_s = sum(each.time_s for each in means) / len(means) if means else 0.0
-            time = TimePerStep(mean_s, means[0].error_s) if means else None
-        times[name] = time or TimePerStep(0.0, None)
-    return times
-
-
-def _programs(old: OpTotals, new: OpTotals) -> tuple[ProgramChange, ...]:
-    before, after = _program_numbers(old), _program_numbers(new)
-
-    def status(name: str) -> ProgramStatus:
-        if name not in before:
-            return "new"
-        if name not in after:
-            return "gone"
-        return "same" if before[name] & after[name] else "recompiled"
-
-    return tuple(ProgramChange(name=name, status=status(name)) for name in dict.fromkeys([*after, *before]))
-
-
-def _program_numbers(totals: OpTotals) -> dict[str, set[int]]:
-    numbers: dict[str, set[int]] = {}
-    for op in totals.ops:
-        numbers.setdefault(totals.function(op), set()).add(op.program_id)
-    return numbers
+def _programs(old: _Side, new: _Side) -> Iterable[ProgramChange]:
+    """The programs of the steps; those that are in one capture, but may be so by chance, are left out."""
+    before, after = (_grouped(side.totals.ops, side.totals.function) for side in (old, new))
+    for name in dict.fromkeys([*after, *before]):
+        was, is_ = before.get(name, ()), after.get(name, ())
+        if was and is_:
+            same = {op.program_id for op in was} & {op.program_id for op in is_}
+            yield ProgramChange(name=name, status="same" if same else "recompiled")
+        elif not _is_noise(old.times_s(was), new.times_s(is_)):
+            yield ProgramChange(name=name, status="gone" if was else "new")
 
 
 _TABLES: tuple[tuple[str, Callable[[StepTimeChange], bool]], ...] = (
@@ -334,13 +309,15 @@ _CERTAINTY = {True: "may be chance", False: "more than chance", None: "too few s
 
 
 def _step_time_facts(comparison: Comparison) -> list[tuple[str, str]]:
+    per_second = [("Times below", "per second of a core's time")] if comparison.per == "second" else []
     if comparison.step_time_ratio is None:
-        return [("Step time", f"n/a ({comparison.reason})"), ("Times below", "per second of a core's time")]
+        return [("Step time", f"n/a ({comparison.reason})"), *per_second]
     change = change_text(comparison.step_time_ratio - 1)
     return [
         ("Before", f"{time_text(comparison.before_step_s)}, {comparison.before_steps} steps"),
         ("After", f"{time_text(comparison.after_step_s)}, {comparison.after_steps} steps"),
         ("Change", f"{change} ({_CERTAINTY[comparison.step_time_noise]})"),
+        *per_second,
     ]
 
 

@@ -102,7 +102,7 @@ def op_totals(capture: Capture) -> OpTotals:
     )
 
 
-_SUMS = ("occurrences", "time_s", "self_time_s", "self_time_s2", "normalized_s", "flops", "model_flops")
+_SUMS = ("occurrences", "time_s", "self_time_s", "normalized_s", "flops", "model_flops")
 _CHIP_MEMORIES = ("cmem_read", "cmem_write", "vmem_read", "vmem_write")
 
 
@@ -127,11 +127,22 @@ def intensity(op: Op) -> float | None:
     return None if op.bytes_accessed is None else per(op.flops, op.bytes_accessed)
 
 
-def bound_by(op: Op, totals: OpTotals) -> str | None:
-    """The resource that an op uses the largest share of, which bounds it; None where nothing is known.
+class Roofline(Struct, frozen=True, kw_only=True):
+    """The best that a chip can do for an op, with the FLOPs and bytes that it has; None where that is not known.
 
-    XProf: SetRooflineMetrics.
+    Attributes:
+        bound_by: the resource that it uses the largest share of.
+        optimal_flops_rate: FLOPs per second if it used all of that.
+        efficiency_ratio: the share that it uses, at most 1.
     """
+
+    bound_by: str | None = None
+    optimal_flops_rate: float | None = None
+    efficiency_ratio: float | None = None
+
+
+def roofline(op: Op, totals: OpTotals) -> Roofline:
+    """The roofline of an op; of one whose HBM traffic is not known, nothing is. XProf: SetRooflineMetrics."""
     resources = [
         ("compute", op.flops, totals.peak.flops_per_s),
         ("HBM", op.traffic.hbm, totals.peak.hbm_bytes_per_s),
@@ -139,8 +150,15 @@ def bound_by(op: Op, totals: OpTotals) -> str | None:
     for name in _CHIP_MEMORIES:
         memory, way = name.split("_")
         resources.append((f"{memory.upper()} {way}", getattr(op.traffic, name), getattr(totals.peak, name)))
-    shares = [(amount / peak, name) for name, amount, peak in resources if amount and peak]
-    return max(shares, key=lambda each: each[0])[1] if shares else None
+    least_s = [(amount / peak, name) for name, amount, peak in resources if amount and peak]
+    if op.traffic.hbm is None or not least_s:
+        return Roofline()
+    optimal_s, bound_by = max(least_s, key=lambda each: each[0])
+    return Roofline(
+        bound_by=bound_by,
+        optimal_flops_rate=op.flops / optimal_s,
+        efficiency_ratio=min(per(optimal_s, op.time_s), 1.0),
+    )
 
 
 def moved(traffic: Traffic) -> dict[str, float]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tpumon.report.blocks import Block, Facts, ReportColumn, Table
-from tpumon.report.op_totals import OpTotals, bound_by, intensity, moved, op_totals
+from tpumon.report.op_totals import OpTotals, intensity, moved, op_totals, roofline
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import (
     NOT_KNOWN,
@@ -70,7 +70,7 @@ class OpRow(OpWork, frozen=True, kw_only=True):
         bytes_accessed: in all memories.
         chip_bytes: those moved in memories on the chip, by memory and direction.
         operational_intensity: FLOPs per byte.
-        bound_by: the resource that it uses the largest share of.
+        bound_by, optimal_flops_rate, efficiency_ratio: see Roofline.
     """
 
     name: str
@@ -87,6 +87,8 @@ class OpRow(OpWork, frozen=True, kw_only=True):
     chip_bytes: Mapping[str, float]
     operational_intensity: float | None
     bound_by: str | None
+    optimal_flops_rate: float | None
+    efficiency_ratio: float | None
 
 
 class Ops(Struct, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ def _op_row(op: Op, totals: OpTotals) -> OpRow:
         bytes_accessed=op.bytes_accessed,
         chip_bytes=moved(op.traffic),
         operational_intensity=intensity(op),
-        bound_by=bound_by(op, totals),
+        **asdict(roofline(op, totals)),
         **asdict(totals.work_of_one(op)),
     )
 
@@ -260,6 +262,14 @@ _OP_COLUMNS = (
     *_WORK_COLUMNS,
     ReportColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
     ReportColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
+    ReportColumn("optimal", lambda op: op.optimal_flops_rate, flop_rate_text, rank=4),
+    ReportColumn(
+        "efficiency",
+        lambda op: op.efficiency_ratio,
+        percent_text,
+        rank=2,
+        above_peak=lambda op: op.efficiency_ratio == 1,
+    ),
 )
 
 

@@ -211,15 +211,20 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
     return trace_of(read_space(stored(xspace)))
 
 
-def trace_of(space: Space) -> Trace:
+def trace_of(space: Space, *, by_op: bool = False) -> Trace:
     """Reads a trace whose planes are sorted already.
+
+    Args:
+        space: the planes.
+        by_op: whether the time of each op in each step is wanted.
 
     Raises:
         SourceError: `malformed`.
     """
     # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
     hardware: Hardware = "GPU" if space.gpus else "TPU" if space.tensor_cores else "CPU"
-    lines = [read_core_lines(plane, CONSUMER_STATS) for plane in space.tensor_cores] if hardware == "TPU" else []
+    planes = space.tensor_cores if hardware == "TPU" else ()
+    lines = [read_core_lines(plane, CONSUMER_STATS, by_op=by_op) for plane in planes]
     ran = any(len(core.modules) for core in lines)
     # Whether all of it counts is known when all of it has been read. Truncated traces are read again.
     trace, cores = _trace(space, hardware, lines, None, ran=ran)
@@ -351,11 +356,11 @@ def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *
     steps = waits = None
     if own is not None:
         whole, groups = whole_steps(core, ops.events, *own)
-        steps = core_steps(ops, whole, groups)
+        steps = core_steps(ops, whole, groups, by_op=core.by_op)
         waits = step_waits(core, whole)
     elif runs is not None and len(runs) > 1:
         whole = periods(runs)
-        steps = core_steps(ops, whole, np.arange(len(whole)), touching=False)
+        steps = core_steps(ops, whole, np.arange(len(whole)), by_op=core.by_op, touching=False)
         waits = step_waits(core, whole)
     every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
     return _Core(

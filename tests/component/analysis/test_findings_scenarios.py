@@ -175,7 +175,7 @@ def test_who_hung_first_is_named():
 def after_each_round(names, rounds, interval_s, taken):
     """The findings of workers that are named together; `taken` makes a sample from name, number and times."""
     fleet = Analysis()
-    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", job_kind="training") for name in names)))
     for number in range(rounds):
         now_unix_s = BEGIN_UNIX_S + interval_s * number
         for name in names:

@@ -102,6 +102,26 @@ def test_ops_are_those_of_hlo_stats(files):
             assert (op["hbm_rate"], op["bound_by"], row["bound_by"]) == (0, None, "HBM")
 
 
+def test_rooflines_are_those_of_the_roofline_model(files):
+    """XProf says 0 where nothing is known, and thousands of percent of a copy that is only started."""
+    peaks, *_ = open_with_xprof(files, "roofline_model")
+    names = [column["id"] for column in peaks["cols"]]
+    rows = [{name: cell.get("v") for name, cell in zip(names, row["c"], strict=True)} for row in peaks["rows"]]
+    found = {
+        (row["operation"], row["hlo_module_id"]): row
+        for row in rows
+        if (row["step"], row["include_infeed_outfeed"]) == ("Total", True) and row["category"] != "Program"
+    }
+    ours = section(files, "ops")["ops"]
+    assert len(found) == len(ours)
+    for op in ours:
+        row = found[op["name"], op["program"].rpartition("(")[2].rstrip(")")]
+        if claims(op) or (op["bytes_accessed"] and not op["hbm_bytes"]):
+            continue  # as in the table of operations
+        assert (op["optimal_flops_rate"] or 0) / 1e9 == pytest.approx(row["optimal_flop_rate"], rel=1e-6)
+        assert (op["efficiency_ratio"] or 0) == pytest.approx(min(row["roofline_efficiency"], 1), rel=1e-6)
+
+
 def nodes(files, group_by):
     tree = open_with_xprof(files, "op_profile", options={"group_by": group_by})
     return tree[f"by{group_by.capitalize()}"]

@@ -27,7 +27,11 @@ class Job:
     def __init__(self, *workers):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), 1000.0
-        self.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in self.workers)))
+        self.fleet.take(
+            Workers(
+                targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind="training") for w in self.workers)
+            )
+        )
 
     def round(self, count=1, others=None, **figures):
         """Findings by id after so many samples of all; `others` have other figures than the first worker."""

@@ -40,6 +40,7 @@ SAMPLES = {
     "--targets": ("targets.json", "targets.json"),
     "--job": ("team/gemma", "team/gemma"),
     "--slice": ("0", "0"),
+    "--job-kind": ("batch", "batch"),
     "--port": ("9999", 9999),
     "--simulate": ("v5e-8", "v5e-8"),
     "--scenario": ("idle", "idle"),

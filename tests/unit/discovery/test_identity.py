@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ from tpumon.discovery.identity import (
     of_environment,
     of_labels,
     of_pod_name,
+    with_several,
 )
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Pod, Target, Workers
@@ -257,3 +259,47 @@ def test_the_sidecars_know_their_pod(name: str) -> None:
 
     labels = {variable: f"metadata.labels['{label}']" for variable, label in POD_LABELS.items()}
     assert fields == labels | {"TPUMON_POD_NAMESPACE": "metadata.namespace", "TPUMON_POD_NAME": "metadata.name"}
+
+
+JOBSET = {"JOBSET_NAME": "llm", "REPLICATED_JOB_NAME": "w", "HOSTNAME": "llm-w-0-3"}
+
+
+@pytest.mark.parametrize(
+    ("target", "own", "signs"),
+    [
+        ({}, {}, ()),
+        ({"attached": True}, {}, ("job",)),
+        ({"kind_signs": ("notebook",)}, {}, ("notebook",)),
+        ({"environment": tuple(JOBSET.items())}, {}, ("job",)),
+        ({"address": "127.0.0.1:1"}, {"TPUMON_POD_JOB": "train"}, ("job",)),
+        ({"address": "10.0.0.1:1"}, {"TPUMON_POD_JOB": "train"}, ()),
+        ({"pod": Pod(namespace="ml", name="llm-w-0-1-bcdfg", container="c")}, {}, ("job",)),
+        ({"pod": Pod(namespace="ml", name="server-7f9c-bcdfg", container="c")}, {}, ()),
+    ],
+)
+def test_what_was_started_as_a_job(target: dict[str, Any], own: dict[str, str], signs: tuple[str, ...]) -> None:
+    """By `tpumon run`, a JobSet or a Job; an address, or a Deployment's pod, says nothing."""
+    found = identified(
+        Target(**{"worker": "w", "address": "10.0.0.1:1"} | target),
+        given=JobNames(),
+        labelled=JobNames(),
+        own=own,
+        found=JobNames(),
+    )
+    assert found.kind_signs == signs
+
+
+def test_several_workers_of_a_slice_are_a_job_where_there_are_no_pods() -> None:
+    """One worker alone may be a server, and so may be workers that are merely found on one host."""
+
+    def signs(*targets: Target) -> list[tuple[str, ...]]:
+        return [target.kind_signs for target in with_several(targets)]
+
+    one, two = Target(worker="a", address="a:1"), Target(worker="b", address="b:1")
+    assert signs(one) == [()]
+    assert signs(one, two) == [("job",), ("job",)]
+    assert signs(replace(one, independent=True), replace(two, independent=True)) == [(), ()]
+    assert signs(replace(one, slice="s"), replace(two, slice="t")) == [(), ()]
+    assert signs(replace(one, slice_workers=2)) == [("job",)]
+    pod = Pod(namespace="ml", name="server-7f9c-bcdfg", container="c")
+    assert signs(replace(one, pod=pod), replace(two, pod=pod)) == [(), ()]

@@ -37,7 +37,11 @@ def tape(tmp_path_factory):
         for name in NAMES:
             step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
             times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-            recorder.take(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
+            recorder.take(
+                sample(
+                    name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times, step_source="steps"
+                )
+            )
         recorder.tick(START + at)
     recorder.close()
     return directory

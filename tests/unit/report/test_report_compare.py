@@ -7,13 +7,15 @@ import random
 
 import pytest
 
-from support.captures import capture_of, saved
-from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Op, Traced, run_step
+from support.captures import captured, real_trace, saved
+from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced, cut, run_step
 from tpumon.cli.commands.report import ReportSettings, run
-from tpumon.report.comparison import compare, page, verdict
+from tpumon.proto.xplane_pb2 import XSpace
+from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Choice
 from tpumon.report.render import plain_text
 
+EVAL = Op("fusion.eval", "loop fusion", flops=5)
 EXTRA = Op("all-reduce.9", "all-reduce", flops=5, read_bytes=9)
 STEP_US = 1000 + 200 + 150 + 100
 
@@ -30,6 +32,7 @@ def trained(
     cores=2,
     gap_us=20.0,
     marked=True,
+    window_us=None,
     seed=1,
 ):
     """The capture of a training loop.
@@ -41,11 +44,12 @@ def trained(
         renamed: another compilation, which numbers programs and ops differently.
         gap_us: between steps.
         marked: whether there are markers of steps.
+        window_us: when the profiler started and stopped; the steps begin at 100.
     """
     dice = random.Random(seed)
     traced = Traced()
     conv, loop = (Op(f"{op.name}8", op.category, op.flops) if renamed else op for op in (CONV, LOOP))
-    jitters_us = [dice.uniform(-jitter_us, jitter_us) for _ in range(steps)]
+    jitters_us = [dice.gauss(0, jitter_us) for _ in range(steps)]
     for number in range(cores):
         plane, at_us = traced.core(number), 100.0
         for step in range(steps):
@@ -59,6 +63,8 @@ def trained(
                 if line.name == "Steps":
                     del line.events[:]
     traced.host()
+    if window_us:
+        cut(traced.space, *window_us)
     directory.mkdir(exist_ok=True)
     return saved(directory, traced)
 
@@ -80,7 +86,7 @@ def _recompile(plane):
 
 
 def compared(before, after, **choice):
-    return compare(capture_of(before, "ops"), capture_of(after, "ops"), Choice(**choice))
+    return compare(captured(before, NEEDED), captured(after, NEEDED), Choice(**choice))
 
 
 def sure(comparison):
@@ -144,9 +150,110 @@ def test_a_delay_of_the_input(tmp_path):
     ]
 
 
+PERIOD_US = STEP_US + 20
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    ("window_us", "other_us"),
+    [
+        # The edges are in the convolution, and after it: it ran once less, or once more, than the others.
+        ((300, 300 + 4.4 * PERIOD_US), (1300, 1300 + 9.1 * PERIOD_US)),
+        ((1300, 1300 + 4.9 * PERIOD_US), (300, 300 + 10.95 * PERIOD_US)),
+        ((100, 100 + 3.95 * PERIOD_US), (100, 100 + 12 * PERIOD_US)),
+    ],
+)
+def test_two_windows_of_a_job_that_did_not_change(tmp_path, marked, window_us, other_us):
+    before, after = (
+        trained(tmp_path / name, steps=20, marked=marked, jitter_us=3, window_us=window, seed=ord(name))
+        for name, window in (("a", window_us), ("b", other_us))
+    )
+    assert sure(compared(before, after)) == []
+    assert all(abs(each.per_step_s) < 0.01 * each.before_s for each in compared(before, after).changes)
+
+
+def test_an_op_and_its_part_change_alike_whatever_the_window(tmp_path):
+    before = trained(tmp_path / "a", steps=20, window_us=(300, 300 + 5.4 * PERIOD_US))
+    after = trained(tmp_path / "b", steps=20, conv_us=1200, window_us=(1500, 1500 + 10.1 * (PERIOD_US + 200)))
+    changes = {each.name: each for each in compared(before, after).changes}
+    assert set(changes) == {"fusion.1", "convolution fusion", "high_flops_compute"}
+    assert [each.per_step_s for each in changes.values()] == [pytest.approx(200e-6, rel=1e-3)] * 3
+
+
+def test_a_program_that_runs_now_and_then_is_neither_new_nor_gone(tmp_path):
+    """An evaluation in one of the steps of the later window."""
+    before, after = (trained(tmp_path / name, marked=False) for name in "ab")
+    space = XSpace.FromString(after[0].read_bytes())
+    for number in range(2):
+        plane = Plane(space.planes[number])
+        at_us = 100 + 5 * PERIOD_US + STEP_US
+        plane.event("XLA Ops", EVAL, at_us, 15)
+        metadata = plane.plane.event_metadata[plane.event_id(EVAL)]
+        next(stat for stat in metadata.stats if stat.metadata_id == plane.stat_id("program_id")).int64_value = 77
+        plane.event("XLA Modules", "jit_eval(77)", at_us, 15)
+    after[0].write_bytes(space.SerializeToString())
+    found = compared(before, after)
+    assert [(each.name, each.noise) for each in found.changes if each.what == "op"] == [("fusion.eval", True)]
+    assert [each.name for each in found.programs] == ["jit_train_step"]
+
+
+def test_hundred_pairs_that_did_not_change_and_twenty_that_did(tmp_path):
+    """Eight steps each; the convolution takes 2 % more or less from step to step."""
+    same = [trained(tmp_path / str(i), steps=8, jitter_us=20, seed=i) for i in range(15)]
+    captures = [captured(files, NEEDED) for files in same]
+    pairs = [(one, other) for i, one in enumerate(captures) for other in captures[:i]]
+    assert len(pairs) >= 100
+    assert [found for one, other in pairs if (found := sure(compare(one, other, Choice())))] == []
+    slower = [
+        captured(trained(tmp_path / f"slow{i}", steps=8, jitter_us=20, conv_us=1100, seed=100 + i), NEEDED)
+        for i in range(4)
+    ]
+    found = [sure(compare(one, other, Choice())) for one in captures[:5] for other in slower]
+    assert [("op", "fusion.1", "slower") in each for each in found] == [True] * 20
+
+
+def real_windows(directory, ratio=1.0):
+    """Captures of several lengths, beginning and ending anywhere, of the steps of 0.784 s of a real trace.
+
+    Args:
+        ratio: how long copy-done.2 takes, of what it took.
+    """
+    space = XSpace.FromString(real_trace().read_bytes())
+    lines = [line for plane in space.planes for line in plane.lines if line.name == "XLA Ops" and line.events]
+    begin_us = min(line.timestamp_ns / 1000 + line.events[0].offset_ps / US for line in lines)
+    for plane in space.planes:
+        changed = {number for number, each in plane.event_metadata.items() if each.display_name == "copy-done.2"}
+        clock = {number for number, each in plane.stat_metadata.items() if each.name == "device_duration_ps"}
+        for event in (event for line in plane.lines for event in line.events if event.metadata_id in changed):
+            event.duration_ps = round(event.duration_ps * ratio)
+            for stat in event.stats:
+                if stat.metadata_id in clock:
+                    stat.uint64_value = round(stat.uint64_value * ratio)
+    for i, (first_s, length_s) in enumerate([(14.3, 4), (19.1, 7.3), (27, 13), (41.2, 26), (68, 8.7)]):
+        part = XSpace()
+        part.CopyFrom(space)
+        cut(part, begin_us + 1e6 * first_s, begin_us + 1e6 * (first_s + length_s))
+        directory.mkdir(exist_ok=True)
+        file = directory / f"{i}.xplane.pb"
+        file.write_bytes(part.SerializeToString())
+        yield captured([file], NEEDED)
+
+
+def test_windows_of_a_real_job(tmp_path):
+    captures = list(real_windows(tmp_path / "a"))
+    for after in captures:
+        for before in captures:
+            found = compare(before, after, Choice())
+            assert (found.per, sure(found), found.step_time_noise) == ("step", [], True)
+    for after in real_windows(tmp_path / "b", 0.9):
+        for before in captures:
+            found = compare(before, after, Choice())
+            assert [each for each in sure(found) if each[0] == "op"] == [("op", "copy-done.2", "faster")]
+
+
 def test_what_chance_does_is_noise(tmp_path):
-    """Two windows of one job whose convolution takes 30 % more or less from step to step."""
-    before, after = (trained(tmp_path / str(seed), jitter_us=300, seed=seed) for seed in (1, 2))
+    """Two windows of one job whose convolution takes some 15 % more or less from step to step."""
+    before, after = (trained(tmp_path / str(seed), jitter_us=150, seed=seed) for seed in (1, 2))
     found = compared(before, after)
     assert found.step_time_ratio != 1
     assert sure(found) == []

@@ -62,13 +62,16 @@ def test_samples_as_csv(golden, tmp_path):
     golden.check("outputs/samples.csv", written_to(tmp_path / "out", "csv"))
 
 
+_JUDGED = ("findings", "judged", "job_kind")
+
+
 def test_samples_as_json_lines(golden, tmp_path):
     """One line each, with the verdict on its worker; the bytes of one of them."""
     lines = written_to(tmp_path / "out", "jsonl").splitlines()
     written = [json.loads(line) for line in lines]
-    verdicts = {line["worker"]: {name: line.pop(name) for name in ("findings", "judged")} for line in written}
+    verdicts = {line["worker"]: {name: line.pop(name) for name in _JUDGED} for line in written}
     plain = [json.loads(json.dumps(sample.to_json())) for sample in ALL]
-    assert written == [{name: one[name] for name in one if name not in {"findings", "judged"}} for one in plain]
+    assert written == [{name: one[name] for name in one if name not in _JUDGED} for one in plain]
     golden.check("outputs/samples.jsonl", lines[list(KINDS).index("down")])
     golden.check("outputs/samples-judged.json", json.dumps(verdicts, indent=1))
 

@@ -32,6 +32,7 @@ from tpumon.model import (
     Finding,
     FindingDetail,
     FindingId,
+    JobKindName,
     KeptWorker,
     State,
     Target,
@@ -39,6 +40,10 @@ from tpumon.model import (
 
 URL = "docs/findings.md#"
 
+_NO_ALARM: Mapping[JobKindName | None, str] = {
+    "interactive": "It is a notebook, which pauses and changes as its user likes.",
+    "unknown": "What kind of job it is, is not known; --job-kind training would make it an alarm.",
+}
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -220,6 +225,8 @@ class Judge:
             each.judge(member, why_not if rule.compares_slices else None)
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")
+            if rule.of_training and each.detail is not None and (why := _NO_ALARM.get(seen.job_kind)) is not None:
+                each.detail = _as_info(each.detail, why)
             if each.since is not before:
                 self._note(group, rule.finding, worker, each.since)
 
@@ -292,6 +299,13 @@ def explained(
 def group_of(target: Target) -> SliceKey:
     """Its job and slice, within which a worker is compared; workers without them are one such group."""
     return target.job or "", target.slice or "", target.worker if target.independent else ""
+
+
+def _as_info(detail: FindingDetail, why: str) -> FindingDetail:
+    """A finding that does not alarm, with the reason."""
+    if detail.severity == "info" or why in detail.sentence:
+        return detail
+    return replace(detail, severity="info", sentence=f"{detail.sentence} {why}")
 
 
 def _is_shown(worker: WorkerState, state: FindingState) -> bool:

@@ -13,7 +13,17 @@ from msgspec import Struct
 
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
-from tpumon.model import Figures, FindingDetail, FindingId, FindingSeverity, KeptWorker, Sample, State, Target
+from tpumon.model import (
+    Figures,
+    FindingDetail,
+    FindingId,
+    FindingSeverity,
+    JobKindName,
+    KeptWorker,
+    Sample,
+    State,
+    Target,
+)
 from tpumon.model.figure_table import STEP
 
 MemoryT = TypeVar("MemoryT")
@@ -29,6 +39,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         state: the state that it puts the worker in.
         values: the compared figures, by key of `tpumon.model.figure_table`.
         restarted: whether the job was restarted before it.
+        job_kind: the kind of the job; None: not known to anybody.
     """
 
     target: Target
@@ -36,6 +47,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     state: State
     values: Mapping[str, float | None]
     restarted: bool = False
+    job_kind: JobKindName | None = None
 
     @property
     def figures(self) -> Figures:
@@ -109,6 +121,7 @@ class Rule(Generic[MemoryT, StatsT]):
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
         waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
+        of_training: whether it is info for notebooks and jobs of unknown kind, which pause and change as they like.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -123,6 +136,7 @@ class Rule(Generic[MemoryT, StatsT]):
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
     waits: ClassVar[bool] = False
+    of_training: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
-from tpumon.report.comparison import compare, page, verdict
+from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import needs, report
 from tpumon.system.console import show
@@ -67,7 +67,7 @@ def run(settings: ReportSettings) -> int:
         UsageError: a path leads to no profile.
         TpumonError: no profile could be taken.
     """
-    hosts, whole = _hosts(settings, frozenset({"ops"}) if settings.against else needs(settings.sections))
+    hosts, whole = _hosts(settings, NEEDED if settings.against else needs(settings.sections))
     if not hosts:
         return 1
     if settings.against:
@@ -80,7 +80,7 @@ def run(settings: ReportSettings) -> int:
 def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     """Prints what changed since the earlier profile."""
     files = [(None, file) for file in trace_files(settings.against)]
-    earlier, whole = _read_all(files, frozenset({"ops"}))
+    earlier, whole = _read_all(files, NEEDED)
     if not earlier:
         return 1
     comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)

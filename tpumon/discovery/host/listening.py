@@ -13,15 +13,17 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from tpumon.discovery.host.kind_signs import kind_signs_of
 from tpumon.discovery.host.processes import (
     PROC,
     ancestors_of,
+    command_of,
     open_files,
     process_of,
     program_and_arguments,
     program_of,
 )
-from tpumon.model import Address, Framework, JobSigns, Process
+from tpumon.model import Address, Framework, JobSigns, KindSign, Process
 
 _LISTEN, _SYN_RECEIVED, _ESTABLISHED = "0A", "03", "01"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
@@ -46,6 +48,7 @@ class Owner(Struct, frozen=True, kw_only=True):
         signs: what else its files show.
         ancestors: its parent, the parent of that, and so on.
         process: what is shown of it.
+        kind_signs: what it and those show of the kind of its job.
     """
 
     pid: int
@@ -56,6 +59,7 @@ class Owner(Struct, frozen=True, kw_only=True):
     signs: JobSigns = field(default_factory=JobSigns)
     ancestors: tuple[int, ...] = ()
     process: Process | None = None
+    kind_signs: tuple[KindSign, ...] = ()
 
 
 class Listener(Struct, frozen=True, kw_only=True):
@@ -214,7 +218,7 @@ def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
     words, arguments = program_and_arguments(_read(folder / "cmdline").split(b"\0"))
     is_tpumon = words[-1] == b"tpumon"
     plays_job = is_tpumon and b"simulate" in arguments  # the command, not the option `--simulate`
-    signs = _signs(maps, files)
+    signs, ancestors = _signs(maps, files), ancestors_of(pid, proc)
     return Owner(
         pid=pid,
         program=program_of(pid, proc) or "?",
@@ -222,8 +226,9 @@ def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
         runs_xla=signs.holds_tpu or _XLA.search(maps) is not None,
         runs_nccl=_NCCL in maps,
         signs=signs,
-        ancestors=ancestors_of(pid, proc),
+        ancestors=ancestors,
         process=process_of(pid, proc),
+        kind_signs=kind_signs_of(command_of(one, proc) for one in (pid, *ancestors)),
     )
 
 

@@ -75,7 +75,7 @@ def process_of(pid: int, proc: Path = PROC) -> Process:
     return Process(
         pid=pid,
         user=_user_of(pid, proc),
-        command=_command(pid, proc),
+        command=command_of(pid, proc),
         started_unix_s=(booted_unix_s or 0) + (ticks or 0) / os.sysconf("SC_CLK_TCK") if known else None,
     )
 
@@ -153,7 +153,11 @@ def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(ancestors)
 
 
-def _command(pid: int, proc: Path) -> str | None:
+def command_of(pid: int, proc: Path = PROC) -> str | None:
+    """The program of a process and its script or module, safe to show; None if they may not be read.
+
+    Source: /proc/PID/cmdline.
+    """
     try:
         with (proc / str(pid) / "cmdline").open("rb") as file:
             words, _ = program_and_arguments(file.read(_MOST_ARGUMENTS_BYTES).split(b"\0"))

@@ -355,6 +355,7 @@ class LocalDiscovery:
                     runtime_addresses=runtime,
                     attached=worker.listener.port in self._attached,
                     process=None if worker.owner is None else worker.owner.process,
+                    kind_signs=() if worker.owner is None else worker.owner.kind_signs,
                     environment=worker.environment,
                 )
             )
@@ -412,6 +413,7 @@ class LocalDiscovery:
             independent=True,
             runtime_addresses=runtime,
             process=None if owner is None else owner.process,
+            kind_signs=() if owner is None else owner.kind_signs,
         )
 
     def _waiting(self) -> str:

@@ -22,7 +22,7 @@ OP_STATS = (
 )
 """Stats of op events that figures need."""
 
-_SUMS = ("occurrences", "time_ps", "self_ps", "self_ps2", "normalized_ps", "flops", "model_flops", "hbm_bytes")
+_SUMS = ("occurrences", "time_ps", "self_ps", "normalized_ps", "flops", "model_flops", "hbm_bytes")
 _FLAGS = ("shown", "matrix", "custom", "has_bytes")
 _OF_KIND = ("time_kind", "padding_128", "padding_256", "category_key")
 _SAME = (*_OF_KIND, "number")  # the same of one op wherever it runs
@@ -36,7 +36,6 @@ class OpTable(Struct, frozen=True, kw_only=True, eq=False):
         occurrences: how often each ran.
         time_ps: durations, ops within counted in.
         self_ps: durations without the ops within.
-        self_ps2: the squares of these, for how much they differ from one occurrence to the next.
         normalized_ps: durations at the chip's nominal clock: times the event's Time Scale Multiplier, if it has one.
         flops: as executed.
         model_flops: as the model needs them, where the trace tells, else as executed.
@@ -56,7 +55,6 @@ class OpTable(Struct, frozen=True, kw_only=True, eq=False):
     occurrences: Floats
     time_ps: Floats
     self_ps: Floats
-    self_ps2: Floats
     normalized_ps: Floats
     flops: Floats
     model_flops: Floats
@@ -207,7 +205,6 @@ def add_up(
         "occurrences": counts,
         "time_ps": sums(durations_ps),
         "self_ps": sums(self_ps),
-        "self_ps2": sums(np.square(self_ps, dtype=np.float64)),
         "normalized_ps": sums(durations_ps if scale is None else durations_ps * scale.numbers(1.0)),
         # Those of custom calls come with their events.
         "flops": counts * kinds["flops"] + custom * event_sums("flops"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tpumon.proto.xplane_pb2 import CoreDetails
@@ -93,12 +94,14 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
         steps: its step markers in timeline order, their stats included.
         modules: runs of programs in timeline order, their stats included.
         span_ps: only what begins and ends in it counts; None where everything does.
+        by_op: whether the time of each op in each step is wanted.
     """
 
     plane: Plane
     place: CorePlace
     steps: Events
     modules: Events
+    by_op: bool
     span_ps: tuple[int, int] | None = None
 
     @property
@@ -109,7 +112,7 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
     def within(self, span_ps: tuple[int, int]) -> CoreLines:
         """Only what begins and ends in a span."""
         steps, modules = self.steps.within(span_ps), self.modules.within(span_ps)
-        return CoreLines(plane=self.plane, place=self.place, steps=steps, modules=modules, span_ps=span_ps)
+        return replace(self, steps=steps, modules=modules, span_ps=span_ps)
 
     def read_ops(self) -> Events:
         """Its ops in the order of the device's clock, their stats included.
@@ -129,12 +132,13 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
         }
 
 
-def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLines:
+def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = (), *, by_op: bool = False) -> CoreLines:
     """Reads the steps and modules of a TensorCore.
 
     Args:
         plane: the core's.
         module_stats: stats of its module events to keep.
+        by_op: whether the time of each op in each step is wanted.
 
     Raises:
         SourceError: `malformed`.
@@ -144,6 +148,7 @@ def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLin
         place=core_place(plane),
         steps=plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats)).sorted(),
         modules=plane.read(plane.lines(TENSOR_CORE_MODULES), module_stats).sorted(),
+        by_op=by_op,
     )
 
 
@@ -160,6 +165,8 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
         has_infeed: whether any op is an infeed.
         all_reduce_id: which all-reduce the event is part of, -1 where it does not say; None where no event says.
         table: the ops, added up.
+        keys: of the different ops, see OpTable.
+        of_event: of each event, which of these it is of.
     """
 
     events: Events
@@ -171,6 +178,8 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
     has_infeed: bool
     all_reduce_id: Ints | None
     table: OpTable
+    keys: Ints
+    of_event: Ints
 
     @property
     def span_ps(self) -> tuple[int, int] | None:
@@ -216,6 +225,8 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         has_infeed=bool(_IS_INFEED[kinds["category"]].any()),
         all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),
         table=add_up(events, duration_ps, self_ps, numbers=numbers, of_event=of_event, kinds=kinds),
+        keys=kinds["key"],
+        of_event=of_event,
     )
 
 

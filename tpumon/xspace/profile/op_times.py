@@ -46,6 +46,7 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
     """One op of a program, on all cores of a host together.
 
     Attributes:
+        key: tells it apart, see OpTable.
         program_id: of the program it is part of.
         name: in the program.
         category: of XLA, such as "convolution fusion".
@@ -58,7 +59,6 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
         occurrences: how often it ran.
         time_s: durations, ops within counted in.
         self_time_s: durations without the ops within.
-        self_time_s2: the squares of these, added up.
         normalized_s: durations at the chip's nominal clock.
         flops: as executed.
         model_flops: as the model needs them.
@@ -66,6 +66,7 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
         traffic: the same by memory.
     """
 
+    key: int
     program_id: int
     name: str
     category: str
@@ -78,7 +79,6 @@ class Op(Struct, frozen=True, kw_only=True, eq=False):
     occurrences: float
     time_s: float
     self_time_s: float
-    self_time_s2: float
     normalized_s: float
     flops: float
     model_flops: float
@@ -119,6 +119,7 @@ def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -
     program_id, moved = stats.get("program_id"), stats.get("bytes_accessed")
     count = float(table.occurrences[row])
     return Op(
+        key=int(table.key[row]),
         program_id=program_id if isinstance(program_id, int) else 0,
         name=name,
         category=category_name(stats.get("hlo_category")),
@@ -131,7 +132,6 @@ def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -
         occurrences=count,
         time_s=float(table.time_ps[row]) / PS_PER_S,
         self_time_s=float(table.self_ps[row]) / PS_PER_S,
-        self_time_s2=float(table.self_ps2[row]) / PS_PER_S**2,
         normalized_s=float(table.normalized_ps[row]) / PS_PER_S,
         flops=float(table.flops[row]),
         model_flops=float(table.model_flops[row]),

@@ -23,8 +23,9 @@ from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.wire import stored
 
-Extra = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
-"""What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
+Extra = Literal["ops", "op_steps", "contents", "input", "memory", "buffers", "environment"]
+"""What to read beyond the trace. `op_steps`: the time of each op in each step. From the programs' HLO: `contents` of
+fusions, and `buffers`."""
 
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
 
@@ -91,7 +92,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
     """
     space = read_space(stored(xspace))
-    trace = trace_of(space)
+    trace = trace_of(space, by_op="op_steps" in wanted)
     ops = _ops(space, trace) if "ops" in wanted else ()
     hlo = space.metadata if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.columns.columns import PS_PER_S, Ints
+from tpumon.xspace.columns.columns import PS_PER_S, Floats, Ints
 from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.steps.op_steps import OpSteps, add_up_steps
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
 from tpumon.xspace.trace import Trace
 
@@ -67,23 +68,19 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
         source: what counts as a step; None if nothing does.
         matched: whether a step has the same position on all cores.
         durations_s: on the slowest core.
-        period_s: from the start of a step to that of the next, pauses included, the mean; None without steps.
-        count: whole steps of an average core.
-        covered_s: from the start of its first to the end of its last.
         compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: across cores, as XProf's input pipeline analysis has
             them; empty unless steps are matched.
         all_reduce_s: in all-reduces, on the core that spent most; empty unless steps are matched.
         infeed_ratio: average, minimum and maximum over cores; empty unless steps are matched.
         cores: each core's; empty where only the host shows steps.
         left_out: steps beyond MOST_STEPS.
+        ops: the time of each op in each step, all cores together; where steps are not matched, in the first, second
+            and so on of each core. None where it was not read.
     """
 
     source: Literal["steps", "modules", "host"] | None
     matched: bool
     durations_s: tuple[float, ...] = ()
-    period_s: float | None = None
-    count: float = 0.0
-    covered_s: float = 0.0
     compute_s: tuple[float, ...] = ()
     infeed_s: tuple[float, ...] = ()
     outfeed_s: tuple[float, ...] = ()
@@ -93,6 +90,25 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
     infeed_ratio: tuple[tuple[float, float, float], ...] = ()
     cores: tuple[CoreTimes, ...] = ()
     left_out: int = 0
+    ops: OpSteps | None = None
+
+    @property
+    def shared(self) -> int:
+        """The number of steps that every core has."""
+        return min((len(core.durations_s) for core in self.cores), default=0)
+
+    def part_s(self, name: str) -> Floats:
+        """The time of a part in each step that every core has, the mean over cores."""
+        times_s: Floats = np.mean([core.parts_s[name][: self.shared] for core in self.cores], axis=0)
+        return times_s
+
+    def ops_s(self, keys: Iterable[int]) -> Floats:
+        """The time of some ops in each step that every core has, the mean over cores."""
+        times_ps = np.zeros(self.shared)
+        for op in [] if self.ops is None else map(self.ops.of, keys):
+            within = op.step < self.shared
+            times_ps[op.step[within]] += op.self_ps[within]
+        return times_ps / (PS_PER_S * max(len(self.cores), 1))
 
 
 def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTable:
@@ -114,19 +130,16 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
             for i, trace in enumerate(traces)
             for position, steps in trace.module_steps.items()
         )
-        period_s, count, covered_s = _of_runs(traces)
         return StepTable(
             source="modules",
             matched=False,
             durations_s=shown,
-            period_s=period_s,
-            count=count,
-            covered_s=covered_s,
             cores=cores,
             left_out=left_out,
+            ops=_ops_of_all(steps.ops for trace in traces for steps in trace.module_steps.values()),
         )
     source: Literal["host"] | None = "host" if shown else None
-    return StepTable(source=source, matched=False, durations_s=shown, period_s=_mean(shown), left_out=left_out)
+    return StepTable(source=source, matched=False, durations_s=shown, left_out=left_out)
 
 
 def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
@@ -134,7 +147,7 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     count = len(shared[0])
     if not count:
         return StepTable(source=None, matched=True)
-    whole, shared = shared, [host.pick(0, min(count, MOST_STEPS)) for host in shared]
+    shared = [host.pick(0, min(count, MOST_STEPS)) for host in shared]
     parts = parts_of_steps_ps(shared)
     durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])
@@ -148,10 +161,6 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
         source="steps",
         matched=True,
         durations_s=durations_s,
-        period_s=_period_s(whole),
-        count=count,
-        covered_s=_mean([(own.begin_ps + own.duration_ps).max() - own.begin_ps.min() for own in whole], PS_PER_S)
-        or 0.0,
         compute_s=_seconds(parts["compute"]),
         infeed_s=_seconds(parts["infeed"]),
         outfeed_s=_seconds(parts["outfeed"]),
@@ -161,7 +170,14 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
         infeed_ratio=tuple((avg, least, most) for avg, least, most in spread.tolist()),
         cores=cores,
         left_out=count - len(shared[0]),
+        ops=_ops_of_all(host.ops for host in shared),
     )
+
+
+def _ops_of_all(held: Iterable[OpSteps | None]) -> OpSteps | None:
+    """The sum over hosts, or cores; None where it was not read."""
+    known = [one for one in held if one is not None]
+    return add_up_steps(known) if known else None
 
 
 def _core_times(
@@ -192,30 +208,6 @@ def _core_times(
         durations_s=_seconds(own_ps),
         parts_s={name: _seconds(parts[name]) for name in CORE_PARTS},
     )
-
-
-def _period_s(hosts: Sequence[HostSteps]) -> float | None:
-    periods_ps = np.concatenate([np.diff(np.sort(host.begin_ps)) for host in hosts])
-    return _mean(periods_ps if len(periods_ps) else hosts[0].duration_ps, PS_PER_S)
-
-
-def _of_runs(traces: Sequence[Trace]) -> tuple[float | None, float, float]:
-    """Of the function that is the step: mean period, runs of a core, and how long they last together."""
-    functions = [trace.choice.function for trace in traces if trace.choice is not None]
-    runs = [own for function in functions if function is not None for own in function.places.values()]
-    if not runs:
-        return None, 0.0, 0.0
-    spans_ps = [int(own.begin_ps[-1] + own.duration_ps[-1] - own.begin_ps[0]) for own in runs]
-    return (
-        _mean(np.concatenate([own.period_ps for own in runs]), PS_PER_S),
-        _mean([len(own) for own in runs]) or 0.0,
-        _mean(spans_ps, PS_PER_S) or 0.0,
-    )
-
-
-def _mean(values: Sequence[float] | NDArray[np.float64] | Ints, unit: float = 1.0) -> float | None:
-    """None of nothing, and of values that are all 0."""
-    return (float(np.mean(values)) / unit or None) if len(values) else None
 
 
 def _seconds(times_ps: NDArray[np.float64] | Ints) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.planes.plane import STEP_STATS, TRACE_ME
 from tpumon.xspace.steps.functions import Runs
+from tpumon.xspace.steps.op_steps import OpSteps, add_up_steps
 
 _CATEGORIES = len(Category)
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
@@ -39,6 +40,7 @@ class CoreSteps(Struct, frozen=True, kw_only=True, eq=False):
         duration_ps: length of its marker, shape as `groups`.
         by_category_ps: self time of its ops, shape (len(groups), number of categories).
         all_reduces: one row per occurrence: index into `groups`, id, duration.
+        ops: the time of each op in each; None where nobody wants it.
     """
 
     groups: Ints
@@ -46,6 +48,7 @@ class CoreSteps(Struct, frozen=True, kw_only=True, eq=False):
     duration_ps: Ints
     by_category_ps: NDArray[np.float64]
     all_reduces: Ints
+    ops: OpSteps | None
 
 
 class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
@@ -58,6 +61,7 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
         by_category_ps: shape (cores, steps, categories).
         all_reduce_ps: time in all-reduces, by their ids, of the core that spent most.
         cores: position in the host's list of cores of each row.
+        ops: the time of each op in each, all cores together; None where nobody wants it.
     """
 
     begin_ps: Ints
@@ -66,6 +70,7 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
     by_category_ps: NDArray[np.float64]
     all_reduce_ps: NDArray[np.float64]
     cores: tuple[int, ...]
+    ops: OpSteps | None = None
 
     def __len__(self) -> int:
         return len(self.duration_ps)
@@ -80,10 +85,11 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
             by_category_ps=self.by_category_ps[:, these],
             all_reduce_ps=self.all_reduce_ps[these],
             cores=self.cores,
+            ops=None if self.ops is None else self.ops.picked(first, count),
         )
 
 
-def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = True) -> CoreSteps:
+def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, by_op: bool = False, touching: bool = True) -> CoreSteps:
     """Assigns a core's ops to its steps; XProf: GroupLine, ConvertTpuDeviceTraceXLineToStepEvents.
 
     An op belongs to the first step that it overlaps or touches.
@@ -92,6 +98,7 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
         ops: the core's.
         markers: its step markers, disjoint, in timeline order.
         groups: the step's number of each marker.
+        by_op: whether the time of each op in each step is wanted.
         touching: True for XProf's markers: touching a step is enough to belong to it, and a step without ops does not
             count. False for periods between runs: these touch each other, and count without ops.
     """
@@ -113,14 +120,27 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     if len(numbers) < len(groups):
         by_length = np.lexsort((duration_of_markers_ps, step_of))
         longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
-    longest = longest[kept]
+    longest, place = longest[kept], np.cumsum(kept) - 1
     return CoreSteps(
         groups=numbers[kept],
         begin_ps=begin_ps[longest],
         duration_ps=duration_of_markers_ps[longest],
         by_category_ps=_settle_sparse_infeed(table[kept]),
-        all_reduces=_all_reduces(ops, inside, step, np.cumsum(kept) - 1),
+        all_reduces=_all_reduces(ops, inside, step, place),
+        ops=_op_steps(ops, inside[counted], place[step[counted]], self_ps[counted]) if by_op else None,
     )
+
+
+def _op_steps(ops: CoreOps, rows: Ints, step: Ints, self_ps: Ints) -> OpSteps:
+    """The time of each op in each step.
+
+    Args:
+        ops: the core's.
+        rows: those in steps.
+        step: of each of these: its index.
+        self_ps: of each of these.
+    """
+    return add_up_steps([OpSteps(key=ops.keys[ops.of_event[rows]], step=step, self_ps=self_ps.astype(np.float64))])
 
 
 def _all_reduces(ops: CoreOps, inside: Ints, step: Ints, place: Ints) -> Ints:
@@ -301,7 +321,20 @@ def host_steps(cores: Sequence[CoreSteps]) -> HostSteps | None:
         by_category_ps=np.stack([cores[i].by_category_ps[where[i]] for i in taking]),
         all_reduce_ps=_all_reduce_ps([(cores[i], where[i]) for i in taking], len(groups)),
         cores=tuple(taking),
+        ops=_ops_of_all([(cores[i], where[i]) for i in taking]),
     )
+
+
+def _ops_of_all(cores: Iterable[tuple[CoreSteps, Ints]]) -> OpSteps | None:
+    """The time of each op in the steps of a host; None where nobody wants it."""
+    held: list[OpSteps] = []
+    for core, where in cores:
+        if core.ops is None:
+            return None
+        place = np.full(len(core.groups), -1, dtype=np.int64)
+        place[where] = np.arange(len(where))
+        held.append(core.ops.moved(place))
+    return add_up_steps(held)
 
 
 def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:

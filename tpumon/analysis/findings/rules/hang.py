@@ -67,6 +67,7 @@ class Hang(Rule[Activity, SliceActivity]):
     """
 
     finding = "hang"
+    of_training = True
     memory_type = Activity
     remedy = (
         "look at the log of the worker named here, or of all; print every thread's stack (py-spy dump, faulthandler) "

@@ -34,6 +34,7 @@ class Recompiling(Rule[CompiledPrograms, None]):
     """In two of three samples the heaviest function has a program not seen before, or the host compiles amid steps."""
 
     finding = "recompiling"
+    of_training = True
     memory_type = CompiledPrograms
     remedy = (
         "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "

@@ -84,6 +84,7 @@ class SlowDown(Rule[StepBaselines, None]):
     """Steps 6 % longer than the best ten in a row that this program had on this worker, and beyond what varies."""
 
     finding = "slow-down"
+    of_training = True
     memory_type = StepBaselines
     remedy = (
         "look at what changed when it began: `tpumon events`, the job's own log (longer sequences, checkpoints, "

@@ -1,0 +1,122 @@
+"""The kind of a job, by its samples and its processes, and the findings that are no more than info without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.samples import failed_sample, sample
+from tpumon.analysis import Analysis
+from tpumon.analysis.job_kind import KindOfWorker
+from tpumon.model import JobKind, Process, StepTimes, Target, Workers
+
+HERE = Process(pid=7)
+NAMELESS = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1), "step_source": "modules", "step_name": "jit_f"}
+
+
+def kind_after(*samples, **target):
+    """The kind of a worker's job after some samples."""
+    kind = KindOfWorker()
+    for one in samples:
+        kind.note(one, Target(worker="w0", address="w0:1", **target))
+    return kind.known
+
+
+def steps(*averages_s, **figures):
+    return [
+        sample(**{**NAMELESS, "step_time_s": StepTimes(avg=avg, min=avg, max=avg), **figures}) for avg in averages_s
+    ]
+
+
+@pytest.mark.parametrize(
+    ("samples", "target", "kind"),
+    [
+        pytest.param([sample()], {}, "unknown", id="nothing is seen"),
+        pytest.param([sample(**NAMELESS)] * 2, {"process": HERE}, "unknown", id="two samples are too few"),
+        pytest.param([sample(**NAMELESS)] * 3, {"process": HERE}, "training", id="the same step three times"),
+        pytest.param([sample(**NAMELESS)] * 3, {}, "unknown", id="in another container a server steps alike"),
+        pytest.param([sample(**NAMELESS)] * 3, {"kind_signs": ("job",)}, "training", id="but not if it is a job"),
+        pytest.param(steps(0.1, 0.15, 0.1), {"process": HERE}, "unknown", id="steps differ"),
+        pytest.param(
+            steps(0.1, 0.1) + steps(0.1, step_name="jit_g"), {"process": HERE}, "unknown", id="another program"
+        ),
+        pytest.param(steps(0.1, step_source="steps"), {}, "training", id="step markers"),
+        pytest.param(steps(0.1, step_source="server"), {}, "training", id="the Monitor RPC's steps"),
+        *(
+            pytest.param(steps(0.1, step_name=name), {}, "training", id=name)
+            for name in ("jit_train_step", "train_step", "p_train_step", "jit_train", "jit__train_step", "pretrain")
+        ),
+        *(
+            pytest.param(steps(*[0.1] * 5, step_name=name), {"process": HERE}, "unknown", id=name)
+            for name in ("jit_generate", "jit_prefill_fn", "jit_decode", "jit_run_model")
+        ),
+        pytest.param(steps(0.1, step_name="jit_constrained"), {}, "unknown", id="train within a word"),
+        pytest.param([failed_sample(reason="empty-trace")], {"kind_signs": ("job",)}, "training", id="never active"),
+        pytest.param(
+            steps(0.1, step_source="steps"), {"kind_signs": ("notebook", "job")}, "interactive", id="a notebook"
+        ),
+        pytest.param(steps(0.1, step_source="steps"), {"kind_signs": ("server",)}, "serving", id="a server"),
+        pytest.param([sample()], {"job_kind": "batch", "kind_signs": ("server",)}, "batch", id="an option"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_job_by_what_is_seen(samples, target, kind):
+    found = kind_after(*samples, **target)
+    assert found.kind == kind
+    assert found.evidence or kind == "unknown"
+
+
+def test_a_kind_holds_until_something_stronger_is_seen_or_the_job_begins_anew():
+    kind, target = KindOfWorker(), Target(worker="w0", address="w0:1")
+    kind.note(sample(time_unix_s=1.0, **{**NAMELESS, "step_name": "train_step"}), target)
+    known = kind.note(sample(time_unix_s=2.0, **{**NAMELESS, "step_name": "decode"}), target)
+    assert (known.kind, known.since_unix_s) == ("training", 1.0)
+    known = kind.note(sample(time_unix_s=3.0), Target(worker="w0", address="w0:1", kind_signs=("server",)))
+    assert (known.kind, known.since_unix_s) == ("serving", 3.0)
+    assert kind.note(sample(time_unix_s=4.0), target, restarted=True).kind == "unknown"
+
+
+def test_the_kind_of_before_a_restart_of_tpumon_holds_until_something_is_seen():
+    kept = JobKind(kind="training", evidence=("step markers",), since_unix_s=1.0)
+    kind, target = KindOfWorker(kept), Target(worker="w0", address="w0:1")
+    assert kind.note(failed_sample(reason="empty-trace"), target) == kept
+    assert kind.note(sample(), Target(worker="w0", address="w0:1", kind_signs=("notebook",))).kind == "interactive"
+
+
+def hang_after(minutes, **target):
+    """The hang of a worker that has had nothing to do for some minutes, and its sample."""
+    fleet, now = Analysis(), 1000.0
+    fleet.take(Workers(targets=(Target(worker="w0", address="w0:1", **target),)))
+    update = None
+    for number in range(4 + minutes * 2):
+        now += 30.0
+        silent = failed_sample(reason="empty-trace", time_unix_s=now, interval_s=30.0)
+        update = fleet.take(sample(time_unix_s=now, interval_s=30.0, **NAMELESS) if number < 4 else silent)
+    (found,) = fleet.status(now + 1).findings
+    assert found.finding == "hang"
+    assert ("--job-kind" in found.sentence) == (update.sample.job_kind.kind == "unknown")
+    return found.severity, update.sample.job_kind.kind
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"kind_signs": ("job",)}, ("critical", "training")),
+        ({"process": HERE}, ("critical", "training")),
+        ({}, ("info", "unknown")),
+        ({"kind_signs": ("notebook",)}, ("info", "interactive")),
+        ({"job_kind": "training"}, ("critical", "training")),
+        ({"job_kind": "interactive", "kind_signs": ("job",)}, ("info", "interactive")),
+    ],
+)
+def test_a_hang_pages_for_a_job_that_trains_only(target, said):
+    assert hang_after(15, **target) == said
+
+
+def test_the_kind_is_kept_over_a_restart_of_tpumon():
+    fleet, targets = Analysis(), Workers(targets=(Target(worker="w0", address="w0:1"),))
+    fleet.take(targets)
+    fleet.take(sample(step_source="steps", step_time_s=NAMELESS["step_time_s"]))
+    again = Analysis()
+    again.resume(fleet.kept(1010.0), 1020.0)
+    again.take(targets)
+    known = again.take(failed_sample(reason="empty-trace", time_unix_s=1020.0)).sample.job_kind
+    assert known == JobKind(kind="training", evidence=("step markers",), since_unix_s=1000.0)
