@@ -11,9 +11,11 @@ KINDS: Mapping[str, Callable[[], Iterator[Fleet]]] = {
     make.__name__: make
     for make in (
         collecting.stragglers, collecting.slow_parts, collecting.by_design,
-        shares_of_time.inputs, shares_of_time.hosts, shares_of_time.transfers, shares_of_time.rates,
+        shares_of_time.inputs, shares_of_time.hosts, shares_of_time.late_hosts, shares_of_time.transfers,
+        shares_of_time.rates,
         shares_of_time.communication, shares_of_time.scopes,
         changing.slow_downs, changing.noises, changing.programs, changing.silences, changing.memory, changing.holes,
+        changing.not_observed,
         real.cuts,
     )
 }  # fmt: skip

@@ -15,6 +15,7 @@ from support.fleets.programs import slower, training
 from support.fleets.timelines import Conditions, Core
 from support.fleets.xspaces import Look
 from support.samples import failed_sample
+from tpumon.errors import Reason
 from tpumon.model import DeviceFigures, Sample
 
 _STEP_S = 0.2
@@ -28,7 +29,7 @@ def _all(workers: int) -> frozenset[str]:
 def slow_downs() -> Iterator[Fleet]:
     """Steps that take longer from a round on: all work of all workers, or of a worker that works alone."""
     for number, (workers, by, noise) in enumerate(
-        (workers, by, noise) for workers in (1, 4) for by in (1.1, 1.25, 1.6) for noise in (0.002, 0.01)
+        (workers, by, noise) for workers in (1, 4) for by in (1.08, 1.1, 1.25, 1.6) for noise in (0.002, 0.01)
     ):
         program = training(_STEP_S)
         cores, everybody = cores_of(workers), range(workers)
@@ -108,7 +109,8 @@ def programs() -> Iterator[Fleet]:
         )  # fmt: skip
         yield fleet(
             f"each step compiles for {share:.0%} of the time, {workers} workers", "recompiling", targets(workers), ran,
-            rounds=24, seed=number, inject={"recompiling": Expected(_all(workers), since_s=0.0)},
+            rounds=24, seed=number, interval_s=(1.0, 10.0, 60.0, 10.0)[number],
+            inject={"recompiling": Expected(_all(workers), since_s=0.0)},
             may=["idle", "host-bound", "low-mxu"],
         )  # fmt: skip
     before = stretch(cores_of(4), dict.fromkeys(range(4), training(_STEP_S)), 540, looks=lambda _: (Look(program=1),))
@@ -218,6 +220,26 @@ def replaced(usual: Fleet, sample: Callable[[int, int], Sample | None], must: Ma
         return Truth({**known.must, **must}, known.may)
 
     return dataclasses.replace(usual, sample=sample, truth=truth)
+
+
+def not_observed() -> Iterator[Fleet]:
+    """Other sessions and pauses that keep tpumon away, for longer than ten minutes or not."""
+    for number, (reason, minutes, workers) in enumerate(
+        (reason, minutes, workers) for reason in ("busy", "paused") for minutes in (5, 20, 80) for workers in (1, 4)
+    ):
+        ran = stretch(cores_of(workers), dict.fromkeys(range(workers), training(_STEP_S)), 640 + number)
+        rounds = 12 + minutes * 6
+        usual = fleet(
+            f"{reason} for {minutes} min, {workers} workers", "not observed", targets(workers), ran, rounds=rounds,
+            seed=number,
+        )  # fmt: skip
+
+        def sample(worker: int, now: int, usual: Fleet = usual, reason: Reason = reason) -> Sample | None:
+            return failed_sample("?", reason, reason) if now >= 12 else usual.sample(worker, now)
+
+        severity = "warning" if minutes > 60 else "info"
+        expected = Expected(_all(workers), since_s=12 * INTERVAL_S, severities=frozenset({severity}))
+        yield replaced(usual, sample, {"not-observed": expected} if minutes > 10 else {})
 
 
 def holes() -> Iterator[Fleet]:

@@ -26,7 +26,7 @@ MIXES: Mapping[str, tuple[tuple[str, float], ...]] = {
 def fleet(
     name: str, kind: str, workers: Sequence[Target], before: Stretch, after: Stretch | None = None, *,
     change: int = 0, rounds: int = 14, seed: int = 1, inject: Mapping[str, Expected] | None = None,
-    may: Sequence[str] = (),
+    may: Sequence[str] = (), only: Mapping[str, frozenset[str]] | None = None, interval_s: float = INTERVAL_S,
 ) -> Fleet:  # fmt: skip
     """A fleet of one stretch or two; what follows from shares of the time is worked out."""
     names = [each.worker for each in workers]
@@ -38,13 +38,14 @@ def fleet(
             earlier, near_earlier = shown(before, names)
             allowed |= near_earlier | {finding for finding in earlier if finding not in must}
             must = {
-                finding: Expected(each.workers, since_s=0.0 if finding in earlier else change * INTERVAL_S)
+                finding: Expected(each.workers, since_s=0.0 if finding in earlier else change * interval_s)
                 for finding, each in must.items()
             }
         must |= inject or {}
-        return Truth(must, frozenset(allowed.union(may) - must.keys()))
+        return Truth(must, frozenset(allowed.union(may) - must.keys()), only=only or {})
 
-    return Fleet(name, kind, tuple(workers), rounds, course(before, after, change, random.Random(seed)), truth)
+    seen = course(before, after, change, random.Random(seed))
+    return Fleet(name, kind, tuple(workers), rounds, seen, truth, interval_s)
 
 
 def _straggler(worker: int, by: float) -> Conditions:
@@ -116,6 +117,16 @@ def slow_parts() -> Iterator[Fleet]:
             targets(4, 2, labelled=labelled), after, seed=number,
             inject={"straggler": Expected(frozenset({"w2", "w3"}), since_s=0.0)},
         )  # fmt: skip
+    for number, by in enumerate((1.2, 1.5, 1.8, 1.0)):
+        ran = stretch(
+            cores_of(4, 1, slices=2), dict.fromkeys(range(4), _two_levels(0.2, by_network=True)), 760 + number,
+            given=Conditions(pace=lambda core, _step, by=by: by if core.slice else 1.0),
+        )  # fmt: skip
+        inject = {"straggler": Expected(frozenset({"w2", "w3"}), since_s=0.0)} if by > 1 else {}
+        yield fleet(
+            f"two slices that send and receive: the second has {by - 1:.0%} more work", "slow slice", targets(4, 2),
+            ran, seed=number, inject=inject,
+        )  # fmt: skip
     for number, by in enumerate((1.2, 1.5, 1.8)):
         cores, program = cores_of(8, 1, slices=2), _two_levels(0.2)
         given = Conditions(pace=lambda core, _step, by=by: by if core.worker == 5 else 1.0)
@@ -126,10 +137,17 @@ def slow_parts() -> Iterator[Fleet]:
         )  # fmt: skip
 
 
-def _two_levels(step_s: float) -> list[Part]:
-    """A step that collects within the slice, then between slices."""
+def _two_levels(step_s: float, *, by_network: bool = False) -> list[Part]:
+    """A step that collects within the slice, then between slices, or sends and receives between them."""
     inner, outer = training(step_s, (("reduce-scatter", 1.0),)), training(step_s, (("all-reduce", 1.0),), among="job")
     between = [part for part in outer if part.what == "collect"]
+    if by_network:
+        between = [
+            Part("start", "send", 3e-6, "dcn-start.1", among="job"),
+            Part("start", "recv", 3e-6, "dcn-start.2", among="job"),
+            Part("done", "send-done", 1e-4, "dcn-done.1", among="job"),
+            Part("done", "recv-done", 0.1 * step_s, "dcn-done.2", among="job"),
+        ]
     return [*inner[:-1], *between, inner[-1]]
 
 

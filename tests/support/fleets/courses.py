@@ -118,11 +118,13 @@ class Truth:
         must: findings that must be there at the end.
         may: findings that are neither required nor wrong, since the figures are near a limit or definitions leave room.
         at_most: the worst severity that a finding may have.
+        only: workers whom a finding may name that is not required.
     """
 
     must: Mapping[str, Expected] = field(default_factory=dict)
     may: frozenset[str] = frozenset()
     at_most: Mapping[str, str] = field(default_factory=dict)
+    only: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,23 @@ def hosts() -> Iterator[Fleet]:
             yield fleet(f"{workers} workers {words} idle for {share:.0%}", "idle", targets(workers), ran, seed=number)
 
 
+def late_hosts() -> Iterator[Fleet]:
+    """One host that is late with each step, for which the others wait in their collectives: its device is idle."""
+    for number, (workers, share) in enumerate((workers, share) for workers in (2, 4, 8) for share in (0.1, 0.35)):
+        given = Conditions(pause_s={1: _STEP_S * 1.15 * share / (1 - share)})
+        program = training(_STEP_S, (("all-gather", 0.5), ("reduce-scatter", 0.5)) if number % 2 else _ALL_REDUCE)
+        looks = (Look(markers=False),)
+        ran = stretch(
+            cores_of(workers), dict.fromkeys(range(workers), program), 190 + number, given=given,
+            looks=lambda _worker, looks=looks: looks, windows=3.6,
+        )  # fmt: skip
+        yield fleet(
+            f"the host of w1 of {workers} is late by {share:.0%} of each step", "late host", targets(workers), ran,
+            seed=number, only={"straggler": frozenset({"w1"})},
+        )  # fmt: skip
+
+
+_ALL_REDUCE = (("all-reduce", 1.0),)
 _BETWEEN: Sequence[tuple[str, str, tuple[float, ...]]] = (
     ("outfeed", "outfeed", (0.02, 0.1, 0.3)),
     ("host send", "host-transfer", (0.04, 0.2, 0.6)),
@@ -65,6 +82,8 @@ _BETWEEN: Sequence[tuple[str, str, tuple[float, ...]]] = (
     ("gather", "data-shuffle", (0.45,)),
     ("dynamic-update-slice", "data-shuffle", (0.45,)),
     ("sort", "data-shuffle", (0.45,)),
+    ("sparsecorev0 infeed", "sparsecore", (0.05, 0.2, 0.6)),
+    ("sparsecorev0 outfeed", "sparsecore", (0.2,)),
 )
 
 

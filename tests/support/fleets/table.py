@@ -106,7 +106,9 @@ def _result(truth: Truth, seen: Seen, finding: str, expected: Expected | None) -
 
 def _unexpected(truth: Truth, seen: Seen, finding: str) -> tuple[Result, str, float | None]:
     assert seen.last is not None
-    if finding in truth.may or finding in truth.at_most:
+    if wrong := seen.named.get(finding, set()) - truth.only.get(finding, frozenset(seen.named.get(finding, ()))):
+        return "wrong worker", f"{_few(wrong)}, at most {_few(truth.only[finding])}", None
+    if finding in truth.may or finding in truth.only or finding in truth.at_most:
         return "open", "", None
     if finding in seen.named:
         return "false", f"{seen.worst[finding]} of {_few(seen.named[finding])} at {seen.first_s[finding]:.0f} s", None

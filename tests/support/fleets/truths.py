@@ -23,6 +23,8 @@ def kind_of(category: str) -> str:
         return "collective"
     if category in _WAITS:
         return "async wait"
+    if category.startswith("sparsecorev0"):
+        return "sparsecore"
     if category in _SHUFFLE:
         return "shuffle"
     return category if category in {"infeed", "outfeed"} else "compute"
@@ -71,6 +73,7 @@ def shown(stretch: Stretch, names: Sequence[str]) -> tuple[dict[str, Expected], 
         for finding, kind, limit in (
             ("outfeed-bound", "outfeed", 0.05), ("host-transfer-bound", "host transfer", 0.1),
             ("async-wait", "async wait", 0.1), ("data-shuffle", "shuffle", 0.3),
+            ("sparsecore-bound", "sparsecore", 0.1),
         ):  # fmt: skip
             note(finding, worker, found.get(kind, 0.0), limit)
         _note_rates(found, names[worker], must, near)
