@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import get_args
 
 import pytest
 
 from support.fleets import live
 from support.fleets.catalogue import KINDS
+from support.fleets.collecting import MIXES
 from support.fleets.courses import Fleet, cores_of, stretch
 from support.fleets.programs import COLLECTIVES, training
 from support.fleets.table import Row, markdown, ratios, rows_of, wrong
-from support.fleets.timelines import Conditions
+from support.fleets.timelines import Conditions, Step
+from support.fleets.truths import kind_of, shares
+from support.fleets.xspaces import Look, trace
+from support.xprof import open_with_xprof, overview, ratio
 from tpumon.model import FindingId
 
 _EACH = 9  # fleets of which one is tried each day
@@ -87,3 +93,40 @@ def test_a_job_is_as_fast_as_its_slowest_even_if_each_waits_for_its_neighbour_al
         }
         assert max(own, key=own.__getitem__) == 2
         assert own[2] > 1.4 * own[1]
+
+
+_READ = {
+    "a straggler in all-gathers": (
+        training(0.1, (("all-gather", 1.0),)),
+        Conditions(pace=lambda core, _step: 1.5 - core.worker / 2),
+    ),
+    "started and done": (training(0.1, MIXES["FSDP"]), Conditions()),
+    "late input": (training(0.1, infeed=True), Conditions(batch_s={0: 0.16, 1: 0.13})),
+    "a late host": (training(0.1), Conditions(pause_s={0: 0.03, 1: 0.02})),
+}
+
+
+@pytest.mark.parametrize("what", _READ)
+def test_xprof_reads_in_the_slices_what_they_were_made_of(tmp_path, what):
+    program, given = _READ[what]
+    ran = stretch(cores_of(2, 2), {0: program, 1: program}, 1, given=given, steps=30)
+    for worker in (0, 1):
+        mine = {core: steps for core, steps in ran.cores.items() if core.worker == worker}
+        file = tmp_path / f"w{worker}.xplane.pb"
+        first = next(iter(mine.values()))
+        file.write_bytes(trace(mine, first[0].begin_s - 1e-3, first[-1].end_s + 1e-3, Look()))
+        page, found = overview([file]), [shares(steps) for steps in mine.values()]
+        assert float(page["steptime_ms_average"]) == pytest.approx(1e3 * _busy_s(first), rel=0.01)
+        assert ratio(page, "device_idle_time_percent") == pytest.approx(fmean(each["idle"] for each in found), abs=0.02)
+        table = open_with_xprof([file], "hlo_stats")
+        names = [column["id"] for column in table["cols"]]
+        kinds = Counter()
+        for row in table["rows"]:
+            kind = kind_of(row["c"][names.index("category")]["v"])
+            kinds[kind] += row["c"][names.index("total_self_time_percent")]["v"] / 100
+        for kind in ("collective", "infeed", "compute"):
+            assert kinds[kind] == pytest.approx(fmean(each.get(kind, 0.0) for each in found), abs=0.02), kind
+
+
+def _busy_s(steps: Sequence[Step]) -> float:
+    return fmean(step.end_s - step.begin_s for step in steps)
