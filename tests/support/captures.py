@@ -11,6 +11,7 @@ from support import REAL_TRACE, require
 from support.traces import (
     ALL_REDUCE,
     ASYNC_DONE,
+    BETWEEN_SLICES,
     CONV,
     CUSTOM,
     HOST_SEND,
@@ -121,6 +122,27 @@ def megacore() -> Traced:
         for _ in range(4):
             parts = [(CONV, 500), (None, 100), (MEGACORE, 50), (ASYNC_DONE, 30), (LOOP, 60)]
             at_us = run_step(plane, at_us, parts, length_us=900) + 300
+    traced.host()
+    return traced
+
+
+SHARDED = {
+    Op("all-gather.1", "all-gather"): 70,
+    Op("fusion.31", "all-reduce-scatter fusion"): 50,
+    Op("collective-permute-done.1", "collective-permute-done"): 30,
+}
+"""Collectives that XProf counts as computing, with their microseconds of each step of `sharded`."""
+BETWEEN_SLICES_US = 20
+
+
+def sharded() -> Traced:
+    """Steps with collectives of every kind, of a job of several slices."""
+    traced = Traced()
+    for number in range(2):
+        plane, at_us = traced.core(number), 100.0
+        for _ in range(4):
+            parts = [(CONV, 500), *SHARDED.items(), (LOOP, 60), (BETWEEN_SLICES, BETWEEN_SLICES_US), (ALL_REDUCE, 40)]
+            at_us = run_step(plane, at_us, parts) + 20
     traced.host()
     return traced
 

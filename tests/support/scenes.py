@@ -84,7 +84,9 @@ class Scene:
         for core in events:
             for one in core:
                 if one.partial is None:
-                    whole.setdefault(one.step.number, []).append(one.parts.busy - one.parts.all_reduce)
+                    whole.setdefault(one.step.number, []).append(
+                        one.parts.busy - one.parts.all_reduce - one.parts.infeed
+                    )
         work_ns = [max(cores) for cores in whole.values() if len(cores) == len(events)]
         step, infeed = numbers.step_s, numbers.infeed_ratio
         found = Figures(

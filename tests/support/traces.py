@@ -24,6 +24,7 @@ class Op:
     read_bytes: int = 0
     written_bytes: int = 0
     symbol: bool = True
+    attributes: str = ""  # behind its HLO
 
 
 CONV = Op("fusion.1", "convolution fusion", flops=8_000_000_000, read_bytes=3_000_000, written_bytes=1_000_000)
@@ -32,6 +33,11 @@ INFEED = Op("infeed.1", "infeed")
 OUTFEED = Op("outfeed.1", "outfeed")
 ALL_REDUCE = Op("all-reduce.1", "all-reduce", flops=5_000_000, read_bytes=2_000_000, written_bytes=2_000_000)
 SEND = Op("send.1", "send")
+BETWEEN_SLICES = Op(
+    "recv-done.7",
+    "host recv-done",
+    attributes=', is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}',
+)
 HOST_SEND = Op("host-send.1", "host send")
 WHILE = Op("while.1", "while", flops=77, read_bytes=55)
 CUSTOM = Op("custom-call.1", "custom-call", flops=1_000, read_bytes=4_000_000)
@@ -75,7 +81,7 @@ class Plane:
             number = self._events[what] = len(self._events) + 1
             metadata = self.plane.event_metadata[number]
             metadata.id = number
-            metadata.name = what if isinstance(what, str) else f"%{what.name} = bf16[8]{{0}} {what.category}()"
+            metadata.name = what if isinstance(what, str) else _text(what)
             if isinstance(what, Op):
                 metadata.display_name = what.name
                 self.put(metadata.stats, _op_stats(what, number))
@@ -94,6 +100,10 @@ class Plane:
         )
         self.put(event.stats, stats)
         return event
+
+
+def _text(op: Op) -> str:
+    return f"%{op.name} = bf16[8]{{0}} {op.category}(){op.attributes}"
 
 
 def _op_stats(op: Op, number: int) -> dict[str, object]:

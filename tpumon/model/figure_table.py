@@ -214,7 +214,7 @@ PARTS = Figure(
     key="parts",
     fields=("step_parts_s",),
     label="Step parts",
-    about="Time that an average step spends in each of XProf's categories.",
+    about="Time that an average step spends in each kind of op, and idle.",
     origin="steps",
 )
 HBM = Figure(
@@ -305,7 +305,7 @@ STEP_PARTS: Mapping[str, str] = {
     "collective": "Collectives",
     "host_transfer": "Host transfer",
     "input_wait": "Waiting for input",
-    "idle": "No op runs",
+    "idle": "Idle",
 }
 """Labels of the parts of a step, by the keys of `Figures.step_parts_s`."""
 

@@ -203,7 +203,7 @@ class Figures(Struct, frozen=True, kw_only=True):
         functions: what the program ran, heaviest first, at most 20.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `figure_table.STEP_PARTS`.
-        step_work_s: time of an average step that the busiest core spends in ops other than collectives.
+        step_work_s: own work of an average step: time in ops other than collectives and infeed, on the core with most.
         op_time_ratios: share of the window by kind of op; the keys are those of `figure_table.OP_KINDS`. Together
             with `idle_ratio` they add up to 1.
         matmul_padding_ratio: share of the matrix units' work that is padding, by the shapes of the ops.

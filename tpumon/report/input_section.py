@@ -147,7 +147,7 @@ def _sentence(infeed: Spread | None, reason: str | None, idle_ratio: float | Non
         )
     words = f"No share of the step is infeed: {reason or 'not in the trace'}."
     if idle_ratio is not None:
-        words += f" A program without infeed waits between ops: {percent_text(idle_ratio)} of a step no op runs."
+        words += f" A program without infeed waits between ops: it is idle {percent_text(idle_ratio)} of a step."
     return words
 
 

@@ -154,14 +154,15 @@ def test_a_trace_without_devices_has_steps_of_the_host(tmp_path):
     assert report(capture_of(files), tuple(SECTIONS), Choice()).pages
 
 
-def test_the_core_that_others_wait_for_is_last(tmp_path):
-    """All cores' steps are equally long, because the fast ones wait in the all-reduce."""
+@pytest.mark.parametrize("waits", [ALL_REDUCE, Op("all-gather-done.1", "all-gather-done")], ids=lambda op: op.name)
+def test_the_core_that_others_wait_for_is_last(waits, tmp_path):
+    """All cores' steps are equally long, because the fast ones wait in the collective."""
     traced = Traced()
     for number, work_us in enumerate((500, 900, 500)):
         plane, at_us = traced.core(number), 100.0
         for step in range(3):
-            wait = {"all_reduce_unique_id": step + 1}
-            at_us = run_step(plane, at_us, [(CONV, work_us), (ALL_REDUCE, 1000 - work_us, wait)]) + 20
+            wait = {"all_reduce_unique_id": step + 1} if waits is ALL_REDUCE else {}
+            at_us = run_step(plane, at_us, [(CONV, work_us), (waits, 1000 - work_us, wait)]) + 20
     steps = section(saved(tmp_path, traced), "steps")
     assert [step["last"] for step in steps["steps"]] == ["chip 1"] * 3
     assert [core["times_last"] for core in steps["cores"]] == [0, 3, 0]

@@ -58,7 +58,7 @@ def test_a_slow_slice_is_named_and_the_one_that_waits_for_it_is_not_called_slow_
     assert straggler.job == "j"
     assert straggler.severity == "critical"
     assert "slice b is slow: own work per step is 64% longer than in the other slices" in straggler.sentence
-    assert straggler.evidence["slice_wait_ratio"].value == pytest.approx(0.1)
+    assert straggler.evidence["op_time_ratios.collective"].value == pytest.approx(0.05)
 
 
 def test_communication_that_costs_all_slices_is_found_in_all():

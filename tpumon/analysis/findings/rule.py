@@ -66,17 +66,18 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     @property
     def waited_ratio(self) -> float | None:
-        """Share of the time that is not the worker's own work: it waits for others or for its host.
+        """Share of the time that is not the worker's own work: it waits for others, for input or for its host.
 
-        Of whole steps where there is a trace; otherwise idle time and time in collectives.
+        Of whole steps where there is a trace; otherwise idle time, time in collectives and infeed.
         """
         figures, step_s = self.figures, self.step_s
         if figures.step_work_s is not None and step_s:
             return max(1 - figures.step_work_s / step_s, 0.0)
         if figures.idle_ratio is None:
             return None
-        ops = figures.op_time_ratios
-        return min(figures.idle_ratio + (ops.get("collective", 0.0) if ops else 0.0), 1.0)
+        ops, infeed = figures.op_time_ratios, figures.infeed_ratio
+        waited = (ops.get("collective", 0.0) + ops.get("infeed", 0.0)) if ops else infeed.avg if infeed else 0.0
+        return min(figures.idle_ratio + waited, 1.0)
 
     @property
     def own_work_s(self) -> float | None:

@@ -53,23 +53,21 @@ METADATA_STATS = frozenset(
 
 
 class Category(IntEnum):
-    """Kinds of ops by XProf's step breakdown: xla_op_utils.h, profile_time_breakdown.h."""
+    """Kinds of ops by XProf's step breakdown (xla_op_utils.h, profile_time_breakdown.h), and all collectives as one."""
 
     OTHER = 0
     HIGH_FLOPS = 1
     INFEED = 2
     OUTFEED = 3
     HOST_TRANSFER = 4
-    ALL_REDUCE = 5
-    SEND_RECV = 6
-    SPARSE_INFEED = 7
-    SPARSE_INFEED_WAIT = 8
-    SPARSE_OUTFEED = 9
-    MEGACORE_FUSION = 10
-    ASYNC_DONE = 11
-    ASYNC_WAIT = 12
+    COLLECTIVE = 5
+    SPARSE_INFEED = 6
+    SPARSE_INFEED_WAIT = 7
+    SPARSE_OUTFEED = 8
+    ASYNC_WAIT = 9
 
 
+_HOST_TRANSFERS = ("host send", "host send-done", "host recv", "host recv-done")
 _CATEGORIES = {
     "convolution": Category.HIGH_FLOPS,
     "convolution base-dilated": Category.HIGH_FLOPS,
@@ -78,36 +76,21 @@ _CATEGORIES = {
     "output fusion": Category.HIGH_FLOPS,
     "infeed": Category.INFEED,
     "outfeed": Category.OUTFEED,
-    "host send": Category.HOST_TRANSFER,
-    "host send-done": Category.HOST_TRANSFER,
-    "host recv": Category.HOST_TRANSFER,
-    "host recv-done": Category.HOST_TRANSFER,
-    "all-reduce": Category.ALL_REDUCE,
-    "all-reduce fusion": Category.ALL_REDUCE,
-    "all-to-all": Category.ALL_REDUCE,
-    "send": Category.SEND_RECV,
-    "send-done": Category.SEND_RECV,
-    "recv": Category.SEND_RECV,
-    "recv-done": Category.SEND_RECV,
+    **dict.fromkeys(_HOST_TRANSFERS, Category.HOST_TRANSFER),
     "sparsecorev0 infeed": Category.SPARSE_INFEED,
     "sparsecorev0 infeed wait": Category.SPARSE_INFEED_WAIT,
     "sparsecorev0 outfeed": Category.SPARSE_OUTFEED,
-    "megacore fusion": Category.MEGACORE_FUSION,
-    "async-done": Category.ASYNC_DONE,
 }
-_WAITS = "-done"  # copy-done, slice-done, all-gather-done: the core waits until data that is on its way has arrived
+_WAITS = "-done"  # copy-done, slice-done, call-done: the core waits until data that is on its way has arrived
 
-OFF_DUTY = (
-    Category.INFEED,
-    Category.OUTFEED,
-    Category.HOST_TRANSFER,
-    Category.ASYNC_DONE,
-    Category.MEGACORE_FUSION,
-)
+_OFF_DUTY = frozenset({"infeed", "outfeed", *_HOST_TRANSFERS, "async-done", "megacore fusion"})
 """What does not count towards the duty cycle; XProf: IsOffDutyOp."""
 
 INFEED = (Category.INFEED, Category.SPARSE_INFEED)
 """What makes a program one that uses infeed; XProf: IsHostOrSparseCoreV0Infeed."""
+
+NOT_OWN_WORK = (Category.COLLECTIVE, Category.INFEED)
+"""Time in which a core waits for other cores, or may, and for input."""
 
 
 class TimeKind(IntEnum):
@@ -128,7 +111,7 @@ _WHOLE = {
     "outfeed": TimeKind.OUTFEED,
     # What a core does between the ops within one is waiting for the other core of its chip; XProf: IsCollective.
     "megacore fusion": TimeKind.COLLECTIVE,
-    **dict.fromkeys(("host send", "host send-done", "host recv", "host recv-done"), TimeKind.HOST_TRANSFER),
+    **dict.fromkeys(_HOST_TRANSFERS, TimeKind.HOST_TRANSFER),
     **dict.fromkeys(("send", "send-done", "recv", "recv-done"), TimeKind.COLLECTIVE),
     # XProf: IsDataShuffle, and what the compiler calls "data formatting" where it does not.
     **dict.fromkeys(
@@ -143,14 +126,15 @@ _WHOLE = {
 _COLLECTIVE = re.compile(r"all-(?:reduce|gather|to-all)|reduce-scatter|collective")
 _PARTNER = re.compile(r"(?:send|recv)\b")
 _ASYNC = re.compile(r"async-\w+|.*-(?:start|update|done)")
+_BETWEEN_SLICES = "xla_megascale_runtime"  # its host handles them, so that they are called transfers to and from it
 _ON_SPARSE_CORE = re.compile(r"sparse_?core", re.IGNORECASE)
 
 
 def time_kind(category: object, name: str, text: str) -> TimeKind:
     """The kind of an op's own time.
 
-    An op that runs beside others (async-start, copy-done) is a collective if it is named after one. A wait whose HLO
-    names the SparseCore is a wait for it.
+    An op that runs beside others (async-start, copy-done) is a collective if it is named after one; so is a transfer to
+    or from the host on the way between slices. A wait whose HLO names the SparseCore is a wait for it.
 
     Args:
         category: its hlo_category, if the trace tells it.
@@ -159,6 +143,8 @@ def time_kind(category: object, name: str, text: str) -> TimeKind:
     """
     if not isinstance(category, str):
         return TimeKind.COMPUTE
+    if category in _HOST_TRANSFERS and _BETWEEN_SLICES in text:
+        return TimeKind.COLLECTIVE
     if category in _WHOLE:
         return _WHOLE[category]
     if category.startswith("sparsecore"):
@@ -179,6 +165,7 @@ KIND = np.dtype(
         ("key", "<i8"),
         ("shown", "?"),
         ("category", "u1"),
+        ("on_duty", "?"),
         ("category_key", "<i8"),
         ("counted", "?"),
         ("matrix", "?"),
@@ -197,6 +184,7 @@ KIND = np.dtype(
     key: tells ops apart by program and name, by which XProf takes ops of several cores to be the same.
     shown: whether XProf's op profile shows it.
     category: values of Category.
+    on_duty: whether it counts towards the duty cycle.
     category_key: tells names of categories apart, see `category_name`.
     counted: whether XProf adds it up at all: it has a program and a symbol.
     matrix: whether it uses the matrix units, or is a fusion that holds an op that does.
@@ -238,11 +226,13 @@ def op_kind(
     matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, matrix_ops)
     custom = category == _CUSTOM_CALL
     flops, hbm_bytes = _whole(stats.get("flops")), _hbm_bytes(stats.get("memory_access_breakdown"))
+    kind = time_kind(category, name, text)
     padding = paddings(text, flops) if matrix and category not in _NOT_LAID_OUT else None
     row = (
         hash((_whole(stats.get("program_id")), name)),  # that two of 100,000 share it has a chance of 1 in 3 billion
         not name.startswith("region"),
-        _category(category),
+        _category(category, kind),
+        category not in _OFF_DUTY,
         hash(category_name(category)),
         "program_id" in stats and isinstance(symbol, int) and symbol != 0,
         matrix,
@@ -251,7 +241,7 @@ def op_kind(
         _whole(stats.get("model_flops")) or (0 if custom else flops),
         hbm_bytes is not None,
         hbm_bytes or 0,
-        time_kind(category, name, text),
+        kind,
         *(padding or (-1.0, -1.0)),
     )
     return row, not metadata.child_id and not refers
@@ -285,7 +275,9 @@ def category_name(value: Value | None) -> str:
     return (one_line(value, limit=NAME_LENGTH) if isinstance(value, str) else "") or "unknown"
 
 
-def _category(name: Value | None) -> Category:
+def _category(name: Value | None, kind: TimeKind) -> Category:
+    if kind is TimeKind.COLLECTIVE:
+        return Category.COLLECTIVE
     if not isinstance(name, str):
         return Category.OTHER
     return _CATEGORIES.get(name, Category.ASYNC_WAIT if name.endswith(_WAITS) else Category.OTHER)

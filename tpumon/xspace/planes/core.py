@@ -23,7 +23,7 @@ from tpumon.xspace.columns.intervals import (
     union,
 )
 from tpumon.xspace.ops.catalogue import CATALOGUE
-from tpumon.xspace.ops.op_kinds import INFEED, OFF_DUTY, Category
+from tpumon.xspace.ops.op_kinds import INFEED, Category
 from tpumon.xspace.ops.op_tables import OP_STATS, OpTable, add_up
 from tpumon.xspace.planes.plane import (
     SPARSE_CORE_MODULES,
@@ -37,9 +37,7 @@ from tpumon.xspace.planes.plane import (
 
 _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 
-# For each category whether it is one of these.
-_IS_INFEED: Mask = np.isin(list(Category), INFEED)
-_IS_WORK: Mask = ~np.isin(list(Category), OFF_DUTY)
+_IS_INFEED: Mask = np.isin(list(Category), INFEED)  # by category
 
 
 class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
@@ -161,6 +159,7 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
         device_duration_ps: on the device's clock.
         self_ps: the same without the ops within.
         category: of each event, values of Category.
+        on_duty: whether the event counts towards the duty cycle.
         counted: whether XProf adds the event's op up.
         has_infeed: whether any op is an infeed.
         all_reduce_id: which all-reduce the event is part of, -1 where it does not say; None where no event says.
@@ -174,6 +173,7 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
     device_duration_ps: Ints
     self_ps: Ints
     category: NDArray[np.uint8]
+    on_duty: Mask
     counted: Mask
     has_infeed: bool
     all_reduce_id: Ints | None
@@ -197,7 +197,7 @@ class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
         Args:
             modules: runs of programs on the core.
         """
-        return _duty(self.events, _IS_WORK[self.category], modules)
+        return _duty(self.events, self.on_duty, modules)
 
 
 def core_ops(plane: Plane, events: Events) -> CoreOps:
@@ -221,6 +221,7 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         device_duration_ps=duration_ps,
         self_ps=self_ps,
         category=kinds["category"][of_event],
+        on_duty=kinds["on_duty"][of_event],
         counted=kinds["counted"][of_event],
         has_infeed=bool(_IS_INFEED[kinds["category"]].any()),
         all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),

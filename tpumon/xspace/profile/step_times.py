@@ -28,18 +28,17 @@ CORE_PARTS = (
     "other_wait",
     "idle",
 )
-"""Parts of one core's step; they add up to it. `other_wait`: for a SparseCore of the first kind or the chip's other
-core."""
+"""Parts of one core's step; they add up to it. `other_wait`: for a SparseCore of the first kind."""
 
 _PARTS_OF = {
     "high_flops_compute": (Category.HIGH_FLOPS,),
     "low_flops_compute": (Category.OTHER, Category.SPARSE_OUTFEED),
-    "async_wait": (Category.ASYNC_WAIT, Category.ASYNC_DONE),
+    "async_wait": (Category.ASYNC_WAIT,),
     "infeed": (Category.INFEED, Category.SPARSE_INFEED),
     "outfeed": (Category.OUTFEED,),
-    "collective": (Category.ALL_REDUCE, Category.SEND_RECV),
+    "collective": (Category.COLLECTIVE,),
     "host_transfer": (Category.HOST_TRANSFER,),
-    "other_wait": (Category.SPARSE_INFEED_WAIT, Category.MEGACORE_FUSION),
+    "other_wait": (Category.SPARSE_INFEED_WAIT,),
 }
 
 

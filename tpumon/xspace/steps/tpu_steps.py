@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
 from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_ps
-from tpumon.xspace.ops.op_kinds import Category
+from tpumon.xspace.ops.op_kinds import NOT_OWN_WORK, Category
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.planes.plane import STEP_STATS, TRACE_ME
 from tpumon.xspace.steps.functions import Runs
@@ -389,16 +389,15 @@ def parts_of_steps_ps(hosts: Sequence[HostSteps]) -> dict[str, NDArray[np.float6
     idle_ps = length_ps - table.sum(axis=2)
     compute_ps = (length_ps - infeed_ps - outfeed_ps - host_ps - idle_ps - sparse_wait_ps).min(axis=0)
     known_ps = compute_ps + sparse_wait_ps.max(axis=0) + infeed_ps.max(axis=0) + outfeed_ps.mean(axis=0)
-    communication_ps = of(Category.ALL_REDUCE) + of(Category.SEND_RECV)
     by_id_ps = np.max([host.all_reduce_ps for host in hosts], axis=0)
     low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED)
     return {
         "high_flops_compute": high_ps.mean(axis=0),
         "low_flops_compute": low_ps.mean(axis=0),
-        "async_wait": (of(Category.ASYNC_WAIT) + of(Category.ASYNC_DONE)).mean(axis=0),
+        "async_wait": of(Category.ASYNC_WAIT).mean(axis=0),
         "infeed": infeed_ps.max(axis=0),
         "outfeed": outfeed_ps.mean(axis=0),
-        "collective": np.maximum(communication_ps.max(axis=0), by_id_ps),
+        "collective": np.maximum(of(Category.COLLECTIVE).max(axis=0), by_id_ps),
         "host_transfer": host_ps.max(axis=0),
         "idle": np.maximum(length_ps.min(axis=0) - known_ps, 0),
         "compute": compute_ps,
@@ -406,16 +405,17 @@ def parts_of_steps_ps(hosts: Sequence[HostSteps]) -> dict[str, NDArray[np.float6
 
 
 def own_work_s(hosts: Sequence[HostSteps]) -> float:
-    """Time of an average step that the core with most work spends in ops other than collectives, in seconds.
+    """Time of an average step that the core with most work spends in ops without waiting, in seconds.
 
-    Infeed, outfeed and transfers count: while a worker waits for its own host, other workers wait for it.
+    Outfeed and transfers to and from the host count: while a worker waits for its own host, others wait for it. Infeed
+    does not, although they wait then, too: that is no work, and has a figure of its own.
 
     Args:
         hosts: the same steps of each host.
     """
     table = np.concatenate([host.by_category_ps for host in hosts])
-    shared = table[:, :, Category.ALL_REDUCE] + table[:, :, Category.SEND_RECV]
-    return float((table.sum(axis=2) - shared).max(axis=0).mean()) / PS_PER_S
+    work_ps = np.delete(table, NOT_OWN_WORK, axis=2).sum(axis=2)
+    return float(work_ps.max(axis=0).mean()) / PS_PER_S
 
 
 def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:

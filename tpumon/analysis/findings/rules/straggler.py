@@ -1,8 +1,8 @@
 """straggler: the worker that the others of its slice wait for.
 
 All workers of a slice step together, so their step times are equal. The one that they wait for is the one that waits
-least itself: it has the least idle time and the least time in collectives, and so the most work of its own. The same
-holds of the slices of one job.
+least itself: it has the least idle time and the least time in collectives, and so the most work of its own. Waiting for
+input is no work: a worker that starves has its own finding. The same holds of the slices of one job.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,12 +25,16 @@ from tpumon.analysis.findings.recent import (
     spread,
 )
 from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, TooFew
-from tpumon.model import Evidence, FindingDetail
+from tpumon.analysis.findings.rules.device.shares import op_time_ratio
+from tpumon.model import CoreFigures, Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
 
 _FEWEST_FOR_SPREAD = 5
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
+_COLLECTIVE, _IDLE = "op_time_ratios.collective", "idle_ratio"
+_LABELS = {_COLLECTIVE: "collectives", _IDLE: "idle"}
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
 )
@@ -41,6 +46,7 @@ class WorkAndWaiting:
 
     Attributes:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
+        shown: of its last sample, the figures that show the waiting.
         step_s: step times of its last samples.
         less: how much less than the others it waited, in each of its last samples.
         more: how much more than the others it worked, as a fraction.
@@ -51,6 +57,7 @@ class WorkAndWaiting:
 
     waited: float | None = None
     work_s: float = 0.0
+    shown: Mapping[str, float] = field(default_factory=dict)
     step_s: Recent = field(default_factory=Recent)
     less: Recent = field(default_factory=Recent)
     more: Recent = field(default_factory=Recent)
@@ -73,29 +80,46 @@ _REMEDY_OF_SLICE = (
 
 
 class _Comparison(Struct, frozen=True):
-    """A slice beside the others of its job: shares of the time waited, own work of a step.
+    """A slice beside the others of its job, or a worker beside those of its slice.
 
     Attributes:
-        waited, work_s: of nearly all of its workers at most, and at least.
-        others_waited, others_work_s: what is usual in the other slices.
+        waited, work_s: share of the time waited, own work of a step; of nearly all of a slice's workers at most, and at
+            least.
+        others_waited, others_work_s: what is usual in the others.
         spread_ratio: how much the difference of work varies.
+        shown: the figures that show the waiting.
+        others_shown: what is usual in the others.
     """
 
-    waited: float
-    work_s: float
-    others_waited: float
-    others_work_s: float
-    spread_ratio: float
+    waited: float = 0.0
+    work_s: float = 0.0
+    others_waited: float = 0.0
+    others_work_s: float = 0.0
+    spread_ratio: float = 0.0
+    shown: Mapping[str, float] = _NOTHING
+    others_shown: Mapping[str, float] = _NOTHING
+
+    def telling(self) -> tuple[str, float, float]:
+        """The figure in which the others wait most: its name, its value here and there."""
+        common = self.shown.keys() & self.others_shown.keys()
+        name = max(sorted(common), key=lambda name: self.others_shown[name] - self.shown[name], default=_IDLE)
+        return name, self.shown.get(name, 0.0), self.others_shown.get(name, 0.0)
 
 
 class _SliceWork(Struct, frozen=True):
-    """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
+    """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions.
+
+    Attributes:
+        shown: the figures that show the waiting, their medians.
+        beside: the slice beside the others of its job.
+    """
 
     waited: list[float]
     work_s: list[float]
     step_s: list[float]
     spread_ratio: float
     step_spread_ratio: float
+    shown: Mapping[str, float] = _NOTHING
     beside: _Comparison | None = None
 
     def shares_steps(self, own_s: float | None) -> bool:
@@ -132,11 +156,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         if work_s is None:
             return
         memory.work_s = work_s
+        memory.shown = _shown(seen)
         memory.step_s.add(seen.step_s or 0.0)
         cores = [
-            (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
+            (waited, (core.chip or 0, core.core or 0))
             for core in seen.figures.per_core
-            if core.idle_ratio is not None
+            if (waited := _waited_by(core)) is not None
         ]
         if len(cores) >= _FEWEST:
             least, place = min(cores)
@@ -214,7 +239,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
         of_core = (
-            f"core {core} of chip {chip} is slow: it waits {100 * less:.0f} points less of the time than the others"
+            f"core {core} of chip {chip} is slow: idle, collectives and infeed take {100 * less:.0f} points less of "
+            "its time than of the others'"
         )
         evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
         has_slow_core = less > _CORE_LIMIT_RATIO
@@ -228,7 +254,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             sentence = f"{whole.sentence} Its {of_core}."
             return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
         return FindingDetail(
-            words=f"slow core {core} of chip {chip}: waits {100 * less:.0f} points less",
+            words=f"slow core {core} of chip {chip}: the others wait for it",
             sentence=f"{{who}}, {of_core}.",
             evidence=evidence,
             remedy=_REMEDY_OF_CORE,
@@ -237,13 +263,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
     def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
-        beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
+        beside, more = _others(member).beside or _Comparison(), member.memory.slice_more.median or 0.0
         detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
-            f"in the other slices of its job, which wait for it (it waits {beside.waited:.0%} they "
-            f"{beside.others_waited:.0%}).",
-            evidence=self._evidence(("slice_wait_ratio", "slice_work_ratio", "slice_work_s"), beside, more),
+            f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
+            evidence=self._evidence(("slice_work_ratio", "slice_work_s"), beside, more),
             remedy=_REMEDY_OF_SLICE,
         )
         return self._graded(detail, more, member)
@@ -257,20 +282,22 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             others_waited=median_of_ascending(others.waited),
             others_work_s=median_of_ascending(others.work_s),
             spread_ratio=others.spread_ratio,
+            shown=memory.shown,
+            others_shown=others.shown,
         )
         detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
-            f"it (it waits {beside.waited:.0%} of the time, the median is {beside.others_waited:.0%}).",
-            evidence=self._evidence(("wait_ratio", "own_work_ratio", "own_work_s"), beside, more),
+            f"it ({_told(beside, 'the median')}).",
+            evidence=self._evidence(("own_work_ratio", "own_work_s"), beside, more),
         )
         return self._graded(detail, more, member)
 
-    def _evidence(self, names: tuple[str, str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
+    def _evidence(self, names: tuple[str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
         limit = 1 + self._limit_ratio(beside.spread_ratio)
-        wait, work_ratio, work_s = names
+        (wait, own, others), (work_ratio, work_s) = beside.telling(), names
         return {
-            wait: Evidence(value=beside.waited, reference=beside.others_waited),
+            wait: Evidence(value=own, reference=others),
             work_ratio: Evidence(value=1 + more, threshold=limit, reference=1.0),
             work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
         }
@@ -284,7 +311,28 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
 
-_ALONE = _Comparison(0.0, 0.0, 0.0, 0.0, 0.0)
+def _waited_by(core: CoreFigures) -> float | None:
+    """Share of the time that a core waits; None: not known."""
+    if core.idle_ratio is None:
+        return None
+    return core.idle_ratio + (core.collective_ratio or 0.0) + (core.infeed_ratio or 0.0)
+
+
+def _shown(seen: Observation) -> Mapping[str, float]:
+    """The figures that show how a worker waits, by name; only those that are known."""
+    shares = {_COLLECTIVE: op_time_ratio(seen, "collective"), _IDLE: seen.figures.idle_ratio}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _medians(shown: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """The medians of figures, of those that have them."""
+    return {name: median(values) for name in _LABELS if (values := [one[name] for one in shown if name in one])}
+
+
+def _told(beside: _Comparison, others: str) -> str:
+    """Words for the figure that shows who waits: "collectives 16%, the median 39%"."""
+    name, own, theirs = beside.telling()
+    return f"{_LABELS[name]} {own:.0%}, {others} {theirs:.0%}"
 
 
 def _others(member: Member[WorkAndWaiting, _Slices]) -> _SliceWork:
@@ -302,6 +350,7 @@ def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
         waited=sorted(waited for waited, _ in known),
         work_s=sorted(memory.work_s for _, memory in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
+        shown=_medians([memory.shown for _, memory in known]),
         spread_ratio=max(
             spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
             # The lower of two: one that changes must not hide itself.
@@ -316,6 +365,7 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Compariso
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
     step_s = sorted(median_of_ascending(one.step_s) for one in slices.values() if one.step_s)
+    shown = {figure: sorted(one.shown[figure] for one in slices.values() if figure in one.shown) for figure in _LABELS}
     varies_ratio = median(one.step_spread_ratio for one in slices.values())
     beside = {}
     for name, one in slices.items():
@@ -331,5 +381,11 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Compariso
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),
             others_work_s=median_of_others(work_s, median_of_ascending(one.work_s)),
             spread_ratio=max(spread_ratio, one.spread_ratio),
+            shown=one.shown,
+            others_shown={
+                figure: median_of_others(shares, one.shown[figure])
+                for figure, shares in shown.items()
+                if figure in one.shown and len(shares) >= _FEWEST
+            },
         )
     return beside

@@ -11,7 +11,7 @@ from rich.style import Style
 from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
-from tpumon.model.figure_table import FIGURES, STEP, STEP_PARTS
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -50,6 +50,7 @@ _MOST_FUNCTIONS = 8
 _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
+_LEAST_SHARE = 0.0005  # that is not 0.0%
 
 
 def _count(value: float | None) -> str:
@@ -64,6 +65,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
     "idle_ratio": ("IDLE", percent),
     "flops_utilization_ratio": ("FLOPS", percent),
     "infeed_ratio": ("INFEED", percent),
+    "collective_ratio": ("COLLECT", percent),
     "step_time_s": ("STEP ms", step_cell),
     "hbm_used_bytes": ("HBM GiB", gib),
     "hbm_total_bytes": ("OF GiB", gib),
@@ -288,7 +290,10 @@ class WorkerPage:
             for figure in FIGURES
             if not figure.compared and (value := figure.value(sample.figures)) is not None
         ]
-        return self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
+        lines = self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
+        shares = {OP_KINDS[kind]: share for kind, share in (sample.figures.op_time_ratios or {}).items()}
+        words = ", ".join(f"{kind.lower()} {percent(share)}" for kind, share in shares.items() if share >= _LEAST_SHARE)
+        return lines + (self._text(f"{OP_TIME.label}: {words}") if words else [])
 
     def _parts(self, sample: Sample, width: int) -> Lines:
         parts, usual = sample.figures.step_parts_s, self._peers.parts_s
