@@ -28,7 +28,17 @@ from tpumon.xspace.planes.core import (
     read_sparse_core,
 )
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.steps.functions import Function, Runs, StepChoice, choose_step, gather, named_program, program_of
+from tpumon.xspace.steps.functions import (
+    NO_STEP,
+    Function,
+    Runs,
+    StepChoice,
+    choose_step,
+    gather,
+    keeps_step,
+    named_program,
+    program_of,
+)
 from tpumon.xspace.steps.host_threads import (
     HostActivity,
     annotates_steps,
@@ -404,7 +414,12 @@ def _host_for_steps(space: Space, functions: Sequence[Function]) -> HostActivity
     if space.host is None or (functions and not annotates_steps(space.host)):
         return None
     host = read_host(space.host, space.gpus)
-    return None if functions and not host.annotated else host
+    if functions and not host.annotated:
+        return None
+    if not space.tensor_cores or not host.periods_s or keeps_step(float(np.mean(host.periods_s)), functions):
+        return host
+    apart = f"{NO_STEP}those that the host marks are not the devices'" if functions else "no program ran in the window"
+    return replace(host, periods_s=(), reason=apart)
 
 
 def _host_for_times(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:

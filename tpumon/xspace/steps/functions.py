@@ -10,15 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask
+from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
 from tpumon.xspace.columns.intervals import by_id, covered_ps
 
 MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
 """Stat of ops on a GPU or on the host: a reference to the name of the module."""
+
+RUN, DEVICE = "run_id", "device_ordinal"
+"""Stats of ops on the host's own processors: the run of their program, and the device that they stand for."""
 
 NO_STEP = "no step: "
 """How reasons begin that a longer window would not change."""
@@ -34,7 +38,7 @@ _JIT = re.compile(r"(?:jit|pmap)\((.*)\)", re.DOTALL)
 _METADATA = re.compile(r"#.*#$", re.DOTALL)
 _NAMELESS = "unnamed"
 
-_DOMINANT_RATIO = 0.5
+_DOMINANT_RATIO, _HEAVY_RATIO = 0.5, 0.1
 _BUSY_RATIO = 0.5
 _NEAR_RATIO, _PAIRS_NEAR_RATIO = 1 / 3, 1 / 5  # sums of two vary less, also where nothing is regular
 _FEW_PERIODS = 5  # fewer say nothing about regularity
@@ -42,6 +46,8 @@ _MOST_RATIO = 0.6
 _PAUSE_PERIODS = 10
 _EAGER_FUNCTIONS = 5
 _MOST_MISSED_RATIO = 1 / 8
+_CLOSING_RATIO, _MOST_PARTS = 0.001, 64
+_LOCKSTEP_RATIO = 0.1
 
 
 # Operations of jax.lax and jax.numpy, and those of jax.nn and jax.random that compile as a function of their own.
@@ -174,7 +180,8 @@ class StepChoice(Struct, frozen=True, kw_only=True, eq=False):
 def choose_step(functions: Sequence[Function], annotated: int = 0) -> StepChoice:
     """The function that is the step, if the trace supports one.
 
-    It takes most of the time and its starts are regular, or the host annotates as many steps as it has runs.
+    It takes most of the time and its starts are regular, or it closes each round of one that does, or the host
+    annotates as many steps as it has runs.
 
     Args:
         functions: of one host.
@@ -195,7 +202,46 @@ def choose_step(functions: Sequence[Function], annotated: int = 0) -> StepChoice
         return StepChoice(reason=EAGER)
     if not heaviest.is_regular:
         return StepChoice(reason=f"{NO_STEP}{heaviest.name} does not start at regular intervals")
-    return StepChoice(function=heaviest)
+    return StepChoice(function=_closing(heaviest, functions) or heaviest)
+
+
+def _closing(part: Function, functions: Sequence[Function]) -> Function | None:
+    """The function that ends each step if another one is a part of it: the update after so many sums of gradients.
+
+    Between any two of its runs are as many of the part's, two or more, twice in a row at least; and it takes a part of
+    the time that a mere sum of losses does not.
+    """
+    least_ps = _CLOSING_RATIO * sum(each.weight_ps for each in functions)
+    others = [each for each in functions if each.weight_ps >= least_ps and not is_primitive(each.name)]
+    closing = [each for each in others if each is not part and _closes(each, part)]
+    return max(closing, key=lambda each: (each.weight_ps, each.name), default=None)
+
+
+def _closes(other: Function, part: Function) -> bool:
+    between = [
+        np.diff(np.searchsorted(part.places[place].begin_ps, runs.begin_ps))
+        for place, runs in other.places.items()
+        if place in part.places
+    ]
+    return bool(between) and all(
+        len(counts) > 1 and 1 < counts[0] <= _MOST_PARTS and (counts == counts[0]).all() for counts in between
+    )
+
+
+def keeps_step(period_s: float, functions: Sequence[Function]) -> bool:
+    """True if some function that takes much time runs as often as the host says to step, or a few times as often.
+
+    Args:
+        period_s: the host's steps, on average.
+        functions: what the devices ran.
+    """
+    least_ps = _HEAVY_RATIO * sum(each.weight_ps for each in functions)
+    for runs in (runs for each in functions if each.weight_ps >= least_ps for runs in each.places.values()):
+        if len(runs) > 1:
+            ratio = period_s * PS_PER_S / max(float(runs.period_ps.mean()), 1.0)
+            if abs(ratio - max(round(ratio), 1)) <= _LOCKSTEP_RATIO * ratio:
+                return True
+    return False
 
 
 def _why_none(functions: Sequence[Function]) -> str:
@@ -304,6 +350,49 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
             name = named_function(names.get(number, ""))
             times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
     return times_ps
+
+
+def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, dict[int, Runs]]:
+    """Runs of each module on the host's own processors, by device; empty if the ops do not tell.
+
+    A module's first run counts only if it has as many ops as others: it may have begun before the trace.
+
+    Args:
+        names: of the plane's stats, by metadata id.
+        lines: events of each line, with the stats HLO_MODULE, RUN and DEVICE.
+    """
+    telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
+    ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
+    found: dict[str, dict[int, Runs]] = {}
+    if not len(ops):
+        return found
+    module, run = (ops.stats[name].integers() for name in (HLO_MODULE, RUN))
+    device = ops.stats[DEVICE].integers() if DEVICE in ops.stats else np.zeros_like(run)
+    order = np.lexsort((run, device, module))
+    module, device, run = module[order], device[order], run[order]
+    first = np.flatnonzero(np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)]))
+    begin_ps = np.minimum.reduceat(ops.begin_ps[order], first)
+    end_ps = np.maximum.reduceat(ops.end_ps[order], first)
+    count = np.diff(first, append=len(order))
+    for number, mine in by_id(module[first]):
+        for place, here in by_id(device[first][mine]):
+            rows = mine[here]
+            rows = rows[np.argsort(begin_ps[rows], kind="stable")]
+            if len(rows) > 1 and count[rows[0]] < np.median(count[rows[1:]]):
+                rows = rows[1:]
+            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows])
+            found.setdefault(named_function(names.get(number, "")), {})[place] = runs
+    return found
+
+
+def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]) -> tuple[Function, ...]:
+    """Functions by the runs of their programs, where these are known, and not by calls: a host may be far ahead.
+
+    Args:
+        functions: called on the host, for example f.
+        runs: by name of the module, for example jit_f.
+    """
+    return tuple(replace(each, places=runs.get(f"jit_{each.name}", each.places)) for each in functions)
 
 
 def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:

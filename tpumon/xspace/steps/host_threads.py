@@ -14,12 +14,16 @@ from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import (
+    DEVICE,
     HLO_MODULE,
+    RUN,
     TOO_FEW,
     Function,
     Runs,
+    as_run,
     choose_step,
     gather,
+    module_runs,
     module_times_ps,
     named_function,
     with_device_time,
@@ -44,6 +48,7 @@ _EAGER_GET_NEXT = re.compile(r"IteratorGetNext\w*")  # all that level 1 shows of
 _EAGER_OP = "eager_op"
 """Stat of an op that TensorFlow runs eagerly: a reference to its kind."""
 _ASKS = (b"IteratorGetNext", b"Iterator::Root")  # in names of events that show a wait for input
+_LEAST_COVERED_RATIO = 0.25  # of the window, by its steps: two starts in it, if regular, cover a third
 _MOST_NAMES = 100  # each thread is asked for all of them
 _TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
@@ -118,16 +123,17 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     """
     names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     lines = plane.lines()
-    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, _EAGER_OP)
+    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, RUN, DEVICE, _PROGRAM, _EAGER_OP)
     threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
-    functions = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
+    called = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
+    functions = called if gpus else as_run(called, module_runs(plane.stat_names, threads))
     marked = _longest(_numbered(threads, names)) or _longest(_markers(threads, names))
     choice = choose_step(functions) if marked is None else None
     function = None if choice is None else choice.function
     steps = marked if function is None else _called(function)
-    place = steps.place if steps is not None else _calling_thread(functions)
+    place = steps.place if marked and steps is not None else _calling_thread(called, function)
     waits = _input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
     programs_ps = _programs_ps(threads)
     common = HostActivity(
@@ -142,6 +148,8 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
         return replace(common, reason=TOO_FEW if choice is None else choice.reason)
     kept = np.ones(len(steps.runs) - 1, dtype=np.bool_) if marked else steps.runs.steps()
     period_ps = steps.runs.period_ps
+    if window_ps is not None and period_ps[kept].sum() < _LEAST_COVERED_RATIO * (window_ps[1] - window_ps[0]):
+        return replace(common, reason=f"{steps.name} is called far ahead of its runs, or pauses most of the time")
     wait_ps = None if waits is None else _within_steps_ps(waits, steps.runs, kept)
     return replace(
         common,
@@ -214,12 +222,15 @@ def _called(function: Function) -> _Steps:
     return _Steps(function.name, place, function.places[place], function.weight_ps)
 
 
-def _calling_thread(functions: Sequence[Function]) -> int | None:
-    """The thread whose calls took longest."""
+def _calling_thread(functions: Sequence[Function], step: Function | None) -> int | None:
+    """The thread that called the step most often; without a step the one whose calls took longest."""
     times_ps = Counter[int]()
     for function in functions:
         for place, runs in function.places.items():
-            times_ps[place] += int(runs.duration_ps.sum())
+            if step is None:
+                times_ps[place] += int(runs.duration_ps.sum())
+            elif step.name == function.name:
+                times_ps[place] = len(runs)
     return max(times_ps, key=lambda place: times_ps[place], default=None)
 
 
