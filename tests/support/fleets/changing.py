@@ -68,7 +68,7 @@ def noises() -> Iterator[Fleet]:
             given = Conditions(noise=noise) if pace is None else Conditions(noise=noise, pace=pace)
             ran = stretch(
                 cores_of(workers), dict.fromkeys(range(workers), training(_STEP_S)), 460 + number, given=given,
-                steps=160, variants=30, windows=2.6 if number % 2 else 1.4,
+                steps=160, variants=60, windows=2.6 if number % 2 else 1.4,
             )  # fmt: skip
             rates = ["memory-bound", "compute-bound", "low-mxu"]  # of a few steps they vary as these do
             yield fleet(

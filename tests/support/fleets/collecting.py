@@ -186,7 +186,7 @@ def _experts(number: int, workers: int, by: float, *, at_random: bool) -> Fleet:
 
     ran = stretch(
         cores_of(workers), dict.fromkeys(range(workers), training(0.2, (("all-to-all", 0.5), ("all-to-all", 0.5)))),
-        880 + number, given=Conditions(pace=pace), steps=6 * workers + 6, variants=12,
+        880 + number, given=Conditions(pace=pace), steps=8 * workers + 60, variants=40,
     )  # fmt: skip
     words = "at random" if at_random else "in turn"
     return fleet(

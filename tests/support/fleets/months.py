@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean, stdev
 
 from msgspec.structs import replace
 
@@ -17,12 +17,33 @@ from support.fleets.timelines import Conditions, Core
 from support.fleets.xspaces import Look
 from support.samples import failed_sample
 from tpumon.analysis import Analysis
-from tpumon.model import SEVERITY_LEVELS, Figures, Sample, Target, Workers
+from tpumon.model import SEVERITY_LEVELS, Sample, StepTimes, Target, Workers
 
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
 
-Phases = Callable[[float], Stretch | None]
+Factors = Callable[[random.Random, int], Sequence[float]]
+"""How much longer than usual the work of each of so many workers takes in a step."""
+
+
+def _alike(_draw: random.Random, workers: int) -> Sequence[float]:
+    return [1.0] * workers
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a job does at a time.
+
+    Attributes:
+        ran: steps of usual length, of which a few traces are read.
+        factors: makes each step another one; no two samples are then the same.
+    """
+
+    ran: Stretch
+    factors: Factors = _alike
+
+
+Phases = Callable[[float], Phase | None]
 """What a job does so many seconds after its begin; None: nothing runs."""
 
 
@@ -79,11 +100,11 @@ def _samples(job: Job, hours: float, draw: random.Random) -> Iterator[Sample]:
     for number in range(int(hours * _HOUR_S / job.interval_s)):
         for place, target in enumerate(job.targets):
             at_s = job.interval_s * (number + place / len(job.targets) + draw.uniform(0, 0.1))
-            ran = job.phases(at_s)
-            if ran is None:
+            phase = job.phases(at_s)
+            if phase is None:
                 one = failed_sample("?", "empty-trace", "the trace holds no events")
             else:
-                one = _longer(draw.choice(ran.of_worker(place)), _wander(at_s) * draw.gauss(1, 0.002))
+                one = _varied(phase, draw.choice(phase.ran.of_worker(place)), place, len(job.targets), at_s, draw)
             yield replace(
                 one, worker=target.worker, address=target.address, time_unix_s=BEGIN_S + at_s, job=target.job,
                 taken_monotonic_s=BEGIN_S + at_s, slice=target.slice, interval_s=job.interval_s,
@@ -95,22 +116,45 @@ def _wander(at_s: float) -> float:
     return 1 + 0.008 * math.sin(2 * math.pi * at_s / 86_400) + 0.004 * math.sin(2 * math.pi * at_s / 7_000)
 
 
-def _longer(sample: Sample, by: float) -> Sample:
-    """The same with all steps longer."""
+def _varied(phase: Phase, sample: Sample, place: int, workers: int, at_s: float, draw: random.Random) -> Sample:
+    """The same window of other steps: whoever has less work in a step waits in its collectives for who has most."""
     figures, times = sample.figures, sample.figures.step_time_s
-    longer: dict[str, Any] = {
-        name: value * by
-        for name in Figures.__struct_fields__
-        if name.startswith("step_") and isinstance(value := getattr(figures, name), float)
-    }
-    if times is not None:
-        longer["step_time_s"] = replace(times, avg=times.avg * by, min=times.min * by, max=times.max * by)
-    longer["step_durations_s"] = tuple(each * by for each in figures.step_durations_s)
-    return replace(sample, figures=replace(figures, **longer))
+    if times is None or figures.step_work_s is None or times.count is None:
+        return sample
+    works = [phase.factors(draw, workers) for _ in range(times.count)]
+    pace, usual_s = _wander(at_s), figures.step_work_s
+    durations = tuple((times.avg + (max(each) - 1) * usual_s) * pace for each in works)
+    step_s, mine = fmean(durations), fmean(each[place] for each in works) * pace
+    ratios, cores = figures.op_time_ratios, figures.per_core
+    if ratios is not None and figures.idle_ratio is not None:
+        shorter = times.avg / step_s
+        others = {kind: ratio * shorter * mine for kind, ratio in ratios.items() if kind != "collective"}
+        waits = max(0.0, 1 - figures.idle_ratio * shorter - sum(others.values()))
+        more = waits - ratios.get("collective", 0.0)
+        ratios = others | {"collective": waits}
+        cores = tuple(
+            replace(core, step_time_s=step_s, collective_ratio=max(0.0, (core.collective_ratio or 0.0) + more))
+            for core in cores
+        )
+    return replace(
+        sample,
+        figures=replace(
+            figures, op_time_ratios=ratios, per_core=cores, step_work_s=usual_s * mine, step_durations_s=durations,
+            step_time_s=StepTimes(
+                avg=step_s, min=min(durations), max=max(durations), count=times.count,
+                stddev=stdev(durations) if len(durations) > 1 else 0.0,
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _noise(by: float) -> Factors:
+    """Each worker's work in each step by itself."""
+    return lambda draw, workers: [max(0.2, draw.gauss(1, by)) for _ in range(workers)]
 
 
 def _training(
-    workers: int, seed: int, *, step_s: float = 0.2, noise: float = 0.01, variants: int = 12,
+    workers: int, seed: int, *, step_s: float = 0.2, noise: float = 0.003, variants: int = 5,
     pace: Callable[[Core, int], float] | None = None, looks: Sequence[Look] = (Look(),), infeed: bool = False,
     windows: float = 2.6, kinds: Sequence[tuple[str, float]] = (("all-reduce", 1.0),), steps: int = 60,
     idle: float = 0.0,
@@ -132,30 +176,32 @@ def _accumulation(seed: int) -> Job:
     turns = [("jit_micro_step", 11)] * 7 + [("jit_update", 12)]
     look = Look(markers=False, turns=turns)
     ran = _training(
-        2, seed, step_s=0.06, looks=[look], windows=10.0 if seed % 2 else 3.5, steps=120, variants=20,
+        2, seed, step_s=0.06, looks=[look], windows=10.0 if seed % 2 else 3.5, steps=120, variants=50,
+        noise=0.01,
         pace=lambda _core, step: 0.25 if step % 8 == 7 else 1.0,
     )  # fmt: skip
-    return Job("accumulation", targets(2), lambda _at: ran, 60.0)
+    return Job("accumulation", targets(2), lambda _at: Phase(ran), 60.0)
 
 
 def _evaluation(seed: int) -> Job:
-    ran = _training(2, seed, kinds=(("all-gather", 0.5), ("reduce-scatter", 0.5)))
-    evaluates = _training(2, seed + 1, step_s=0.08, looks=[Look(function="jit_eval_step", program=77)])
-    return Job("evaluation in turn", targets(2), lambda at: evaluates if at % 1800 > 1600 else ran, 60.0)
+    trains = Phase(_training(2, seed, kinds=(("all-gather", 0.5), ("reduce-scatter", 0.5))), _noise(0.01))
+    look = Look(function="jit_eval_step", program=77)
+    evaluates = Phase(_training(2, seed + 1, step_s=0.08, looks=[look]), _noise(0.02))
+    return Job("evaluation in turn", targets(2), lambda at: evaluates if at % 1800 > 1600 else trains, 60.0)
 
 
 def _checkpoints(seed: int) -> Job:
-    ran = _training(4, seed, step_s=0.4)
-    return Job("checkpoints of 9 minutes", targets(4), lambda at: None if at % _HOUR_S > 51 * _MINUTE_S else ran, 60.0)
+    trains = Phase(_training(4, seed, step_s=0.4), _noise(0.005))
+    return Job(
+        "checkpoints of 9 minutes", targets(4), lambda at: None if at % _HOUR_S > 51 * _MINUTE_S else trains, 60.0
+    )
 
 
 def _two_phases(seed: int) -> Job:
     """Reinforcement learning: rollouts, then learning from them."""
-    learns = _training(2, seed, step_s=0.5, looks=[Look(function="jit_update_policy", program=5)])
-    rolls = _training(
-        2, seed + 1, step_s=0.03, noise=0.05, looks=[Look(function="jit_decode", program=6, markers=False)], idle=0.08,
-        windows=4.5,
-    )  # fmt: skip
+    learns = Phase(_training(2, seed, step_s=0.5, looks=[Look(function="jit_update_policy", program=5)]), _noise(0.01))
+    look = Look(function="jit_decode", program=6, markers=False)
+    rolls = Phase(_training(2, seed + 1, step_s=0.03, looks=[look], idle=0.08, windows=4.5), _noise(0.05))
     return Job("two phases", targets(2), lambda at: rolls if at % 360 < 240 else learns, 30.0)
 
 
@@ -166,34 +212,34 @@ def _lengths(seed: int) -> Job:
     numbers = {length: 100 + place for place, length in enumerate(sorted(set(buckets)))}
     look = Look(turns=[("jit_train_step", numbers[length]) for length in buckets], markers=bool(seed % 2))
     ran = _training(
-        4, seed, pace=lambda _core, step: buckets[step % 64], looks=[look], variants=40, steps=128,
+        4, seed, pace=lambda _core, step: buckets[step % 64], looks=[look], variants=60, steps=128,
         windows=2.6 if seed % 2 else 3.6,
     )  # fmt: skip
-    return Job("variable lengths", targets(4), lambda _at: ran, 60.0)
+    return Job("variable lengths", targets(4), lambda _at: Phase(ran), 60.0)
 
 
 def _lognormal(seed: int) -> Job:
-    """Sequences of any length in one program."""
-    draw = random.Random(seed)
-    lengths = [math.exp(draw.gauss(0, 0.25)) for _ in range(256)]
-    ran = _training(1, seed, pace=lambda _core, step: lengths[step % 256], variants=60, steps=250)
-    return Job("lengths in one program", targets(1), lambda _at: ran, 60.0)
+    """Sequences of any length in one program: each step is as long on all workers."""
+    workers = 1 + 3 * (seed % 2)
+    phase = Phase(_training(workers, seed), lambda draw, workers: [math.exp(draw.gauss(0, 0.25))] * workers)
+    return Job("lengths in one program", targets(workers), lambda _at: phase, 60.0)
 
 
 def _pipeline(seed: int) -> Job:
     programs = {stage: pipeline(0.4, stage, 4, batches=6) for stage in range(4)}
-    ran = stretch(cores_of(4), programs, seed, given=Conditions(noise=0.01), variants=12, steps=40)
-    return Job("pipeline", targets(4), lambda _at: ran, 60.0)
+    ran = stretch(cores_of(4), programs, seed, given=Conditions(noise=0.01), variants=40, steps=100)
+    return Job("pipeline", targets(4), lambda _at: Phase(ran), 60.0)
 
 
 def _experts(seed: int) -> Job:
-    draw = random.Random(seed)
-    busy = [draw.randrange(4) for _ in range(256)]
-    ran = _training(
-        4, seed, pace=lambda core, step: 1.5 if busy[step % 256] == core.worker else 1.0, variants=24, steps=120,
-        kinds=(("all-to-all", 0.5), ("all-to-all", 0.5)),
-    )  # fmt: skip
-    return Job("expert parallel", targets(4), lambda _at: ran, 60.0)
+    """In each step another worker has the busy expert."""
+
+    def factors(draw: random.Random, workers: int) -> Sequence[float]:
+        busy = draw.randrange(workers)
+        return [(1.5 if place == busy else 1.0) * draw.gauss(1, 0.005) for place in range(workers)]
+
+    phase = Phase(_training(4, seed, kinds=(("all-to-all", 0.5), ("all-to-all", 0.5))), factors)
+    return Job("expert parallel", targets(4), lambda _at: phase, 60.0)
 
 
 def _inference(seed: int) -> Job:
@@ -201,28 +247,29 @@ def _inference(seed: int) -> Job:
     draw = random.Random(seed)
     turns = [("jit_decode", 300)] * 5 + [("jit_prefill", 301 + draw.randrange(6))] + [("jit_decode", 300)] * 4
     ran = _training(
-        1, seed, step_s=0.02, noise=0.06, looks=[Look(markers=False, turns=turns)], variants=30, windows=12.0,
-        steps=200,         pace=lambda _core, step: 3.0 if step % 10 == 5 else 1.0, idle=0.06,
+        1, seed, step_s=0.02, noise=0.06, looks=[Look(markers=False, turns=turns)], variants=60, windows=12.0,
+        steps=200, pace=lambda _core, step: 3.0 if step % 10 == 5 else 1.0, idle=0.06,
     )  # fmt: skip
-    return Job("inference", targets(1), lambda _at: ran, 30.0)
+    return Job("inference", targets(1), lambda _at: Phase(ran), 30.0)
 
 
 def _notebook(seed: int) -> Job:
     """Cells that run for some minutes, and a person who thinks between them."""
     draw = random.Random(seed)
     runs = [
-        _training(1, seed + cell, step_s=draw.uniform(0.02, 0.4), looks=[Look(function=f"jit_{cell}", program=cell)])
+        Phase(_training(1, seed + cell, step_s=draw.uniform(0.02, 0.4), looks=[Look(function=f"jit_{cell}")]), _noise(0.02))
         for cell in range(4)
     ]  # fmt: skip
-    edges, at_s = [], 0.0
+    edges: list[tuple[float, Phase | None]] = []
+    at_s = 0.0
     while at_s < 40 * 86_400:
         edges.append((at_s, draw.choice(runs)))
         at_s += draw.uniform(60, 900)
-        edges.append((at_s, None))  # type: ignore[arg-type]
+        edges.append((at_s, None))
         at_s += draw.choice((20, 60, 200, 540))
     place = [0]
 
-    def phases(at: float) -> Stretch | None:
+    def phases(at: float) -> Phase | None:
         while place[0] + 1 < len(edges) and edges[place[0] + 1][0] <= at:
             place[0] += 1
         return edges[place[0]][1]
@@ -231,14 +278,15 @@ def _notebook(seed: int) -> Job:
 
 
 def _fed(seed: int) -> Job:
-    ran = _training(4, seed, infeed=True, noise=0.02)
-    return Job("training by infeed", targets(4), lambda _at: ran, 60.0)
+    phase = Phase(_training(4, seed, infeed=True), _noise(0.02))
+    return Job("training by infeed", targets(4), lambda _at: phase, 60.0)
 
 
 def _plain(seed: int) -> Job:
     kinds = (("all-gather -start/-done", 0.4), ("reduce-scatter", 0.4), ("all-reduce", 0.2))
-    ran = _training(8 if seed % 3 == 0 else 2, seed, kinds=kinds, noise=0.03 if seed % 2 else 0.01)
-    return Job("training", targets(8 if seed % 3 == 0 else 2), lambda _at: ran, 60.0)
+    workers = 8 if seed % 3 == 0 else 2
+    phase = Phase(_training(workers, seed, kinds=kinds), _noise(0.03 if seed % 2 else 0.01))
+    return Job("training", targets(workers), lambda _at: phase, 60.0)
 
 
 JOBS: Mapping[str, Callable[[int], Job]] = {
