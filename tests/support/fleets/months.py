@@ -257,7 +257,7 @@ def _notebook(seed: int) -> Job:
     """Cells that run for some minutes, and a person who thinks between them."""
     draw = random.Random(seed)
     runs = [
-        Phase(_training(1, seed + cell, step_s=draw.uniform(0.02, 0.4), looks=[Look(function=f"jit_{cell}")]), _noise(0.02))
+        Phase(_training(1, seed + cell, step_s=draw.uniform(0.02, 0.4), looks=[Look(program=cell)]), _noise(0.02))
         for cell in range(4)
     ]  # fmt: skip
     edges: list[tuple[float, Phase | None]] = []

@@ -126,6 +126,28 @@ def test_two_programs_of_one_slice_are_told_apart_by_what_they_step_by(names, is
     assert (("straggler", "s") in found) == is_straggler
 
 
+@pytest.mark.parametrize("targets", [{}, {"slice": "s"}], ids=["two slices", "one slice"])
+@pytest.mark.parametrize("programs", [("train", "train"), ("first_stage", "last_stage"), (None, "train")])
+def test_who_waits_for_another_program_of_the_job_is_not_slow_at_communicating(programs, targets):
+    """Stages of a pipeline wait for each other, whatever they run."""
+
+    def figures(name, _number):
+        is_slow = name[0] == "b"
+        return spent(collective=0.05 if is_slow else 0.6, step_name=programs[is_slow])
+
+    found, _ = judged(figures, **targets)
+    assert "collective-bound" not in {finding for finding, _ in found}
+
+
+def test_while_one_shows_nothing_waiting_is_information_only():
+    """The others may wait for it."""
+    silent = {"step_time_s": None, "idle_ratio": 1.0, "op_time_ratios": None}
+    slow = ("collective-bound", "b")
+    whole, _ = judged(lambda *_: spent(collective=0.6))
+    lacking, _ = judged(lambda name, number: silent if name == "b3" and number > 2 else spent(collective=0.6))
+    assert [whole[slow].severity, lacking[slow].severity] == ["warning", "info"]
+
+
 @pytest.mark.parametrize(("other", "is_named"), [("train", True), ("embed", False)])
 def test_who_stopped_first_is_of_the_same_program(other, is_named):
     """Its queue is empty while those of the others are not: that says something of one program only."""

@@ -239,7 +239,8 @@ class Judge:
             alike = (
                 one
                 for one in compared.workers
-                if one.may_step_with(step_name) and (compared is group or has_enough(self._groups[one.group]))
+                if (rule.waits or one.may_step_with(step_name))
+                and (compared is group or has_enough(self._groups[one.group]))
             )
             peers = [peer for one in alike if (peer := one.peer(rule_index, stale)) is not None]
             group.job.slice_stats[key] = rule.slice_stats(peers)

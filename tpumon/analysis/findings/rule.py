@@ -121,7 +121,8 @@ class Rule(Generic[MemoryT, StatsT]):
         compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
-        waits: whether a single worker without figures may explain it, as the others wait for it; then it is info.
+        waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
+            one is without figures, it is info.
         of_training: whether it is info for notebooks and jobs of unknown kind, which pause and change as they like.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.

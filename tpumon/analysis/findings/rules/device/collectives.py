@@ -12,42 +12,47 @@ from statistics import median
 
 from tpumon.analysis.findings.recent import alike_s
 from tpumon.analysis.findings.rule import Observation, Peer
-from tpumon.analysis.findings.rules.device.shares import WITHOUT_STEPS, ShareRule, op_time_ratio
+from tpumon.analysis.findings.rules.device.shares import WITHOUT_STEPS, LeastShares, ShareRule, op_time_ratio, step_of
 
-_MOST_SLICES = 100  # of unequal steps: each is compared with each
+_MOST_STEPS = 100  # of unequal length: each is compared with each
+_Step = tuple[str, str]  # a slice, and what it steps by
 
 
 class WaitRule(ShareRule):
-    """A share of which the least of a job counts, of those slices whose steps are as long."""
+    """A share of which the least of a job counts, of those workers whose steps are as long, whatever they step by."""
 
     compares = True
     compares_slices = True
     waits = True
 
-    def slice_stats(self, peers: Sequence[Peer[None]]) -> Mapping[str, float]:
-        """The least share of each slice, or of those that step with it if that is less."""
-        shares: dict[str, float] = {}
-        steps_s: dict[str, list[float]] = {}
+    def slice_stats(self, peers: Sequence[Peer[None]]) -> LeastShares:
+        """The least share of each slice and program, or of those that step with it if that is less."""
+        shares: dict[_Step, float] = {}
+        steps_s: dict[_Step, list[float]] = {}
+        is_whole = True
         for peer in peers:
-            seen, name = peer.seen, peer.seen.target.slice or ""
-            if seen.state == "live" and (share := self.share(seen)) is not None:
-                shares[name] = min(share, shares.get(name, share))
-                steps_s.setdefault(name, []).extend([seen.step_s] if seen.step_s else ())
-        if len(shares) < 2:
-            return shares
-        return _least_of_alike(shares, {name: median(steps) for name, steps in steps_s.items() if steps})
+            seen, step = peer.seen, step_of(peer.seen)
+            share = self.share(seen) if seen.state == "live" else None
+            if share is not None:
+                shares[step] = min(share, shares.get(step, share))
+                steps_s.setdefault(step, []).extend([seen.step_s] if seen.step_s else ())
+            elif seen.state in {"live", "no-activity"}:
+                is_whole = False
+        if len(shares) > 1:
+            shares = _least_of_alike(shares, {step: median(times_s) for step, times_s in steps_s.items() if times_s})
+        return LeastShares(shares, is_whole)
 
 
-def _least_of_alike(shares: Mapping[str, float], step_s: Mapping[str, float]) -> Mapping[str, float]:
-    """The least share of each slice and those whose steps are as long, also because that is not known."""
+def _least_of_alike(shares: dict[_Step, float], step_s: Mapping[_Step, float]) -> dict[_Step, float]:
+    """The least share of each and those whose steps are as long, also because that is not known."""
     if not step_s or max(step_s.values()) <= alike_s(min(step_s.values()), 0.0)[1]:
         return dict.fromkeys(shares, min(shares.values()))
-    if len(shares) > _MOST_SLICES:
+    if len(shares) > _MOST_STEPS:
         return shares
     least = {}
-    for name in shares:
-        first_s, last_s = alike_s(step_s[name], 0.0) if name in step_s else (0.0, float("inf"))
-        least[name] = min(share for other, share in shares.items() if first_s <= step_s.get(other, first_s) <= last_s)
+    for one in shares:
+        first_s, last_s = alike_s(step_s[one], 0.0) if one in step_s else (0.0, float("inf"))
+        least[one] = min(share for other, share in shares.items() if first_s <= step_s.get(other, first_s) <= last_s)
     return least
 
 

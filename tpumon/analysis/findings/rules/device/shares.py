@@ -9,15 +9,35 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+from msgspec import Struct
+
 from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
 from tpumon.model import Evidence, FindingDetail
 
-_NONE: Mapping[str, float] = MappingProxyType({})
+
+class LeastShares(Struct, frozen=True):
+    """The least share of the workers that take part with one.
+
+    Attributes:
+        by_step: the shares, by slice and what it steps by; none where workers are not compared.
+        is_whole: whether all workers have one: who has none may be the one that the others wait for.
+    """
+
+    by_step: Mapping[tuple[str, str], float] = MappingProxyType({})
+    is_whole: bool = True
+
+
+def step_of(seen: Observation) -> tuple[str, str]:
+    """The slice of a worker, and what it steps by."""
+    return seen.target.slice or "", seen.figures.step_name or ""
+
+
+_ALONE = LeastShares()
 WITHOUT_STEPS = "no steps in a trace, of which it would be a share"
 
 
-class ShareRule(Rule[None, Mapping[str, float]]):
-    """Something above its share of the time. Where workers are compared, the least share counts, by slice.
+class ShareRule(Rule[None, LeastShares]):
+    """Something above its share of the time. Where workers are compared, the least share counts.
 
     Attributes:
         field: name of the share. A field of `tpumon.model.Figures`, where `share` is not overridden; of
@@ -46,16 +66,16 @@ class ShareRule(Rule[None, Mapping[str, float]]):
         """A share to compare it with; None: nothing but its limit."""
         return None
 
-    def slice_stats(self, _peers: Sequence[Peer[None]]) -> Mapping[str, float]:
+    def slice_stats(self, _peers: Sequence[Peer[None]]) -> LeastShares:
         """Nothing where workers are not compared."""
-        return _NONE
+        return _ALONE
 
-    def severity_ratio(self, member: Member[None, Mapping[str, float]]) -> float | str:
+    def severity_ratio(self, member: Member[None, LeastShares]) -> float | str:
         """The share relative to its limit."""
         share = self._counted(member)
         return self.unknown if share is None else share / self.limit_ratio
 
-    def detail(self, member: Member[None, Mapping[str, float]]) -> FindingDetail:
+    def detail(self, member: Member[None, LeastShares]) -> FindingDetail:
         """Names the share."""
         share = self._counted(member) or 0.0
         evidence = Evidence(value=share, threshold=self.limit_ratio, reference=self.usual(member.seen))
@@ -63,11 +83,11 @@ class ShareRule(Rule[None, Mapping[str, float]]):
             words=f"{self.label} {share:.0%}",
             sentence=f"{{who}}, {self.sentence.format(share=f'{share:.0%}')}.",
             evidence={self.field: evidence},
-            severity="warning" if share > self.warns_above else "info",
+            severity="warning" if share > self.warns_above and member.slice_stats.is_whole else "info",
         )
 
-    def _counted(self, member: Member[None, Mapping[str, float]]) -> float | None:
-        own, least = self.share(member.seen), member.slice_stats.get(member.seen.target.slice or "")
+    def _counted(self, member: Member[None, LeastShares]) -> float | None:
+        own, least = self.share(member.seen), member.slice_stats.by_step.get(step_of(member.seen))
         return own if own is None or least is None else min(own, least)
 
 
