@@ -13,7 +13,7 @@ from support.fleets.timelines import Conditions, Core, Programs, Step, run
 from support.fleets.xspaces import EPOCH_NS, Look, trace
 from support.samples import failed_sample
 from tpumon.errors import SourceError
-from tpumon.model import Sample, Target
+from tpumon.model import JobKindName, Sample, Target
 from tpumon.xspace.trace_figures import read_figures
 
 BEGIN_S = EPOCH_NS / 1e9
@@ -164,12 +164,14 @@ class Fleet:
         return taken
 
 
-def targets(workers: int, slices: int = 1, *, labelled: bool = True) -> tuple[Target, ...]:
+def targets(
+    workers: int, slices: int = 1, *, labelled: bool = True, job_kind: JobKindName = "training"
+) -> tuple[Target, ...]:
     """The workers of a job, slice after slice."""
     each = workers // slices
     return tuple(
         Target(
-            worker=f"w{number}", address=f"w{number}:8466", job="j",
+            worker=f"w{number}", address=f"w{number}:8466", job="j", job_kind=job_kind,
             slice=f"s{number // each}" if labelled else None,
             slice_workers=each if labelled else workers, job_slices=slices if labelled else 1,
         )

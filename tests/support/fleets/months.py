@@ -250,7 +250,7 @@ def _inference(seed: int) -> Job:
         1, seed, step_s=0.02, noise=0.06, looks=[Look(markers=False, turns=turns)], variants=60, windows=12.0,
         steps=200, pace=lambda _core, step: 3.0 if step % 10 == 5 else 1.0, idle=0.06,
     )  # fmt: skip
-    return Job("inference", targets(1), lambda _at: Phase(ran), 30.0)
+    return Job("inference", targets(1, job_kind="serving"), lambda _at: Phase(ran), 30.0)
 
 
 def _notebook(seed: int) -> Job:
@@ -274,7 +274,7 @@ def _notebook(seed: int) -> Job:
             place[0] += 1
         return edges[place[0]][1]
 
-    return Job("notebook", targets(1), phases, 60.0)
+    return Job("notebook", targets(1, job_kind="interactive"), phases, 60.0)
 
 
 def _fed(seed: int) -> Job:
