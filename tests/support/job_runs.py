@@ -187,7 +187,7 @@ COMPUTED: Sequence[tuple[str, Sequence[str]]] = (
     ("input-bound@80", ["input-bound"]),
     ("input-bound@80:share=0.15+jitter", ["input-bound"]),
     ("input-bound@80+straggler@80:worker=1,by=0.3", ["input-bound"]),
-    ("slow-down@80:by=0.2", ["slow-down"]),
+    ("slow-down@120:by=0.5", ["slow-down"]),
     ("hbm-nearly-full@80", ["hbm-nearly-full"]),
     ("preemption@80:worker=1,lasts=60", ()),
     ("preemption@80:worker=1,lasts=25", ()),

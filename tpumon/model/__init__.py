@@ -34,7 +34,7 @@ from tpumon.model.finding import (
     NotJudged,
     StateId,
 )
-from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
+from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
 from tpumon.model.source_event import SourceEvent
@@ -88,6 +88,7 @@ __all__ = [
     "KeptActivity",
     "KeptFinding",
     "KeptProgram",
+    "KeptSlowDown",
     "KeptState",
     "KeptWorker",
     "KindSign",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
 from tpumon.model.finding import FindingDetail, FindingId
@@ -14,6 +14,10 @@ from tpumon.model.target import JobKind, Process
 _MOST_WORKERS = 10_000
 _MOST_FINDINGS = 30
 _MOST_PROGRAMS = 6
+_MOST_LEVELS, _MOST_BLOCKS = 13, 16
+_LONGEST_S = 1e9
+
+_Blocks = Annotated[tuple[Annotated[float, Meta(gt=0, lt=_LONGEST_S)], ...], at_most(_MOST_BLOCKS)]
 
 
 class KeptFinding(Struct, frozen=True, kw_only=True):
@@ -46,20 +50,35 @@ class KeptActivity(Struct, frozen=True, kw_only=True):
     longest_s: Amount = 0.0
 
 
+class KeptSlowDown(Struct, frozen=True, kw_only=True):
+    """A slow-down of a program.
+
+    Attributes:
+        level: of the blocks that showed it.
+        since_unix_s: begin of the first of them.
+        before_s, now_s: step times, in seconds.
+        limit_ratio: by which steps must be longer to count.
+    """
+
+    level: Annotated[int, Meta(ge=0, lt=_MOST_LEVELS)]
+    since_unix_s: UnixTime
+    before_s: Annotated[float, Meta(gt=0, lt=_LONGEST_S)]
+    limit_ratio: Annotated[float, Meta(gt=0)]
+    now_s: Annotated[float, Meta(gt=0, lt=_LONGEST_S)]
+
+
 class KeptProgram(Struct, frozen=True, kw_only=True):
-    """Step times of a program as it can run, in seconds, and how much they vary, as a fraction.
+    """Step times of a program.
 
     Attributes:
         source, step_source, step_name, program: what tells it from others.
         flops: MXU utilization times step time, where nothing else does.
-        step_s, step_spread: of its steps.
-        work_s, work_spread: of its own work in a step.
+        steps_s: its last blocks of 1, 2, 4 ... samples, in seconds.
+        slow: its slow-down; None: it has none.
     """
 
-    step_s: Amount
-    step_spread: Amount = 0.0
-    work_s: Amount | None = None
-    work_spread: Amount = 0.0
+    steps_s: Annotated[tuple[_Blocks, ...], at_most(_MOST_LEVELS)]
+    slow: KeptSlowDown | None = None
     source: str | None = None
     step_source: str | None = None
     step_name: str | None = None

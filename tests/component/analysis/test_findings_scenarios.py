@@ -32,7 +32,7 @@ DIAGONAL = {
         f"straggler{AT}:by=0.4", f"straggler{AT}:by=0.1+jitter", f"straggler{AT}:by=0.05+jitter",
         f"jax+straggler{AT}:by=0.1", f"slow-core{AT}:by=0.4", f"slow-core{AT}:by=0.1+jitter",
     ],
-    "slow-down": [f"slow-down{AT}:by={by}" for by in (0.1, 0.2, 0.5)] + [f"jax+slow-down{AT}:by=0.15+jitter"],
+    "slow-down": [f"slow-down{AT}:by=0.5", f"slow-down{AT}:by=0.2", f"jax+slow-down{AT}:by=0.3+jitter"],
     "hang": [f"hang{AT}", f"jax+hang{AT}"],
     "hbm-nearly-full": [f"hbm-nearly-full{AT}"],
     "recompiling": [f"recompiling{AT}", f"jax+recompiling{AT}"],
@@ -259,12 +259,29 @@ def test_several_faults_at_once_are_all_found():
     assert set(last) == {"straggler", "hbm-nearly-full", "input-bound"}
 
 
-def test_a_slow_drift_is_found():
-    """Ten percent in ten minutes: no step is much longer than the one before."""
-    found = course("drift@120:by=0.3,over=1200", rounds=90)
+@pytest.mark.parametrize(
+    ("scenario", "within"), [("slow-down@10800:by=0.06", 60), ("drift@10800:by=0.3,over=1200", 90)]
+)
+def test_little_more_is_found_after_hours_of_less_in_the_whole_slice_at_once(scenario, within):
+    """Steps drift by 3 % up and down in three minutes: a block must be longer than that."""
+    begin = 1080
+    found = course(scenario, rounds=begin + within + 2, computed=True)
     first = next(number for number, round_ in enumerate(found) if round_)
-    assert set(found[first]) == {"slow-down"}
-    assert first < 60
+    assert begin < first <= begin + within
+    assert all(set(round_) == {"slow-down"} for round_ in found[first:])
+    assert len(found[first + 1]["slow-down"].workers) == 4
+    assert found[-1]["slow-down"].since_unix_s == pytest.approx(BEGIN_UNIX_S + 10_800, abs=300)
+
+
+@pytest.mark.nightly
+def test_a_steady_day_has_no_event():
+    """1.06x comes and goes."""
+    scene, fleet = Scene("steady", "v5e-16", interval_s=10.0, computed=True), Analysis()
+    fleet.take(scene.workers)
+    for number in range(8640):
+        for one in scene.round(number):
+            fleet.take(one)
+    assert fleet.status(BEGIN_UNIX_S + 86_400).changes == ()
 
 
 def test_another_program_is_no_slow_down():

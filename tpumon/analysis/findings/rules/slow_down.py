@@ -2,75 +2,44 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.recent import median_of_ascending, spread
-from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.analysis.findings.recent import alike_s
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
+from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptWorker
+from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
 
-_LIMIT_RATIO = 0.06
-_LEAST_RATIO = 0.03  # by which steps are longer if the worker's own work is
 _CRITICAL_RATIO = 0.5
-_SIGMAS = 2.5  # three samples in a row
-_FEWEST = 5  # samples before a program can be judged
-_BLOCK = 10
+_VARIES_RATIO = 0.5  # what only steps half as long again would exceed is not judged
 _MOST_PROGRAMS = 6
+_OTHERS = 10  # samples of other programs after which a slow one has ended
 _SAME_WORK_RATIO = 0.2
 
 _Key = tuple[str | None, str | None, str | None, str | None]
 
 
 @dataclass(slots=True)
-class _Best:
-    """The best block of some times, and the block that is being filled.
-
-    The best block stands for the program as it can run: so a slow drift is found as well as a jump.
-    """
-
-    block: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCK))
-    new: int = 0
-    best_s: float | None = None
-    spread_ratio: float = 0.0
-
-    def add(self, time_s: float) -> None:
-        self.block.append(time_s)
-        self.new += 1
-        if len(self.block) < _FEWEST or (self.best_s is not None and self.new < _BLOCK // 2):
-            return
-        middle = median_of_ascending(sorted(self.block))
-        self.new = 0
-        if self.best_s is None or middle < self.best_s:
-            self.best_s, self.spread_ratio = middle, spread(self.block) / middle
-
-    @property
-    def limit_ratio(self) -> float:
-        return max(_LIMIT_RATIO, _SIGMAS * self.spread_ratio)
-
-    def more_ratio(self, time_s: float | None) -> float | None:
-        """Excess of a time over the best block, as a fraction; None if that is not known."""
-        return None if time_s is None or self.best_s is None else time_s / self.best_s - 1
-
-
-@dataclass(slots=True)
 class _Program:
-    """One program: its step times, and its own work in a step, without waiting.
+    """One program and its step times.
 
     Attributes:
         key: what the trace says of it.
         flops: MXU utilization times step time, where nothing else tells programs apart: the same for all steps of a
             program, however fast they are. None: not needed, or not known.
+        others: samples of other programs since its last one.
     """
 
     key: _Key
     flops: float | None
-    step: _Best = field(default_factory=_Best)
-    work: _Best = field(default_factory=_Best)
+    steps: StepBlocks = field(default_factory=StepBlocks)
+    others: int = 0
 
 
 @dataclass(slots=True)
@@ -79,9 +48,46 @@ class StepBaselines:
 
     programs: list[_Program] = field(default_factory=list)
 
+    @property
+    def current(self) -> _Program | None:
+        """The program that is judged: one that is slow, among those that run in turn, otherwise the latest."""
+        slow = [one for one in self.programs if one.steps.slow is not None and one.others < _OTHERS]
+        return next(iter((slow or self.programs)[-1:]), None)
 
-class SlowDown(Rule[StepBaselines, None]):
-    """Steps 6 % longer than the best ten in a row that this program had on this worker, and beyond what varies."""
+
+@dataclass(slots=True)
+class SliceSteps:
+    """Workers of a slice by their present step times, shortest first.
+
+    Attributes:
+        now_s: the step times.
+        slow: the slow-down of each.
+    """
+
+    now_s: list[float]
+    slow: list[Slow | None]
+    _common: dict[tuple[int, int], Slow | None] = field(default_factory=dict)
+
+    def common(self, steps: StepBlocks) -> Slow | None:
+        """The slow-down of most workers whose steps are as long as these; None: most have none."""
+        now_s = steps.now_s
+        if now_s is None or (steps.slow is None and not any(self.slow)):
+            return None
+        least_s, greatest_s = alike_s(now_s, 0.0)
+        alike = bisect_left(self.now_s, least_s), bisect_right(self.now_s, greatest_s)
+        if alike[0] == alike[1]:
+            return steps.slow
+        if alike not in self._common:
+            slow = sorted(self.slow[slice(*alike)], key=lambda one: 0.0 if one is None else one.severity_ratio)
+            self._common[alike] = slow[(len(slow) - 1) // 2]
+        return self._common[alike]
+
+
+class SlowDown(Rule[StepBaselines, SliceSteps]):
+    """Steps 6 % longer than this program's on this worker before, and longer than by chance.
+
+    Workers of a slice step together: what most of those with equal steps show holds for each.
+    """
 
     finding = "slow-down"
     of_training = True
@@ -91,6 +97,8 @@ class SlowDown(Rule[StepBaselines, None]):
         "evaluation), the hosts (other processes, throttling), storage; `tpumon report --against` compares two captures"
     )
     severities = ("warning", "critical")
+    samples = 1  # it looks at three blocks of samples
+    compares = True
     hidden_by = frozenset({"hang"})
     explained_if_new = frozenset(
         {
@@ -101,42 +109,39 @@ class SlowDown(Rule[StepBaselines, None]):
 
     def remember(self, memory: StepBaselines, seen: Observation) -> None:
         """Adds the sample's step time to its program."""
-        step_s = seen.step_s
-        if seen.state != "live" or not step_s:
+        step_s, steps = seen.step_s, seen.figures.step_time_s
+        if seen.state != "live" or not step_s or seen.sample.companions_only:
             return
         figures, mxu = seen.figures, seen.values[MXU.key]
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
         program = next((one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)), None)
-        if program is None or program is not memory.programs[-1]:
-            others = [one for one in memory.programs if one is not program]
-            program = program or _Program(key, flops)
-            memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
-        program.step.add(step_s)
-        if seen.own_work_s:
-            program.work.add(seen.own_work_s)
+        others = [one for one in memory.programs if one is not program]
+        for one in others:
+            one.others += 1
+        program = program or _Program(key, flops)
+        program.others = 0
+        memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
+        program.steps.add(step_s, (steps.count if steps is not None else None) or 1, seen.at)
 
     def resume(self, memory: StepBaselines, kept: KeptWorker) -> None:
-        """Takes the best times of its programs."""
+        """Takes the step times of its programs."""
         memory.programs = [
             _Program(
                 (one.source, one.step_source, one.step_name, one.program),
                 one.flops,
-                _Best(best_s=one.step_s, spread_ratio=one.step_spread),
-                _Best(best_s=one.work_s, spread_ratio=one.work_spread),
+                StepBlocks(one.steps_s, None if one.slow is None else _resumed(one.slow)),
             )
             for one in kept.programs
-            if one.step_s > 0 and one.work_s != 0 and one.flops != 0
+            if one.flops != 0
         ]
 
-    def kept(self, memory: StepBaselines, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
-        """Adds the best times of its programs."""
+    def kept(self, memory: StepBaselines, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds the step times of its programs."""
         programs = tuple(
             KeptProgram(
-                step_s=one.step.best_s,
-                step_spread=one.step.spread_ratio,
-                work_s=one.work.best_s,
-                work_spread=one.work.spread_ratio,
+                steps_s=one.steps.kept,
+                slow=None if one.steps.slow is None else _kept(one.steps.slow, unix_s),
                 source=one.key[0],
                 step_source=one.key[1],
                 step_name=one.key[2],
@@ -144,41 +149,70 @@ class SlowDown(Rule[StepBaselines, None]):
                 flops=one.flops,
             )
             for one in memory.programs
-            if one.step.best_s is not None
         )
         return replace(kept, programs=programs)
 
-    def severity_ratio(self, member: Member[StepBaselines, None]) -> float | str:
-        """Excess of step time relative to the limit; or of the worker's own work, which varies less."""
-        step_s = member.seen.step_s
-        if not step_s or not member.memory.programs:
-            return "step time is not known"
-        program = member.memory.programs[-1]
-        more = program.step.more_ratio(step_s)
-        if more is None:
-            return "too few samples of this program"
-        work = program.work.more_ratio(member.seen.own_work_s) or 0.0
-        of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
-        return max(more / program.step.limit_ratio, of_work)
+    def slice_stats(self, peers: Sequence[Peer[StepBaselines]]) -> SliceSteps:
+        """Step times of the workers that run."""
+        programs = [one for peer in peers if peer.seen.state == "live" and (one := peer.memory.current) is not None]
+        steps = sorted(((one.steps.now_s or 0.0, one.steps.slow) for one in programs), key=itemgetter(0))
+        return SliceSteps([now_s for now_s, _ in steps], [slow for _, slow in steps])
 
-    def detail(self, member: Member[StepBaselines, None]) -> FindingDetail:
-        """Compares with the best that is known."""
-        program = member.memory.programs[-1]
-        step_s, best_s = member.seen.step_s or 0.0, program.step.best_s or 0.0
-        ratio = step_s / best_s if best_s else 1.0
+    def severity_ratio(self, member: Member[StepBaselines, SliceSteps]) -> float | str:
+        """Excess of step time relative to the limit, of most workers that step together with this one."""
+        program = member.memory.current
+        if not member.seen.step_s or program is None:
+            return "step time is not known"
+        slow = member.slice_stats.common(program.steps)
+        if slow is not None:
+            return slow.severity_ratio
+        limit_ratio = program.steps.limit_ratio
+        if limit_ratio is None:
+            return "too few samples of this program"
+        if limit_ratio > _VARIES_RATIO:
+            return f"its steps vary too much by themselves: none but {limit_ratio:.0%} longer ones would tell"
+        return 0.0
+
+    def began(self, member: Member[StepBaselines, SliceSteps]) -> Moment | None:
+        """At its first block of slow steps."""
+        program = member.memory.current
+        slow = None if program is None else program.steps.slow
+        return None if slow is None else slow.since
+
+    def detail(self, member: Member[StepBaselines, SliceSteps]) -> FindingDetail:
+        """Compares with the steps before."""
+        program = member.memory.current
+        assert program is not None
+        slow = member.slice_stats.common(program.steps)
+        assert slow is not None
+        ratio = slow.now_s / slow.before_s
         return FindingDetail(
             words=f"step {ratio:.2f}x its own before",
-            sentence=f"{{who}}, steps take {1000 * step_s:.3g} ms; the same program took {1000 * best_s:.3g} ms "
-            "before.",
+            sentence=f"{{who}}, steps take {1000 * slow.now_s:.3g} ms; the same program took "
+            f"{1000 * slow.before_s:.3g} ms before.",
             evidence={
                 "step_time_s": Evidence(
-                    value=step_s, threshold=best_s * (1 + program.step.limit_ratio), reference=best_s
+                    value=slow.now_s, threshold=slow.before_s * (1 + slow.limit_ratio), reference=slow.before_s
                 ),
             },
             severity="critical" if ratio > 1 + _CRITICAL_RATIO else "warning",
             confidence="high" if program.flops is not None or program.key[3] is not None else "medium",
             figure=STEP.key,
         )
+
+
+def _kept(slow: Slow, unix_s: Callable[[Moment], float]) -> KeptSlowDown:
+    return KeptSlowDown(
+        level=slow.level,
+        since_unix_s=unix_s(slow.since),
+        before_s=slow.before_s,
+        limit_ratio=slow.limit_ratio,
+        now_s=slow.now_s,
+    )
+
+
+def _resumed(kept: KeptSlowDown) -> Slow:
+    return Slow(kept.level, Moment(kept.since_unix_s), kept.before_s, kept.limit_ratio, kept.now_s)
 
 
 def _is_alike(known: float | None, flops: float | None) -> bool:
