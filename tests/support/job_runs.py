@@ -199,7 +199,7 @@ TRACED: Sequence[tuple[str, Sequence[str]]] = (
     ("compute-bound@60", ["compute-bound"]),
     ("collective-bound@60", ["collective-bound"]),
     ("memory-bound@60", ["memory-bound"]),
-    ("recompiling@60", ["recompiling"]),
+    ("recompiling@60", []),
     ("jax+input-bound@60", ["idle"]),
     ("jax+straggler@60:by=0.1", ["straggler"]),
     ("jax+hang@60", ["hang"]),

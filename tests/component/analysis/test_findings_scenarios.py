@@ -35,7 +35,6 @@ DIAGONAL = {
     "slow-down": [f"slow-down{AT}:by=0.5", f"slow-down{AT}:by=0.2", f"jax+slow-down{AT}:by=0.3+jitter"],
     "hang": [f"hang{AT}", f"jax+hang{AT}"],
     "hbm-nearly-full": [f"hbm-nearly-full{AT}"],
-    "recompiling": [f"recompiling{AT}", f"jax+recompiling{AT}"],
     "collective-bound": [f"collective-bound{AT}", f"jax+collective-bound{AT}:share=0.6+jitter"],
     "outfeed-bound": [f"outfeed-bound{AT}", f"outfeed-bound{AT}:share=0.1"],
     "host-transfer-bound": [f"host-transfer-bound{AT}"],
@@ -61,7 +60,7 @@ NOTHING = ["jitter", "compile-pause", "jax+checkpoint@60:every=60"]
 
 
 # They take more than a few samples: each has a test of its own below.
-SLOW = {"hbm-growing", "not-observed"}
+SLOW = {"hbm-growing", "not-observed", "recompiling"}
 
 
 def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sample: sample, **given):
@@ -112,6 +111,38 @@ def test_hbm_that_grows_is_found_alone_after_a_quarter_of_an_hour():
     for number, round_ in enumerate(found[90:], start=91):
         left_s = round_["hbm-growing"].evidence["hbm_full_in_s"].value
         assert left_s == pytest.approx(3700 - INTERVAL_S * number, rel=0.15)  # from what is in use now
+
+
+def test_hbm_that_will_be_full_in_a_quarter_of_an_hour_is_found_within_five_minutes():
+    """Long before it is nearly full."""
+    found = course("hbm-leak@100:over=900", rounds=45, topology="v6e-8", computed=True)
+    first = next(number for number, round_ in enumerate(found) if round_)
+    assert 10 + 18 <= first <= 10 + 30
+    assert all(set(round_) == {"hbm-growing"} for round_ in found[first:])
+    assert found[first]["hbm-growing"].since_unix_s == pytest.approx(BEGIN_UNIX_S + 100, abs=110)
+
+
+@pytest.mark.parametrize("rises", [(0.2, 0.1, 0.05, 0.02, 0.01), (0.0, 0.3, 0.0, 0.0, 0.3)])
+def test_hbm_that_fills_as_a_job_warms_up_is_no_leak(rises):
+    used, per = 0.1, {}
+    for number, rise in enumerate(rises):
+        used += rise
+        per.update(dict.fromkeys(range(6 * number, 6 * number + 6), used))
+
+    def taken(name, number, **given):
+        device = {"device": "0", "hbm_used_bytes": int(per.get(number, used) * 1e9), "hbm_total_bytes": 10**9}
+        return sample(name, step_time_s=steps_of(0.1), devices=[device], **given)
+
+    assert not any(after_each_round(("w0",), 60, 10.0, taken))
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 10.0])
+def test_a_job_that_compiles_again_and_again_is_found_where_the_host_tells(interval_s):
+    """Windows must hold the end of a compilation: they are longer than it."""
+    scenario = "recompiling@0:every=3.1,lasts=1"
+    found = course(scenario, rounds=20, interval_s=interval_s, topology="v6e-8", host_level=1, window_s=2.0)
+    assert any("recompiling" in round_ for round_ in found)
+    assert not any("recompiling" in round_ for round_ in course(scenario, interval_s=interval_s, topology="v6e-8"))
 
 
 def test_a_job_that_somebody_else_profiles_is_not_observed_after_ten_minutes():

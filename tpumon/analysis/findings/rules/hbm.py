@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
@@ -12,9 +13,10 @@ from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
 
 _NOT_KNOWN = "no runtime metrics tell the HBM in use"
-_BLOCK_S = 180.0
 _BLOCKS = 5
-_LEAST_RISE_RATIO = 0.02  # from the first block to the last; activity makes waves of about 1 %
+_LONG_S, _LEAST_RISE_RATIO = 180.0, 0.02  # from the first block to the last; activity makes waves of about 1 %
+_SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
+_EVEN_RATIO = 0.3  # of the mean rise from block to block: a leak rises evenly, loading and warming up do not
 _LONGEST_S = 6 * 3600.0  # until it is full
 _SOON_S = 3600.0
 
@@ -51,16 +53,56 @@ class HbmNearlyFull(Rule[None, None]):
 
 
 @dataclass(slots=True)
-class HbmBlocks:
-    """HBM in use: medians of three minutes each, and the values of the present three."""
+class _Blocks:
+    """HBM in use: medians of blocks of one length, and the values of the present block.
 
+    Attributes:
+        block_s: their length.
+        rise_ratio: the least rise from the first to the last that counts.
+    """
+
+    block_s: float
+    rise_ratio: float
     began: Moment | None = None
     values: list[float] = field(default_factory=list)
     blocks: deque[tuple[Moment, float]] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
 
+    def add(self, used: float, at: Moment) -> None:
+        self.began = self.began or at
+        if seconds_between(self.began, at) >= self.block_s and self.values:
+            self.blocks.append((self.began, median(self.values)))
+            self.began, self.values = at, []
+        if len(self.values) < 2 * self.block_s:  # a sample a second at most
+            self.values.append(used)
+
+    def left_s(self, used: float) -> float | None:
+        """Seconds until the device, of which so much is used, is full at the present pace; None: it does not grow."""
+        values = [value for _, value in self.blocks]
+        rise = values[-1] - values[0] if len(values) == _BLOCKS else 0.0
+        least = _EVEN_RATIO * rise / (_BLOCKS - 1)
+        if rise < self.rise_ratio or min(later - value for value, later in pairwise(values)) < least:
+            return None
+        elapsed_s = seconds_between(self.blocks[0][0], self.blocks[-1][0])
+        return (1 - used) * elapsed_s / rise if elapsed_s else None
+
+
+@dataclass(slots=True)
+class HbmBlocks:
+    """HBM in use, in blocks of three minutes and in short ones while the job runs."""
+
+    long: _Blocks = field(default_factory=lambda: _Blocks(_LONG_S, _LEAST_RISE_RATIO))
+    short: _Blocks = field(default_factory=lambda: _Blocks(_SHORT_S, _FAST_RISE_RATIO))
+
+    def growing(self, used: float) -> tuple[_Blocks, float] | None:
+        """The blocks that show it to grow, and seconds until it is full; None: none do."""
+        for blocks in (self.long, self.short):
+            if (left_s := blocks.left_s(used)) is not None:
+                return blocks, left_s
+        return None
+
 
 class HbmGrowing(Rule[HbmBlocks, None]):
-    """HBM in use rose in each of the last 12 minutes' blocks of three, and will be full within 6 hours."""
+    """HBM in use rose from each of five blocks to the next, and will be full within 6 hours."""
 
     finding = "hbm-growing"
     memory_type = HbmBlocks
@@ -75,36 +117,36 @@ class HbmGrowing(Rule[HbmBlocks, None]):
     hidden_by = frozenset()
 
     def remember(self, memory: HbmBlocks, seen: Observation) -> None:
-        """Adds the sample to its block."""
+        """Adds the sample to its blocks."""
         used = seen.values[HBM.key]
         if used is None:
             return
-        memory.began = memory.began or seen.at
-        if seconds_between(memory.began, seen.at) >= _BLOCK_S and memory.values:
-            memory.blocks.append((memory.began, median(memory.values)))
-            memory.began, memory.values = seen.at, []
-        if len(memory.values) < 2 * _BLOCK_S:  # a sample a second at most
-            memory.values.append(used)
+        memory.long.add(used, seen.at)
+        if seen.state == "live":
+            memory.short.add(used, seen.at)
 
     def severity_ratio(self, member: Member[HbmBlocks, None]) -> float | str:
         """6 hours relative to the time until it is full; 0 if it does not rise all the time."""
-        used = member.seen.values[HBM.key]
+        used, memory = member.seen.values[HBM.key], member.memory
         if used is None:
             return _NOT_KNOWN
-        if len(member.memory.blocks) < _BLOCKS:
-            return f"it takes {_BLOCKS * _BLOCK_S / 60:.0f} minutes of samples"
-        left_s = _left_s(member.memory, used)
-        return 0.0 if left_s is None else _LONGEST_S / max(left_s, 1.0)
+        if (growing := memory.growing(used)) is not None:
+            return _LONGEST_S / max(growing[1], 1.0)
+        if len(memory.long.blocks) < _BLOCKS:
+            return f"it takes {_BLOCKS * _LONG_S / 60:.0f} minutes of samples, unless it fills fast"
+        return 0.0
 
     def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
         """At the begin of the first block."""
-        return member.memory.blocks[0][0]
+        growing = member.memory.growing(member.seen.values[HBM.key] or 0.0)
+        return None if growing is None else growing[0].blocks[0][0]
 
     def detail(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""
         used = member.seen.values[HBM.key] or 0.0
-        left_s = _left_s(member.memory, used) or _LONGEST_S
-        _, before = member.memory.blocks[0]
+        growing = member.memory.growing(used)
+        blocks, left_s = growing or (member.memory.long, _LONGEST_S)
+        before = blocks.blocks[0][1] if blocks.blocks else used
         left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
         return FindingDetail(
             words=f"HBM grows, full in {left}",
@@ -118,12 +160,3 @@ class HbmGrowing(Rule[HbmBlocks, None]):
             confidence="medium",
             figure=HBM.key,
         )
-
-
-def _left_s(memory: HbmBlocks, used: float) -> float | None:
-    """Seconds until the device, of which so much is used, is full at the present pace; None if it does not grow."""
-    values = [value for _, value in memory.blocks]
-    if values != sorted(values) or values[-1] - values[0] < _LEAST_RISE_RATIO:
-        return None
-    elapsed_s = seconds_between(memory.blocks[0][0], memory.blocks[-1][0])
-    return (1 - used) * elapsed_s / (values[-1] - values[0]) if elapsed_s else None
