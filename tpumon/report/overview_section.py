@@ -1,4 +1,4 @@
-"""The section overview: figures, steps, the longest operations, findings, environment."""
+"""The section overview: figures, steps, the longest operations, environment."""
 
 from __future__ import annotations
 
@@ -80,10 +80,7 @@ def build(capture: Capture, choice: Choice) -> Overview:
 
 def blocks(overview: Overview) -> list[Block]:
     """The section as facts, a graph and tables."""
-    made: list[Block] = []
-    if overview.findings:
-        made.append(Lines(title="Findings", lines=list(map(_finding_line, overview.findings))))
-    made.append(Facts(title="Figures", rows=_figure_rows(overview.figures)))
+    made: list[Block] = [Facts(title="Figures", rows=_figure_rows(overview.figures))]
     if rows := steps_section.step_facts(overview.steps):
         made.append(Facts(title="Step time", rows=rows))
     if graph := steps_section.step_graph(overview.steps):
@@ -96,11 +93,6 @@ def blocks(overview: Overview) -> list[Block]:
     if overview.environment.warnings:
         made.append(Lines(title="Warnings", lines=overview.environment.warnings))
     return made
-
-
-def _finding_line(finding: Finding) -> str:
-    remedy = f" To do: {finding.remedy}" if finding.remedy else ""
-    return f"{finding.severity} {finding.finding}: {finding.sentence}{remedy}"
 
 
 _FORMATS: Mapping[str, Format] = {"ratio": percent_text, "seconds": time_text}

@@ -327,10 +327,28 @@ def test_every_kind_of_time_is_in_one_part_of_a_step():
     assert sorted(every) == sorted(Category)
 
 
-def test_the_overview_shows_findings(tmp_path, capsys):
-    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
-    assert "Findings\n  critical input-bound:" in found
-    assert "To do:" in found
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize(("output", "sections"), [("text", ("overview",)), ("html", ("ops",))])
+def test_a_report_begins_with_date_verdict_and_findings(tmp_path, capsys, output, sections, dated):
+    """For people; a page does so whatever its sections."""
+    traced = training(cores=1)
+    if dated:
+        task = traced.named("Task Environment")
+        task.put(
+            task.plane.stats, {"profile_start_time": 1_795_545_000 * 10**9, "profile_stop_time": 1_795_545_001 * 10**9}
+        )
+    _, found, _ = printed(capsys, *saved(tmp_path, traced), output=output, sections=sections)
+    text = re.sub(r"<[^>]*>|=+", " ", found.partition("<main>")[2] or found)
+    words, date = " ".join(text.split()), "2026-11-24 18:30:00" if dated else "n/a"
+    assert words.startswith(f"Verdict Profile Taken (UTC) {date} Verdict input-bound: ")
+    first, _, rest = words.partition(" Findings critical input-bound: ")
+    assert "Operations" not in first
+    assert "To do:" in rest
+
+
+def test_sections_alone_say_no_verdict(tmp_path, capsys):
+    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text", sections=("ops",))
+    assert found.startswith("Operations\n")
 
 
 def test_a_terminal_without_block_characters_gets_others(tmp_path):
