@@ -170,6 +170,37 @@ def test_the_core_that_others_wait_for_is_last(tmp_path):
     assert sum(steps["cores"][0]["parts_s"].values()) == pytest.approx(steps["cores"][0]["step_time_s"])
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_every_step_of_every_core_has_its_parts(tmp_path, marked):
+    """One core computes longer in one step, for which the other waits; without markers steps are periods."""
+    traced = Traced()
+    for number in range(2):
+        plane, at_us = traced.core(number), 100.0
+        for step in range(4):
+            work_us = 900 if (number, step) == (1, 2) else 500
+            at_us = run_step(plane, at_us, [(CONV, work_us), (ALL_REDUCE, (1000 if step == 2 else 600) - work_us)]) + 20
+        if not marked:
+            del plane.line("Steps").events[:]
+    files = saved(tmp_path, traced)
+    cores = section(files, "steps")["cores"]
+    shown = [
+        [round(1e6 * core["step_parts_s"][name][i]) for i in range(3)]
+        for core in cores
+        for name in ("high_flops_compute", "collective")
+    ]
+    assert shown == [[500, 500, 500], [100, 100, 500], [500, 500, 900], [100, 100, 100]]
+    for core in cores:
+        assert [sum(parts_s) for parts_s in zip(*core["step_parts_s"].values(), strict=True)] == pytest.approx(
+            core["durations_s"]
+        )
+    text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
+    rows = text.partition("By step and core\n")[2]
+    idle = "" if marked else "  20.0 µs"
+    assert re.search(rf"^ +2  chip 0  1.0\d ms +500 µs +500 µs{idle}$", rows, re.MULTILINE)
+    assert re.search(rf"^ +2  chip 1  1.0\d ms +900 µs +100 µs{idle}$", rows, re.MULTILINE)
+    assert ("Step 2, the longest, by core" in text) == marked
+
+
 def test_nobody_is_last_where_all_take_equally_long(tmp_path):
     steps = section(saved(tmp_path, megacore()), "steps")
     assert {step["last"] for step in steps["steps"]} == {None}

@@ -236,6 +236,10 @@ def test_steps_are_those_of_the_pod_viewer(files):
         assert not pods
         return
     assert len(pods) == len(table.durations_s)
+    shown = section(files, "steps")["cores"]
+    assert [core["step_parts_s"] for core in shown] == [
+        {name: list(times_s) for name, times_s in core.parts_s.items()} for core in table.cores
+    ]
     waited_us = 30 if "async-done" in categories_of(files) else 0
     for i, pod in enumerate(pods):
         longest_s = [
