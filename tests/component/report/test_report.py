@@ -8,8 +8,8 @@ import re
 import pytest
 
 from fakes.run import tpumon
-from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
-from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
+from support.captures import Choice, capture_of, megacore, nested, on_gpus, saved, section, training, with_memory
+from support.traces import ALL_REDUCE, CONV, Named, Op, Plane, Traced, run_step
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
@@ -100,6 +100,50 @@ def test_what_does_not_say_its_bytes_has_none(tmp_path):
     (op,) = section(saved(tmp_path, traced), "ops")["ops"]
     assert (op["hbm_bytes"], op["hbm_rate"], op["hbm_utilization_ratio"]) == (None, None, None)
     assert (op["flops_rate"] > 0, op["bound_by"]) == (True, None)
+
+
+def test_gpus_have_kernels_and_the_ops_that_launch_them(tmp_path):
+    """FLOPs and bytes are not in such traces, and no column says so."""
+    files = saved(tmp_path, on_gpus())
+    ops = section(files, "ops")
+    total_s = 2 * 2760e-6
+    assert ops["total_time_s"] == pytest.approx(total_s)
+    # Of each step of a GPU: what runs at once counts once; on one the all-reduce ends 5 µs after all else.
+    busy_s = (2 * sum(300 + 10 * step + 100 + 200 + 60 for step in range(3)) + 3 * 5) * 1e-6
+    assert ops["idle_s"] == pytest.approx(total_s - busy_s)
+    assert [(op["name"], op["kernels"], op["occurrences"]) for op in ops["gpu_ops"]] == [
+        ("dot.1", 2, 12), ("dot.3", 1, 6), ("fusion.2", 1, 6), ("all-reduce.4", 1, 6),
+    ]  # fmt: skip
+    assert ops["gpu_ops"][0]["time_s"] == pytest.approx(2 * (300 + 310 + 320 + 3 * 30) * 1e-6)
+    assert (ops["gpu_ops"][0]["min_s"], ops["gpu_ops"][0]["max_s"]) == pytest.approx((30e-6, 320e-6))
+    longest = ops["kernels"][0]
+    assert (longest["name"], longest["op"], longest["program"], longest["grid"]) == (
+        "gemm",
+        "dot.1",
+        "jit_step",
+        "128,1,1",
+    )
+    assert longest["time_ratio"] == pytest.approx(2 * 930e-6 / total_s)
+    assert section(files, "ops", Choice(words="nccl"))["gpu_ops"][0]["name"] == "all-reduce.4"
+    assert section(files, "ops", Choice(program="jit_eval"))["kernels"] == []
+    text = plain_text.render(report(capture_of(files), ("overview", "ops"), Choice()).pages, 160)
+    assert text.count("Kernels\n") == 2
+    assert "Operations of GPUs\n" in text
+
+
+def test_a_kernel_whose_launch_is_not_told(tmp_path):
+    traced = Traced()
+    plane = traced.named("/device:GPU:0")
+    plane.event("Stream #1", "bare", 100, 30, kernel_details=Named("nothing"))
+    plane.event(
+        "Stream #1", "odd", 200, 20, kernel_details=Named("regs:x occ_pct:. grid:1,1,1 static_shared:" + "9" * 90)
+    )
+    kernels = section(saved(tmp_path, traced), "ops")["kernels"]
+    assert [(one["name"], one["registers"], one["occupancy_ratio"]) for one in kernels] == [
+        ("bare", None, None),
+        ("odd", None, None),
+    ]
+    assert section(saved(tmp_path, traced), "ops")["gpu_ops"] == []
 
 
 def test_names_are_made_safe(tmp_path):
