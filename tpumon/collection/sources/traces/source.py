@@ -83,6 +83,7 @@ class TraceSource(ProfilerSource):
         self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
+        self._had_steps = False
         self._known_on: int | None = None  # the connection on which its last trace came in time
 
     async def fetch(self, query: Query) -> Sample:
@@ -296,10 +297,16 @@ class TraceSource(ProfilerSource):
         )
 
     def _learn(self, trace: TraceFigures | None, level: int) -> None:
-        """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none."""
+        """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
+
+        Of a job that had steps, one in which nothing ran suggests that it stands still, which short windows show too.
+        """
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
+            self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
+        elif trace is None and self._had_steps:
+            pass
         elif trace is not None and trace.stepless:
             pass  # a longer window would show no step either
         elif level == 1:
