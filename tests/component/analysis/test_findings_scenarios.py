@@ -195,6 +195,16 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
     assert "give each a job (--targets)" in reason
 
 
+def test_a_hang_began_with_the_last_activity_that_was_seen():
+    """Severity counts from there, too."""
+    found = course("hang@120", rounds=80, topology="v6e-8", computed=True)
+    first = next(round_["hang"] for round_ in found if "hang" in round_)
+    assert first.since_unix_s == BEGIN_UNIX_S + 110
+    severities = [round_["hang"].severity if "hang" in round_ else None for round_ in found]
+    assert severities.index("warning") == 11 + 30 + 1
+    assert severities.index("critical") == 11 + 60 + 1
+
+
 def test_who_hung_first_is_named():
     """By the queue of programs that is empty, while those of the others are not."""
     found = course(f"hang{AT}:worker=1")[END - 1]["hang"]

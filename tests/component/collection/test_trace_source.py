@@ -385,6 +385,23 @@ def test_an_idle_device_does_not_make_the_window_grow_beyond_two_seconds():
     assert asyncio.run(main()) == (pytest.approx(0.16), 2.0)
 
 
+def test_a_job_that_stands_still_does_not_make_the_window_grow():
+    """It is asked as often as before: at 1 % of its time, ten times as long a window comes ten times as rarely."""
+
+    async def main():
+        async with fleet_of("v5e-8") as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as client:
+                source = TraceSource(client, target, DEFAULTS)
+                await source.fetch(Query(level=2))
+                known_s = source._window.length_s
+                for _ in range(4):
+                    source._learn(None, 2)
+                return source._window.length_s / known_s
+
+    assert asyncio.run(main()) == 1
+
+
 def test_steps_longer_than_a_window_that_was_given_are_said():
     """With a window that would do; not while the window grows by itself, the device is idle, or a step was whole."""
     busy, idle = figures_of(idle_ratio=0.1), figures_of(idle_ratio=0.9)

@@ -132,6 +132,10 @@ class Hang(Rule[Activity, SliceActivity]):
         is_first = member.seen.target.worker in slice_stats.empty and slice_stats.alike(slice_stats.waiting, own_s)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
+    def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
+        """At the last activity seen."""
+        return member.memory.active
+
     def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
         """Names who stopped first or does not answer, where that is known."""
         memory = member.memory

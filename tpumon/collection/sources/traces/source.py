@@ -85,6 +85,7 @@ class TraceSource(ProfilerSource):
         self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
+        self._had_steps = False
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
         self._unexplained = False  # the last trace does not tell why the device is idle
         self._explained_on: int | None = None  # the connection on which a trace was to tell
@@ -313,10 +314,16 @@ class TraceSource(ProfilerSource):
         )
 
     def _learn(self, trace: TraceFigures | None, level: int) -> None:
-        """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none."""
+        """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
+
+        Of a job that had steps, one in which nothing ran suggests that it stands still, which short windows show too.
+        """
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
+            self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
+        elif trace is None and self._had_steps:
+            pass
         elif trace is not None and trace.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
