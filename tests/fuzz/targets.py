@@ -25,7 +25,7 @@ from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.report.comparison import compare, page
+from tpumon.report.comparison import NEEDED, compare, page
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.render import plain_text
 from tpumon.report.render.documents import html, markdown
@@ -104,7 +104,7 @@ def _read_trace(data: bytes) -> None:
 def _report(data: bytes) -> None:
     """Every section, in every form."""
     try:
-        profile = read_profile(data, needs(SECTIONS))
+        profile = read_profile(data, needs(SECTIONS) | NEEDED)
     except SourceError as error:
         check_text(error.message)
         return

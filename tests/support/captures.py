@@ -21,6 +21,7 @@ from support.traces import (
     OUTFEED,
     SEND,
     WHILE,
+    Named,
     Op,
     Plane,
     Traced,
@@ -213,6 +214,31 @@ def with_memory() -> Traced:
                 stats |= {"requested_bytes": size, "allocation_bytes": size, "tf_op": f"op{i % 3}", "shape": "f32[8]"}
             name = "MemoryAllocation" if grows else "MemoryDeallocation"
             host.event("allocator", name, 100 + 10 * i + memory, 1, **stats)
+    return traced
+
+
+def on_gpus(gpus: int = 2, steps: int = 3) -> Traced:
+    """A loop on GPUs: two ops that launch the same kernel, one whose second kernel runs beside it, and copies."""
+    traced = Traced()
+    for number in range(gpus):
+        plane = traced.named(f"/device:GPU:{number}")
+        plane.put(plane.plane.stats, {"device_type_string": "NVIDIA H100", "device_vendor": "Nvidia"})
+        for step in range(steps):
+            for stream, kernel, op, begin_us, duration_us, grid in (
+                (1, "gemm", "dot.1", 0, 300 + 10 * step, 128),
+                (1, "fusion", "fusion.2", 340, 100, 64),
+                (1, "gemm", "dot.3", 450, 200, 128),
+                (2, "nccl", "all-reduce.4", 600, 50 + 5 * number, 8),
+                (2, "reduce", "dot.1", 100, 30, 8),
+            ):
+                details = f"regs:32 static_shared:16 dynamic_shared:1024 grid:{grid},1,1 block:256,1,1 occ_pct:50.0"
+                plane.event(
+                    f"Stream #{stream}(Compute)", kernel, 100 + 1000 * step + begin_us, duration_us,
+                    kernel_details=Named(details), hlo_op=Named(op), hlo_module=Named("jit_step"),
+                    tf_op=Named(f"jit(step)/jit(main)/{op}:"),
+                )  # fmt: skip
+            plane.event("Stream #3(MemcpyD2H)", "MemcpyD2H", 800 + 1000 * step, 60, memcpy_details=Named("size:4096"))
+    traced.host()
     return traced
 
 

@@ -47,6 +47,12 @@ SPARSE_INFEED = Op("sparse-infeed.1", "sparsecorev0 infeed")
 SPARSE_OUTFEED = Op("sparse-outfeed.1", "sparsecorev0 outfeed")
 
 
+class Named(str):
+    """Text that is kept among the names of stats, as that of events on GPUs is."""
+
+    __slots__ = ()
+
+
 class Plane:
     """One plane; stats and events by name, ids given as they come."""
 
@@ -67,6 +73,8 @@ class Plane:
             stat = stats.add(metadata_id=self.stat_id(name))
             if isinstance(value, float):
                 stat.double_value = value
+            elif isinstance(value, Named):
+                stat.ref_value = self.stat_id(value)
             elif isinstance(value, str):
                 stat.str_value = value
             elif isinstance(value, bytes):

@@ -32,7 +32,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         label: its name in a list, for example "MXU".
         title: its column title, if it is compared; includes the unit if the cells do not show it.
         about: one sentence that explains it.
-        value: the number to compare and draw; None for a figure that is no single number, or only of use in findings.
+        value: the number to compare and draw; None for a figure that is no single number.
         range: min and max over the steps of the window; None for a figure without steps.
         method: how it was measured, if there are several methods.
         subject: what the program calls the thing measured, for example the step's function.
@@ -240,24 +240,35 @@ PADDING = Figure(
     fields=("matmul_padding_ratio",),
     label="Padding of matrix ops",
     about="Share of the matrix units' work that is padding, by the shapes of the ops.",
+    value=attrgetter("matmul_padding_ratio"),
+)
+BETWEEN_PROGRAMS = Figure(
+    key="between-programs",
+    fields=("idle_between_programs_ratio",),
+    label="Idle between programs",
+    about="Share of the window in which no program ran; in the rest of idle time a program ran, but none of its ops.",
+    value=attrgetter("idle_between_programs_ratio"),
 )
 BARRIER = Figure(
     key="barrier",
     fields=("barrier_ratio",),
     label="Barriers",
     about="Share of a step in which cores wait at barriers.",
+    value=attrgetter("barrier_ratio"),
 )
 DEBUG_PRINT = Figure(
     key="debug-print",
     fields=("debug_print_ratio",),
     label="Debug print",
     about="Share of a step in which the device prints.",
+    value=attrgetter("debug_print_ratio"),
 )
 COMPILING = Figure(
     key="compiling",
     fields=("compile_ratio",),
     label="Compiling",
     about="Share of the window in which the host traced or compiled functions.",
+    value=attrgetter("compile_ratio"),
     origin="host",
 )
 INPUT_WAIT = Figure(
@@ -265,6 +276,7 @@ INPUT_WAIT = Figure(
     fields=("input_wait_ratio",),
     label="Waiting for input",
     about="Share of the window in which the thread that runs the steps waited for input.",
+    value=attrgetter("input_wait_ratio"),
     origin="host",
 )
 CALLBACKS = Figure(
@@ -272,12 +284,13 @@ CALLBACKS = Figure(
     fields=("callback_ratio",),
     label="Callbacks",
     about="Share of the window in which programs on the host's CPU called Python. Only of JAX without a TPU.",
+    value=attrgetter("callback_ratio"),
     origin="host",
 )
 
 FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM,
-                               OP_TIME, PADDING, BARRIER, DEBUG_PRINT, COMPILING, INPUT_WAIT,
-                               CALLBACKS)  # fmt: skip
+                               OP_TIME, PADDING, BETWEEN_PROGRAMS, BARRIER, DEBUG_PRINT,
+                               COMPILING, INPUT_WAIT, CALLBACKS)  # fmt: skip
 """Every figure, in the order of CSV columns."""
 
 DEVICE_FIELDS: tuple[str, ...] = tuple(figure.fields[0] for figure in FIGURES if figure.origin == "device")

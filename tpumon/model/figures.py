@@ -194,6 +194,8 @@ class Figures(Struct, frozen=True, kw_only=True):
         mxu_utilization_ratio: utilization of the matrix units.
         mxu_method: how it was measured.
         idle_ratio: share of the window in which no op ran.
+        idle_between_programs_ratio: share of the window in which no program ran; in the rest of idle time a program
+            ran, but none of its ops.
         duty_cycle_ratio: share of the time in which a chip ran ops, as in XProf's op profile.
         flops_utilization_ratio: FLOP/s relative to the peak, idle time excluded.
         hbm_bandwidth_utilization_ratio: HBM traffic of the ops relative to the peak bandwidth.
@@ -240,6 +242,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     op_time_ratios: Mapping[str, float] | None = None
     step_work_s: float | None = None
     matmul_padding_ratio: float | None = None
+    idle_between_programs_ratio: float | None = None
     barrier_ratio: float | None = None
     debug_print_ratio: float | None = None
     compile_ratio: float | None = None

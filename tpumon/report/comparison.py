@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,7 +16,6 @@ from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, op_totals
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import change_text, part_label, percent_text, time_text
-from tpumon.xspace.columns.columns import Floats
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import per
 from tpumon.xspace.profile.profile import Extra
@@ -121,12 +121,12 @@ class _Side(Struct, frozen=True, kw_only=True):
 
     totals: OpTotals
     steps: StepTable | None
-    durations_s: Floats
+    durations_s: Sequence[float]
 
-    def times_s(self, ops: Iterable[Op]) -> Floats:
+    def times_s(self, ops: Iterable[Op]) -> Sequence[float]:
         """The time of some ops in each whole step; per second of a core's time it is a single one."""
         if self.steps is None:
-            return np.array([per(sum(op.self_time_s for op in ops), self.totals.total_s)])
+            return (per(sum(op.self_time_s for op in ops), self.totals.total_s),)
         return self.steps.ops_s(op.key for op in ops)
 
 
@@ -168,31 +168,41 @@ def _side(capture: Capture, steps: StepTable | None) -> _Side:
     if steps is not None and steps.ops is not None:
         ran = set(steps.ops.picked(0, steps.shared).key.tolist())
         totals = replace(totals, ops=tuple(op for op in totals.ops if op.key in ran))
-    return _Side(totals=totals, steps=steps, durations_s=np.array(capture.figures.figures.step_durations_s))
+    return _Side(totals=totals, steps=steps, durations_s=capture.figures.figures.step_durations_s)
 
 
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
-def _is_noise(before: Floats, after: Floats) -> bool | None:
+def _is_noise(before: Sequence[float], after: Sequence[float]) -> bool | None:
     """True if chance may have made the difference of two means: Welch's t-test; None where there are too few values."""
-    difference_s = abs(float(after.mean() - before.mean()))
-    if difference_s < _LEAST * max(before.mean(), after.mean()):
+    means_s = fmean(before), fmean(after)
+    difference_s = abs(means_s[1] - means_s[0])
+    if difference_s < _LEAST * max(means_s):
         return True
     if min(len(before), len(after)) < _ENOUGH:
         return None
-    # Steps near each other are alike, so that many of them tell as much as a few blocks.
-    blocks = [
-        np.array([block.mean() for block in np.array_split(side, _BLOCKS) if len(block)]) for side in (before, after)
-    ]
-    squares = [float(means.var(ddof=1)) / len(means) for means in blocks]
+    blocks = [_block_means(side) for side in (before, after)]
+    squares = [_variance(means) / len(means) for means in blocks]
     if not sum(squares):
         return False
     freedom = sum(squares) ** 2 / sum(
         square**2 / (len(means) - 1) for square, means in zip(squares, blocks, strict=True)
     )
     return difference_s < _student(freedom) * math.sqrt(sum(squares))
+
+
+def _block_means(values: Sequence[float]) -> list[float]:
+    """Means of a few blocks: steps near each other are alike, so that many of them tell no more."""
+    count = min(len(values), _BLOCKS)
+    edges = [len(values) * i // count for i in range(count + 1)]
+    return [fmean(values[begin:end]) for begin, end in pairwise(edges)]
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _student(freedom: float) -> float:
@@ -204,15 +214,15 @@ def _student(freedom: float) -> float:
 def _change(
     what: ChangedThing,
     name: str,
-    before_s: Floats,
-    after_s: Floats,
+    before_s: Sequence[float],
+    after_s: Sequence[float],
     *,
     there: tuple[bool, bool] = (True, True),
     program: str | None = None,
     category: str | None = None,
 ) -> StepTimeChange:
     """A change of the times in each step; `there` tells whether the thing is in the earlier and the later capture."""
-    old_s, new_s = float(before_s.mean()), float(after_s.mean())
+    old_s, new_s = fmean(before_s), fmean(after_s)
     was, is_ = there
     status: ChangeStatus = "new" if not was else "gone" if not is_ else "slower" if new_s > old_s else "faster"
     return StepTimeChange(

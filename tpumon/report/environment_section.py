@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -10,7 +9,7 @@ from msgspec import Struct
 from tpumon.model import SIMULATED_MARK
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.profiles import Capture, Choice, HostProfile
-from tpumon.report.quantities import NOT_KNOWN, byte_rate_text, count_text, flop_rate_text, time_text
+from tpumon.report.quantities import NOT_KNOWN, byte_rate_text, count_text, flop_rate_text, time_text, utc_text
 
 
 class HostRow(Struct, frozen=True, kw_only=True):
@@ -96,7 +95,7 @@ _COLUMNS = (
     ReportColumn("cores", lambda host: host.cores, count_text),
     ReportColumn("window", lambda host: host.window_s, time_text),
     ReportColumn("profiler ran", lambda host: host.duration_s, time_text),
-    ReportColumn("from (UTC)", lambda host: _utc(host.start_unix_s)),
+    ReportColumn("from (UTC)", lambda host: utc_text(host.start_unix_s)),
     ReportColumn("dropped events", lambda host: host.truncated or "none seen", wide=True),
 )
 
@@ -138,12 +137,3 @@ def device_facts(environment: Environment) -> list[tuple[str, str]]:
         ("Longest window", time_text(max((host.window_s or 0.0 for host in environment.hosts), default=None))),
     ]
     return [*rows, ("Data", SIMULATED_MARK)] if environment.simulated else rows
-
-
-def _utc(time_unix_s: float | None) -> str:
-    if time_unix_s is None:
-        return NOT_KNOWN
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_unix_s))
-    except (OverflowError, ValueError, OSError):
-        return NOT_KNOWN

@@ -8,6 +8,16 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tpumon.report.blocks import Block, Facts, ReportColumn, Table
+from tpumon.report.kernels import (
+    GpuOpRow,
+    KernelRow,
+    gpu_idle_s,
+    gpu_op_rows,
+    gpu_op_table,
+    gpu_time_s,
+    kernel_rows,
+    kernel_table,
+)
 from tpumon.report.op_totals import OpTotals, intensity, moved, op_totals, roofline
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import (
@@ -95,13 +105,14 @@ class Ops(Struct, frozen=True, kw_only=True):
     """The devices' time.
 
     Attributes:
-        total_time_s: of all cores, idle time included.
+        total_time_s: of all cores, or GPUs, idle time included.
         idle_s: without any op.
         peak_flops_rate, peak_hbm_rate: of one core; None where they are not known.
         chosen: the limits of the tables, in words; "" for nothing.
         count: ops that ran, as far as chosen.
         by_program, by_category, by_source, groups, ops: longest first; `groups` are duplicates with each other.
         by_provenance: as a tree.
+        gpu_ops, kernels: of GPUs, longest first.
     """
 
     total_time_s: float
@@ -116,6 +127,8 @@ class Ops(Struct, frozen=True, kw_only=True):
     by_source: tuple[OpGroup, ...]
     groups: tuple[OpGroup, ...]
     ops: tuple[OpRow, ...]
+    gpu_ops: tuple[GpuOpRow, ...]
+    kernels: tuple[KernelRow, ...]
 
 
 def build(capture: Capture, choice: Choice) -> Ops:
@@ -124,8 +137,8 @@ def build(capture: Capture, choice: Choice) -> Ops:
     ops = totals.chosen(choice)
     duplicated = _grouped(ops, totals, lambda op: f"{totals.program(op)}\n{op.category}\n{op.group}")
     return Ops(
-        total_time_s=totals.total_s,
-        idle_s=max(totals.total_s - totals.op_time_s, 0.0),
+        total_time_s=totals.total_s + gpu_time_s(capture),
+        idle_s=max(totals.total_s - totals.op_time_s, 0.0) + gpu_idle_s(capture),
         peak_flops_rate=totals.peak.flops_per_s,
         peak_hbm_rate=totals.peak.hbm_bytes_per_s,
         chosen=choice.title,
@@ -136,6 +149,8 @@ def build(capture: Capture, choice: Choice) -> Ops:
         by_source=_grouped(ops, totals, lambda op: op.source or _UNKNOWN_PLACE)[: choice.top],
         groups=_named([group for group in duplicated if group.ops > 1][: choice.top], ops),
         ops=tuple(_op_row(op, totals) for op in ops[: choice.top]),
+        gpu_ops=gpu_op_rows(capture, choice),
+        kernels=kernel_rows(capture, choice),
     )
 
 
@@ -206,6 +221,10 @@ def blocks(ops: Ops) -> list[Block]:
     if ops.chosen:
         facts.append(("Limited to", ops.chosen))
     made: list[Block] = [Facts(title="Devices", rows=facts)]
+    if ops.gpu_ops:
+        made.append(gpu_op_table(ops.gpu_ops))
+    if ops.kernels:
+        made.append(kernel_table(ops.kernels))
     if not ops.ops:
         return made
     made.append(op_table("Operations", ops.ops, left_out=ops.count - len(ops.ops)))

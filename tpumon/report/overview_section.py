@@ -1,4 +1,4 @@
-"""The section overview: figures, steps, the longest operations, findings, environment."""
+"""The section overview: figures, steps, the longest operations, environment."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.environment_section import Environment
+from tpumon.report.kernels import KernelRow, kernel_table
 from tpumon.report.ops_section import OpRow
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import Format, part_label, percent_text, time_text
@@ -31,6 +32,7 @@ class Overview(Struct, frozen=True, kw_only=True):
         step_durations_s: of each step, as far as the section steps lists them.
         percentiles: of the step times.
         top_ops: the ops that take most time.
+        top_kernels: of GPUs, the kernels that take most time.
         findings: the worst first, with remedies.
         environment: of the capture.
         steps: for the graph.
@@ -41,6 +43,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     step_durations_s: tuple[float, ...]
     percentiles: StepPercentiles | None
     top_ops: tuple[OpRow, ...]
+    top_kernels: tuple[KernelRow, ...]
     findings: tuple[Finding, ...]
     environment: Environment
     steps: Steps
@@ -72,6 +75,7 @@ def build(capture: Capture, choice: Choice) -> Overview:
         step_durations_s=steps.durations_s,
         percentiles=steps.percentiles,
         top_ops=ops.ops,
+        top_kernels=ops.kernels,
         findings=capture.findings,
         environment=environment_section.build(capture, choice),
         steps=steps,
@@ -80,10 +84,7 @@ def build(capture: Capture, choice: Choice) -> Overview:
 
 def blocks(overview: Overview) -> list[Block]:
     """The section as facts, a graph and tables."""
-    made: list[Block] = []
-    if overview.findings:
-        made.append(Lines(title="Findings", lines=list(map(_finding_line, overview.findings))))
-    made.append(Facts(title="Figures", rows=_figure_rows(overview.figures)))
+    made: list[Block] = [Facts(title="Figures", rows=_figure_rows(overview.figures))]
     if rows := steps_section.step_facts(overview.steps):
         made.append(Facts(title="Step time", rows=rows))
     if graph := steps_section.step_graph(overview.steps):
@@ -92,15 +93,12 @@ def blocks(overview: Overview) -> list[Block]:
         made.append(_breakdown(overview.figures.step_parts_s, overview.figures.step_time_s.avg))
     if overview.top_ops:
         made.append(ops_section.op_table(f"Top {len(overview.top_ops)} operations", overview.top_ops))
+    if overview.top_kernels:
+        made.append(kernel_table(overview.top_kernels))
     made.append(Facts(title="Environment", rows=environment_section.device_facts(overview.environment)))
     if overview.environment.warnings:
         made.append(Lines(title="Warnings", lines=overview.environment.warnings))
     return made
-
-
-def _finding_line(finding: Finding) -> str:
-    remedy = f" To do: {finding.remedy}" if finding.remedy else ""
-    return f"{finding.severity} {finding.finding}: {finding.sentence}{remedy}"
 
 
 _FORMATS: Mapping[str, Format] = {"ratio": percent_text, "seconds": time_text}

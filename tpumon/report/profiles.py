@@ -29,12 +29,20 @@ class Capture(Struct, frozen=True, kw_only=True):
     Attributes:
         hosts: at least one.
         figures: of all hosts together.
+        verdict: the answer of `tpumon why`, in words; None where nobody asked.
         findings: the worst first, as `tpumon why` judges them.
     """
 
     hosts: tuple[HostProfile, ...]
     figures: TraceFigures
+    verdict: str | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def start_unix_s(self) -> float | None:
+        """When its window began; None where a trace does not say."""
+        starts_unix_s = [host.profile.trace.start_unix_s for host in self.hosts]
+        return max((each for each in starts_unix_s if each), default=None) if all(starts_unix_s) else None
 
     def step_table(self) -> StepTable:
         """The steps of all hosts."""

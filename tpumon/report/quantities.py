@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 
@@ -89,3 +90,13 @@ def share_text(part: float, whole: float) -> str:
 def part_label(name: str) -> str:
     """The label of a part of a step."""
     return STEP_PARTS.get(name) or name.replace("_", " ").capitalize()
+
+
+def utc_text(time_unix_s: float | None) -> str:
+    """2026-11-24 18:30:00."""
+    if time_unix_s is None:
+        return NOT_KNOWN
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_unix_s))
+    except (OverflowError, ValueError, OSError):
+        return NOT_KNOWN

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from tpumon.model import Finding
 from tpumon.report import (
     environment_section,
     input_section,
@@ -15,9 +16,10 @@ from tpumon.report import (
     overview_section,
     steps_section,
 )
-from tpumon.report.blocks import Block, Lines, SectionPage
+from tpumon.report.blocks import Block, Facts, Lines, SectionPage
 from tpumon.report.overview_section import OverviewDocument
 from tpumon.report.profiles import Capture, Choice
+from tpumon.report.quantities import utc_text
 from tpumon.xspace.profile.profile import Extra
 
 
@@ -85,7 +87,7 @@ class Report(Struct, frozen=True, kw_only=True):
     Attributes:
         values: of each section, by name.
         truncated: the losses of the traces and the span that the tables cover; None for whole traces.
-        pages: the sections, ready to be written.
+        pages: the sections, ready to be written; before them the verdict where there is one.
     """
 
     values: Mapping[str, Any]
@@ -113,4 +115,20 @@ def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
         SectionPage(name=name, title=SECTIONS[name].title, blocks=(*above, *SECTIONS[name].blocks(value)))
         for name, value in values.items()
     )
-    return Report(values=values, truncated=truncated, pages=pages)
+    return Report(values=values, truncated=truncated, pages=(*_verdict(capture), *pages))
+
+
+def _verdict(capture: Capture) -> Iterator[SectionPage]:
+    """The date, the verdict and the findings; nothing where nobody asked for it."""
+    if capture.verdict is None:
+        return
+    facts = [("Taken (UTC)", utc_text(capture.start_unix_s)), ("Verdict", capture.verdict)]
+    blocks: list[Block] = [Facts(title="Profile", rows=facts)]
+    if capture.findings:
+        blocks.append(Lines(title="Findings", lines=list(map(_finding_line, capture.findings))))
+    yield SectionPage(name="verdict", title="Verdict", blocks=blocks)
+
+
+def _finding_line(finding: Finding) -> str:
+    remedy = f" To do: {finding.remedy}" if finding.remedy else ""
+    return f"{finding.severity} {finding.finding}: {finding.sentence}{remedy}"

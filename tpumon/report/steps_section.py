@@ -62,6 +62,7 @@ class CoreRow(Struct, frozen=True, kw_only=True):
         times_last: number of steps in which the others waited for it.
         parts_s: the mean over steps.
         durations_s: of each step.
+        step_parts_s: parts of each step.
     """
 
     name: str
@@ -71,6 +72,16 @@ class CoreRow(Struct, frozen=True, kw_only=True):
     times_last: int
     parts_s: Mapping[str, float]
     durations_s: tuple[float, ...]
+    step_parts_s: Mapping[str, tuple[float, ...]]
+
+
+class CoreStep(Struct, frozen=True, kw_only=True):
+    """One step of one core, or worker."""
+
+    step: int
+    core: str
+    duration_s: float
+    parts_s: Mapping[str, float]
 
 
 class Steps(Struct, frozen=True, kw_only=True):
@@ -180,6 +191,7 @@ def _core_row(name: str, core: CoreTimes, times_last: int) -> CoreRow:
         times_last=times_last,
         parts_s={part: _mean(times_s) for part, times_s in core.parts_s.items()},
         durations_s=core.durations_s,
+        step_parts_s=core.parts_s,
     )
 
 
@@ -197,6 +209,10 @@ def _worker_rows(capture: Capture, cores: Sequence[CoreTimes], rows: Sequence[Co
             times_last=sum(row.times_last for row in own),
             parts_s=_mean_parts([row.parts_s for row in own]),
             durations_s=tuple(map(max, zip(*(row.durations_s for row in own), strict=False))),
+            step_parts_s={
+                name: tuple(map(_mean, zip(*(row.step_parts_s[name] for row in own), strict=False)))
+                for name in own[0].step_parts_s
+            },
         )
         for host, own in by_host.items()
     )
@@ -215,6 +231,10 @@ def blocks(steps: Steps) -> list[Block]:
         made.append(_core_table(steps))
     if steps.steps:
         made.append(_step_list(steps))
+    if steps.cores and (len(steps.cores) > 1 or not steps.matched):
+        if len(steps.cores) > 1 and steps.matched:
+            made.append(_longest_step(steps))
+        made.append(_core_step_list(steps))
     return made
 
 
@@ -257,7 +277,7 @@ def _heat_map(steps: Steps) -> HeatMap:
     low = min(core.min_s for core in steps.cores)
     high = max(core.max_s for core in steps.cores)
     return HeatMap(
-        title=f"Step time by {'worker' if steps.per_worker else 'core'}, {time_text(low)} to {time_text(high)}",
+        title=f"Step time by {_place(steps)}, {time_text(low)} to {time_text(high)}",
         rows=[(core.name, core.durations_s) for core in steps.cores],
         places="step",
     )
@@ -277,7 +297,7 @@ _PART_TITLES = {
 """Title and rank of the column of each part of a core's step."""
 
 
-def _part_columns(rows: Sequence[CoreRow] | Sequence[StepRow]) -> list[ReportColumn]:
+def _part_columns(rows: Sequence[CoreRow | StepRow | CoreStep]) -> list[ReportColumn]:
     """A column for each part that takes any time."""
 
     def column(name: str) -> ReportColumn:
@@ -289,9 +309,9 @@ def _part_columns(rows: Sequence[CoreRow] | Sequence[StepRow]) -> list[ReportCol
 
 def _core_table(steps: Steps) -> Table:
     return Table(
-        title="By worker" if steps.per_worker else "By core",
+        title=f"By {_place(steps)}",
         columns=(
-            ReportColumn("worker" if steps.per_worker else "core", lambda core: core.name, wide=True),
+            ReportColumn(_place(steps), lambda core: core.name, wide=True),
             ReportColumn("step", lambda core: core.step_time_s, time_text),
             ReportColumn("min", lambda core: core.min_s, time_text, rank=3),
             ReportColumn("max", lambda core: core.max_s, time_text, rank=2),
@@ -318,3 +338,45 @@ def _step_list(steps: Steps) -> Table:
         items=shown,
         note=f"{more} more steps" if more else "",
     )
+
+
+def _longest_step(steps: Steps) -> StackedGraph:
+    """The parts of the longest step on each core, as the pod viewer draws them."""
+    longest = max(steps.steps, key=lambda step: step.duration_s).step
+    parts = [
+        StackedPart(part_label(name), [core.step_parts_s[name][longest] for core in steps.cores], name)
+        for name in steps.cores[0].step_parts_s
+    ]
+    place = _place(steps)
+    title = f"Step {longest}, the longest, by {place}"
+    return StackedGraph(title=title, number=time_text, places=place, parts=[part for part in parts if any(part.values)])
+
+
+def _core_step_list(steps: Steps) -> Table:
+    rows = [
+        CoreStep(
+            step=i,
+            core=core.name,
+            duration_s=core.durations_s[i],
+            parts_s={name: times_s[i] for name, times_s in core.step_parts_s.items()},
+        )
+        for i in range(min(max(len(core.durations_s) for core in steps.cores), _MOST_LISTED))
+        for core in steps.cores
+        if i < len(core.durations_s)
+    ][:_MOST_LISTED]
+    more = sum(len(core.durations_s) for core in steps.cores) - len(rows)
+    return Table(
+        title=f"By step and {_place(steps)}",
+        columns=(
+            ReportColumn("step", lambda row: row.step, count_text),
+            ReportColumn(_place(steps), lambda row: row.core, wide=True),
+            ReportColumn("time", lambda row: row.duration_s, time_text),
+            *_part_columns(rows),
+        ),
+        items=rows,
+        note=f"{more} more; JSON has them" if more else "",
+    )
+
+
+def _place(steps: Steps) -> str:
+    return "worker" if steps.per_worker else "core"

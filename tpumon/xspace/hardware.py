@@ -223,7 +223,7 @@ def read_gpus(planes: Sequence[Plane]) -> GpuActivity:
     busy_ps = 0
     spans: list[tuple[int, int]] = []
     for plane in planes:
-        events = plane.read(_streams(plane))
+        events = plane.read(streams(plane))
         if span := extent((events.begin_ps, events.end_ps)):
             busy_ps += covered_ps(events.begin_ps, events.end_ps)
             spans.append(span)
@@ -236,7 +236,8 @@ def read_gpus(planes: Sequence[Plane]) -> GpuActivity:
     )
 
 
-def _streams(plane: Plane) -> list[TraceLine]:
+def streams(plane: Plane) -> list[TraceLine]:
+    """The lines of a GPU that hold what it did, without what the profiler made of it."""
     lines = plane.lines()
     return [line for line in lines if line.name.startswith(_STREAM)] or [
         line for line in lines if line.name not in _DERIVED

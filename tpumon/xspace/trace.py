@@ -73,6 +73,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
         op_time_ps: self time of its ops.
         total_ps: from first to last of its steps and ops.
         waits: what it did in its steps that is no op; None where it has no steps.
+        idle_between_ps: of the time without an op, that in which no program ran; None where no run of one is shown.
     """
 
     place: CorePlace
@@ -80,6 +81,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
     op_time_ps: float
     total_ps: float
     waits: StepWaits | None
+    idle_between_ps: float | None
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
@@ -328,7 +330,7 @@ def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Funct
     numbered = number_markers(space.host, lines)
     cores = _cores(lines, numbered, choice)
     by_core = {i: core.steps for i, core in enumerate(cores) if core.steps is not None}
-    steps = host_steps([*by_core.values()]) if marked else None
+    steps = host_steps([*by_core.values()], numbered.step_of) if marked else None
     if marked and steps is None:
         host = _host_for_steps(space, ())
     return _Steps(
@@ -392,12 +394,18 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
     begin_ps, duration_ps = markers.device_span_ps()
     spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
     span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
+    total_ps, between_ps = max(ops.op_time_ps, span_ps), None
+    if len(core.modules):
+        begin_ps, duration_ps = core.modules.device_span_ps()
+        without_program_ps = total_ps - covered_ps(begin_ps, begin_ps + duration_ps)
+        between_ps = min(max(without_program_ps, 0.0), total_ps - ops.op_time_ps)
     return CoreTotals(
         place=core.place,
         table=ops.table,
         op_time_ps=ops.op_time_ps,
-        total_ps=max(ops.op_time_ps, span_ps),
+        total_ps=total_ps,
         waits=waits,
+        idle_between_ps=between_ps,
     )
 
 

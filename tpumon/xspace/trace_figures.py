@@ -215,6 +215,7 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
         ),
         op_time_ratios=None if has_programs_only else _op_time_ratios(cores, total_ps),
         matmul_padding_ratio=padding_ratio(table, _mxu_width(traces)),
+        idle_between_programs_ratio=None if has_programs_only else _idle_between_programs(cores, total_ps),
         barrier_ratio=barrier,
         debug_print_ratio=debug_print,
     )
@@ -230,6 +231,7 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
         ),
         "op_time_ratios": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
         "matmul_padding_ratio": _NO_MATRIX_SHAPES,
+        "idle_between_programs_ratio": _NO_OPS_RECORDED if has_programs_only else "no run of a program in the window",
         "barrier_ratio": NO_STEPS,
         "debug_print_ratio": NO_STEPS,
     }
@@ -329,6 +331,13 @@ def _op_time_ratios(cores: Sequence[CoreTotals], total_ps: float) -> dict[str, f
         return None
     times_ps = np.sum([times_by_kind_ps(core.table) for core in cores], axis=0)
     return {kind.name.lower(): min(float(times_ps[kind]) / total_ps, 1.0) for kind in TimeKind}
+
+
+def _idle_between_programs(cores: Sequence[CoreTotals], total_ps: float) -> float | None:
+    """Share of the cores' time in which no program ran; None if a core does not show it."""
+    between_ps = [core.idle_between_ps for core in cores if core.total_ps]
+    known_ps = [each for each in between_ps if each is not None]
+    return ratio(sum(known_ps), total_ps) if len(known_ps) == len(between_ps) else None
 
 
 def _wait_ratios(cores: Sequence[CoreTotals]) -> tuple[float | None, float | None]:

@@ -255,7 +255,23 @@ def test_a_device_plane_seen_later_ends_host_events():
     """The 1 ms probe may show none; from the first trace with one on, host events are not asked for."""
     with TpuNode(device="late") as node:
         run(node, Query(level=2, window_s=0.05), times=3)
-        assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == [1, 0, 0]
+        # One of them is to tell why the device is idle.
+        assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("generation", "options", "levels"),
+    [
+        ("new", SourceOptions(), [0, 2, 0, 0]),
+        ("2025", SourceOptions(), [0, 0, 0, 0]),
+        ("new", SourceOptions(host_level=1), [1, 1, 1, 1]),
+    ],
+)
+def test_one_trace_per_process_asks_for_more_host_events_to_tell_why_the_device_is_idle(generation, options, levels):
+    """Where the server is known to be safe, and the user chose no level."""
+    with TpuNode(device=True, generation=generation) as node:
+        run(node, Query(level=2, window_s=0.05), times=4, options=options)
+        assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == levels
 
 
 # Servers that are left alone.

@@ -17,9 +17,10 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Query, StepTimes, Target
+from tpumon.model import LONGEST_WINDOW_S, Figures, Query, StepTimes, Target
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
+from tpumon.xspace.trace_figures import TraceFigures
 
 DEFAULTS = SourceOptions()
 QUERY = Query(level=2, window_s=0.2)
@@ -238,6 +239,44 @@ def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
     assert window.length_s == 3.375  # without evidence of longer steps it grows to 2 s only
     window.learn(6.0)
     assert window.length_s == 10
+
+
+def test_a_window_that_had_to_be_short_is_longer_again_once_no_step_fits():
+    """After short steps whose traces were too large, the program runs long ones."""
+    window = Window()
+    window.learn(0.005)
+    window.shrink()
+    lengths = []
+    for _ in range(16):
+        window.grow(10.0)
+        lengths.append(window.length_s)
+    assert lengths[:3] == pytest.approx([0.1] * 3), "not at once: such traces were too large"
+    assert lengths[-1] == pytest.approx(1.6)
+
+
+def test_a_window_made_for_short_steps_recovers_where_the_next_program_shows_none():
+    """Of its many functions a short window holds too few runs to tell which one is the step."""
+    nothing = TraceFigures(
+        device_type="CPU",
+        cores=0,
+        window_s=0.1,
+        simulated=False,
+        hostnames=(),
+        warnings=(),
+        truncated=None,
+        figures=Figures(),
+        stepless=True,
+    )
+
+    async def main():
+        async with Watched("127.0.0.1:1") as client:
+            source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
+            source._window.learn(0.005)
+            for _ in range(4):
+                source._learn(nothing, 2)
+            return source._window.length_s
+
+    assert asyncio.run(main()) == pytest.approx(0.5)
 
 
 def test_the_automatic_window_follows_the_steps():

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from fakes.run import tpumon
-from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
-from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
+from support.captures import Choice, capture_of, megacore, nested, on_gpus, saved, section, training, with_memory
+from support.traces import ALL_REDUCE, CONV, Named, Op, Plane, Traced, run_step
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
@@ -102,6 +102,50 @@ def test_what_does_not_say_its_bytes_has_none(tmp_path):
     assert (op["flops_rate"] > 0, op["bound_by"]) == (True, None)
 
 
+def test_gpus_have_kernels_and_the_ops_that_launch_them(tmp_path):
+    """FLOPs and bytes are not in such traces, and no column says so."""
+    files = saved(tmp_path, on_gpus())
+    ops = section(files, "ops")
+    total_s = 2 * 2760e-6
+    assert ops["total_time_s"] == pytest.approx(total_s)
+    # Of each step of a GPU: what runs at once counts once; on one the all-reduce ends 5 µs after all else.
+    busy_s = (2 * sum(300 + 10 * step + 100 + 200 + 60 for step in range(3)) + 3 * 5) * 1e-6
+    assert ops["idle_s"] == pytest.approx(total_s - busy_s)
+    assert [(op["name"], op["kernels"], op["occurrences"]) for op in ops["gpu_ops"]] == [
+        ("dot.1", 2, 12), ("dot.3", 1, 6), ("fusion.2", 1, 6), ("all-reduce.4", 1, 6),
+    ]  # fmt: skip
+    assert ops["gpu_ops"][0]["time_s"] == pytest.approx(2 * (300 + 310 + 320 + 3 * 30) * 1e-6)
+    assert (ops["gpu_ops"][0]["min_s"], ops["gpu_ops"][0]["max_s"]) == pytest.approx((30e-6, 320e-6))
+    longest = ops["kernels"][0]
+    assert (longest["name"], longest["op"], longest["program"], longest["grid"]) == (
+        "gemm",
+        "dot.1",
+        "jit_step",
+        "128,1,1",
+    )
+    assert longest["time_ratio"] == pytest.approx(2 * 930e-6 / total_s)
+    assert section(files, "ops", Choice(words="nccl"))["gpu_ops"][0]["name"] == "all-reduce.4"
+    assert section(files, "ops", Choice(program="jit_eval"))["kernels"] == []
+    text = plain_text.render(report(capture_of(files), ("overview", "ops"), Choice()).pages, 160)
+    assert text.count("Kernels\n") == 2
+    assert "Operations of GPUs\n" in text
+
+
+def test_a_kernel_whose_launch_is_not_told(tmp_path):
+    traced = Traced()
+    plane = traced.named("/device:GPU:0")
+    plane.event("Stream #1", "bare", 100, 30, kernel_details=Named("nothing"))
+    plane.event(
+        "Stream #1", "odd", 200, 20, kernel_details=Named("regs:x occ_pct:. grid:1,1,1 static_shared:" + "9" * 90)
+    )
+    kernels = section(saved(tmp_path, traced), "ops")["kernels"]
+    assert [(one["name"], one["registers"], one["occupancy_ratio"]) for one in kernels] == [
+        ("bare", None, None),
+        ("odd", None, None),
+    ]
+    assert section(saved(tmp_path, traced), "ops")["gpu_ops"] == []
+
+
 def test_names_are_made_safe(tmp_path):
     traced = Traced()
     traced.core(0).event("XLA Ops", Op("\x1b[31mred\x07" + "x" * 5000, "\x1b]0;t\x07fusion"), 100, 50)
@@ -169,6 +213,37 @@ def test_the_core_that_others_wait_for_is_last(waits, tmp_path):
     assert steps["steps"][0]["skew_s"] == pytest.approx(400e-6)
     assert steps["cores"][1]["parts_s"]["collective"] == pytest.approx(100e-6)
     assert sum(steps["cores"][0]["parts_s"].values()) == pytest.approx(steps["cores"][0]["step_time_s"])
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_every_step_of_every_core_has_its_parts(tmp_path, marked):
+    """One core computes longer in one step, for which the other waits; without markers steps are periods."""
+    traced = Traced()
+    for number in range(2):
+        plane, at_us = traced.core(number), 100.0
+        for step in range(4):
+            work_us = 900 if (number, step) == (1, 2) else 500
+            at_us = run_step(plane, at_us, [(CONV, work_us), (ALL_REDUCE, (1000 if step == 2 else 600) - work_us)]) + 20
+        if not marked:
+            del plane.line("Steps").events[:]
+    files = saved(tmp_path, traced)
+    cores = section(files, "steps")["cores"]
+    shown = [
+        [round(1e6 * core["step_parts_s"][name][i]) for i in range(3)]
+        for core in cores
+        for name in ("high_flops_compute", "collective")
+    ]
+    assert shown == [[500, 500, 500], [100, 100, 500], [500, 500, 900], [100, 100, 100]]
+    for core in cores:
+        assert [sum(parts_s) for parts_s in zip(*core["step_parts_s"].values(), strict=True)] == pytest.approx(
+            core["durations_s"]
+        )
+    text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
+    rows = text.partition("By step and core\n")[2]
+    idle = "" if marked else "  20.0 µs"
+    assert re.search(rf"^ +2  chip 0  1.0\d ms +500 µs +500 µs{idle}$", rows, re.MULTILINE)
+    assert re.search(rf"^ +2  chip 1  1.0\d ms +900 µs +100 µs{idle}$", rows, re.MULTILINE)
+    assert ("Step 2, the longest, by core" in text) == marked
 
 
 def test_nobody_is_last_where_all_take_equally_long(tmp_path):
@@ -328,10 +403,28 @@ def test_every_kind_of_time_is_in_one_part_of_a_step():
     assert sorted(every) == sorted(Category)
 
 
-def test_the_overview_shows_findings(tmp_path, capsys):
-    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
-    assert "Findings\n  critical input-bound:" in found
-    assert "To do:" in found
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize(("output", "sections"), [("text", ("overview",)), ("html", ("ops",))])
+def test_a_report_begins_with_date_verdict_and_findings(tmp_path, capsys, output, sections, dated):
+    """For people; a page does so whatever its sections."""
+    traced = training(cores=1)
+    if dated:
+        task = traced.named("Task Environment")
+        task.put(
+            task.plane.stats, {"profile_start_time": 1_795_545_000 * 10**9, "profile_stop_time": 1_795_545_001 * 10**9}
+        )
+    _, found, _ = printed(capsys, *saved(tmp_path, traced), output=output, sections=sections)
+    text = re.sub(r"<[^>]*>|=+", " ", found.partition("<main>")[2] or found)
+    words, date = " ".join(text.split()), "2026-11-24 18:30:00" if dated else "n/a"
+    assert words.startswith(f"Verdict Profile Taken (UTC) {date} Verdict input-bound: ")
+    first, _, rest = words.partition(" Findings critical input-bound: ")
+    assert "Operations" not in first
+    assert "To do:" in rest
+
+
+def test_sections_alone_say_no_verdict(tmp_path, capsys):
+    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text", sections=("ops",))
+    assert found.startswith("Operations\n")
 
 
 def test_a_terminal_without_block_characters_gets_others(tmp_path):

@@ -35,6 +35,18 @@ def train_step(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> dic
     return jax.tree.map(lambda weight, slope: weight - 0.01 * slope, weights, gradient)
 
 
+@jax.jit
+def add_gradient(
+    total: dict[str, jax.Array], weights: dict[str, jax.Array], x: jax.Array, y: jax.Array
+) -> dict[str, jax.Array]:
+    return jax.tree.map(jnp.add, total, jax.grad(loss)(weights, x, y))
+
+
+@jax.jit
+def update(weights: dict[str, jax.Array], total: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return jax.tree.map(lambda weight, slope: weight - 0.01 * slope, weights, total)
+
+
 def slow_scale(loss: jax.Array) -> jax.Array:
     time.sleep(0.02)
     return jnp.float32(1)
@@ -75,6 +87,11 @@ while True:
     with marked or contextlib.nullcontext():
         if args.program == "eager":
             jax.block_until_ready(attention(inputs))
+        elif args.program == "accumulate":
+            total = weights
+            for _ in range(4):
+                total = add_gradient(total, weights, inputs, wanted)
+            weights = jax.block_until_ready(update(weights, total))
         else:
             batch = (small, few) if args.program == "shapes" and done.steps % 2 else (inputs, wanted)
             if args.program == "new-shapes":

@@ -18,10 +18,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--width", type=int, default=64, help="of the model, for longer steps; only at the start")
     parser.add_argument(
         "--program",
-        choices=("jitted", "shapes", "new-shapes", "callback", "eager"),
+        choices=("jitted", "shapes", "new-shapes", "callback", "eager", "accumulate"),
         default="jitted",
         help="JAX: one function for a batch of one shape, of two in turn, or ever new ones; one that "
-        "calls Python, for 20 ms; or operation by operation",
+        "calls Python, for 20 ms; operation by operation; or four gradients, called at once, and an update",
     )
     parser.add_argument("--own-trace", metavar="DIR", help="the job's owner profiles it, from now until this is gone")
     parser.add_argument(

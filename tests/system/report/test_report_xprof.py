@@ -13,6 +13,7 @@ from support.captures import (
     capture_of,
     megacore,
     nested,
+    on_gpus,
     pallas,
     real_trace,
     saved,
@@ -124,6 +125,25 @@ def test_rooflines_are_those_of_the_roofline_model(files):
             continue  # as in the table of operations
         assert (op["optimal_flops_rate"] or 0) / 1e9 == pytest.approx(row["optimal_flop_rate"], rel=1e-6)
         assert (op["efficiency_ratio"] or 0) == pytest.approx(min(row["roofline_efficiency"], 1), rel=1e-6)
+
+
+def test_kernels_are_those_of_kernel_stats(tmp_path):
+    """Of one host; XProf lists those of several one after the other."""
+    files = saved(tmp_path, on_gpus())
+    table = open_with_xprof(files, "kernel_stats")
+    names = [column["id"] for column in table["cols"]]
+    rows = [{name: cell.get("v") for name, cell in zip(names, row["c"], strict=True)} for row in table["rows"]]
+    ours = {(kernel["name"], kernel["provenance"]): kernel for kernel in section(files, "ops")["kernels"]}
+    assert len(rows) == len(ours) == 5
+    for row in rows:
+        kernel = ours[row["kernel_name"], row["op_name"]]
+        assert kernel["registers"] == row["registers_per_thread"]
+        assert kernel["shared_bytes"] == row["shmem_bytes"]
+        assert (kernel["block"], kernel["grid"]) == (row["block_dim"], row["grid_dim"])
+        assert 100 * kernel["occupancy_ratio"] == row["occupancy_pct"]
+        assert kernel["occurrences"] == row["occurrences"]
+        for ours_s, theirs in (("time_s", "total"), ("avg_s", "avg"), ("min_s", "min"), ("max_s", "max")):
+            assert 1e6 * kernel[ours_s] == pytest.approx(row[f"{theirs}_duration_us"], rel=1e-6)
 
 
 def nodes(files, group_by):
@@ -241,6 +261,10 @@ def test_steps_are_those_of_the_pod_viewer(files):
         assert not pods
         return
     assert len(pods) == len(table.durations_s)
+    shown = section(files, "steps")["cores"]
+    assert [core["step_parts_s"] for core in shown] == [
+        {name: list(times_s) for name, times_s in core.parts_s.items()} for core in table.cores
+    ]
     categories = categories_of(files)
     waited_us = 30 if "async-done" in categories else -sum(SHARDED.values()) if "all-gather" in categories else 0
     between_us = between_slices_us(categories)

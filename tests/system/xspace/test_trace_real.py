@@ -110,6 +110,16 @@ def test_the_step_is_the_function_for_whatever_shape(jax_job: Job, program: str)
         assert function["period_s"]["p50"] <= function["period_s"]["p95"]
 
 
+def test_gradients_that_are_accumulated_make_one_step(jax_job: Job) -> None:
+    """Four calls at once and an update, for which alone the job waits."""
+    with jax_job.trained_with("--program", "accumulate"):
+        jax_job.wait_for_more_steps(10)
+        (sample,) = tpumon(*level_2(jax_job, "--output", "jsonl", "--num-queries", "1")).ended(0).samples
+
+        assert (sample["step_source"], sample["step_name"]) == ("host", "update")
+        assert_true_step_time(sample, jax_job)
+
+
 @pytest.mark.nightly
 def test_compiling_is_told_from_running(jax_job: Job) -> None:
     """A batch of a new shape at each step is compiled at each step; the usual ones are not."""

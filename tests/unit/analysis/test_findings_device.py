@@ -12,7 +12,7 @@ from support.samples import sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
-from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -179,6 +179,43 @@ def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
     assert job.fleet.status(job.now + 1).workers["b"].verdict.severity == "ok"
 
 
+IDLE = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"compute": 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (
+            {"idle_between_programs_ratio": 0.35},
+            "the TPU is idle 40% of the time, 35% between its programs: it waits for",
+        ),
+        (
+            {"idle_between_programs_ratio": 0.01},
+            "idle 40% of the time, 1% between its programs: for the rest programs run",
+        ),
+        ({}, "the TPU is idle 40% of the time: it waits for its host"),
+        ({"warnings": (Caution("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
+    ],
+)
+def test_idle_is_between_programs_only_where_it_is(figures, sentence):
+    found = Job().round(3, **IDLE, **figures)
+    assert set(found) == {"idle"}
+    assert sentence in found["idle"].sentence
+
+
+def test_the_host_is_not_blamed_for_gaps_within_programs():
+    """Although it is known that they are not for input."""
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}
+    assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)) == {"host-bound"}
+    assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.02)) == {"idle"}
+
+
+def test_what_would_tell_is_named():
+    """Host events, and what shows the input of Keras' fit."""
+    assert "--host-tracer-level 2" in Job().round(3, **IDLE)["idle"].remedy
+    assert "show no input pipeline" in Job().round(3, **IDLE, compile_ratio=0.0)["idle"].remedy
+
+
 def test_of_one_worker_the_core_counts_that_waits_least():
     def cores(*shares):
         return {"per_core": tuple({"core": i, "collective_ratio": share} for i, share in enumerate(shares))}
@@ -269,3 +306,16 @@ def test_the_page_has_every_finding_and_its_limit():
             (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
             assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
             assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())
+
+
+def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_as_idle():
+    """The host is asked for so many events once: later samples say nothing of input."""
+    job = Job()
+    assert "input-bound" not in job.round(3, idle_ratio=0.9)
+    job.round(idle_ratio=0.9, input_wait_ratio=0.88)
+    found = job.round(3, idle_ratio=0.9)
+    assert found["input-bound"].severity == "critical"
+    assert "88% of the time, as the one sample" in found["input-bound"].sentence
+    assert "idle" not in found
+    assert "input-bound" not in job.round(4, idle_ratio=0.02)
+    assert "input-bound" not in job.round(4, idle_ratio=0.9), "it may be idle for another reason now"

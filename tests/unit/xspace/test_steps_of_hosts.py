@@ -178,3 +178,53 @@ def test_few_runs_are_too_few_however_many_calls():
         job.call("train_step", 90 * i)
     job.run("train_step", 100, 400_000)
     assert of(job.traced.space).figures.absent["step_time_s"] == TOO_FEW
+
+
+LENGTHS_US = [25_000 + 1_700 * (i * 7 % 5) for i in range(40)]
+"""Steps of one job, uneven; begins are sums of them, on all hosts at once."""
+
+
+def window_of(first, count, *, way, slow_us=0):
+    """Some steps of the job on one host, whose clock begins with the window; `way`: how they are numbered."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    at_us = 40.0
+    for number in range(first, first + count):
+        length_us = LENGTHS_US[number] + (slow_us if number % 2 else 0)
+        core.event("XLA Modules", "jit_train_step(42)", at_us, length_us, _ct=1, _c=number)
+        core.event("Steps", str(1000 + number) if way == "names" else "train", at_us, length_us)
+        core.event("XLA Ops", CONV, at_us, length_us)
+        if way == "host":
+            host.event("python", "train", at_us - 30, 200, step_num=1000 + number, _r=1)
+            host.event("python", "PjitFunction(train_step)", at_us - 20, 100, _pt=1, _p=number)
+        at_us += 40_000
+    return read_trace(traced.bytes())
+
+
+@pytest.mark.parametrize("way", ["host", "names"])
+@pytest.mark.parametrize(("first", "second"), [(0, 3), (5, 2), (4, 4), (0, 9)])
+def test_hosts_whose_windows_are_steps_apart_are_matched_by_the_programs_own_numbers(way, first, second):
+    found = figures([window_of(first, 12, way=way), window_of(second, 12, way=way, slow_us=500)])
+    common = range(max(first, second), min(first, second) + 12)
+    slowest_us = [LENGTHS_US[number] + (500 if number % 2 else 0) for number in common]
+    assert found.figures.step_time_s.count == len(common)
+    assert avg_us(found) == pytest.approx(sum(slowest_us) / len(slowest_us))
+
+
+def test_hosts_without_a_step_in_common_have_no_step_time():
+    found = figures([window_of(0, 5, way="host"), window_of(9, 5, way="host")])
+    assert (avg_us(found), found.figures.absent["step_time_s"]) == (None, "no step that all hosts saw")
+
+
+def test_numbers_that_count_from_the_windows_begin_match_nothing():
+    traces = []
+    for skipped in (0, 1):
+        traced = Traced()
+        core = traced.core(0)
+        for number in range(6):
+            core.event("Steps", str(number), 40_000 * (number + skipped), LENGTHS_US[number + skipped])
+            core.event("XLA Ops", CONV, 40_000 * (number + skipped), LENGTHS_US[number + skipped])
+        traces.append(read_trace(traced.bytes()))
+    found = figures(traces)
+    assert found.figures.step_time_s.count == 5
+    assert avg_us(found) == pytest.approx(sum(LENGTHS_US[1:6]) / 5)

@@ -140,6 +140,7 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
         roots=np.array(roots),
         levels=np.array(levels, dtype=np.uint64),
         begins_ps=np.array(begins),
+        steps=np.arange(len(roots)) + 100,
         made=made,
         used=used,
     )
@@ -156,7 +157,9 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     for marker in range(NODES):
         own = {context for node, context in markers if node == marker}
         expected.append(next((i for i, root in enumerate(outer) if own & below[root]), -1))
-    assert graph_of.numbers(devices, NODES).tolist() == expected
+    numbers, steps = graph_of.numbers(devices, NODES)
+    assert numbers.tolist() == expected
+    assert steps == {i: 100 + roots.index(outer[i]) for i in expected if i >= 0}
 
 
 def test_roots_of_a_circle_number_nothing():
@@ -169,9 +172,18 @@ def test_roots_of_a_circle_number_nothing():
     nothing = np.zeros(0, dtype=np.int64)
     levels = np.ones(2, dtype=np.uint64)
     circle = HostGraph(
-        size=2, within=nothing, around=nothing, roots=nodes, levels=levels, begins_ps=nodes, made=made, used=used
+        size=2,
+        within=nothing,
+        around=nothing,
+        roots=nodes,
+        levels=levels,
+        begins_ps=nodes,
+        steps=nodes,
+        made=made,
+        used=used,
     )
-    assert circle.numbers(devices, 2).tolist() == [-1, -1]
+    numbers, steps = circle.numbers(devices, 2)
+    assert (numbers.tolist(), steps) == ([-1, -1], {})
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.sampled_from([0, 0, 0, 1])), max_size=NODES))

@@ -102,6 +102,18 @@ def test_each_kind_has_its_share():
     assert [core.collective_ratio for core in found.per_core] == pytest.approx([0.25, 0.35])
 
 
+def test_idle_is_told_between_programs_and_within():
+    """Of 2 x 200 us: 20 without a program, 45 without an op."""
+    traced = Traced()
+    for number in range(2):
+        core = traced.core(number)
+        end_us = run_step(core, 0, [(CONV, 40), (None, 15 * number), (LOOP, 45 - 15 * number)], length_us=90)
+        run_step(core, end_us + 20 * number, [(CONV, 110 - 20 * number)])
+    found = of(traced)
+    assert found.idle_ratio == pytest.approx((5 + 5 + 15 + 20) / 400)
+    assert found.idle_between_programs_ratio == pytest.approx(20 / 400)
+
+
 def simulated(scenario, at_s=3.017, level=2, topology="v4-32"):
     job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
     start_ns = int(at_s * SECOND)

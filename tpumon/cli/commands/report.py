@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.model import Finding
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import NEEDED, compare, page, verdict
@@ -31,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 Format = Literal["text", "markdown", "json", "html"]
 
-_JUDGED = "overview"  # the section that shows findings
+_JUDGED = "overview"  # the section that has findings; a page has them whatever its sections
 _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
@@ -72,7 +71,10 @@ def run(settings: ReportSettings) -> int:
         return 1
     if settings.against:
         return max(_compare(settings, hosts), 0 if whole else 1)
-    made = report(_capture_of(hosts, judged=_JUDGED in settings.sections), settings.sections, settings.choice)
+    capture = _capture_of(hosts)
+    if _JUDGED in settings.sections or settings.output == "html":
+        capture = _judged(capture)
+    made = report(capture, settings.sections, settings.choice)
     _print(settings, made.document, made.pages, _title("Profile", hosts))
     return 0 if whole else 1
 
@@ -138,28 +140,26 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
     return f"{path} ({len(taken) + 1})"
 
 
-def _capture_of(hosts: tuple[HostProfile, ...], *, judged: bool = False) -> Capture:
+def _capture_of(hosts: tuple[HostProfile, ...]) -> Capture:
     from tpumon.xspace.trace_figures import figures
 
-    together = figures([host.profile.trace for host in hosts])
-    return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
+    return Capture(hosts=hosts, figures=figures([host.profile.trace for host in hosts]))
 
 
-def _findings(hosts: Sequence[HostProfile]) -> tuple[Finding, ...]:
-    """The findings, by the rules of `tpumon why`."""
+def _judged(capture: Capture) -> Capture:
+    """The capture with the verdict and the findings of `tpumon why`."""
     from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.trace_figures import figures
 
-    starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
-    samples = [
-        file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
-        for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
-    ]
-    findings = diagnose(judge_capture(samples, Thresholds())).findings
-    # A capture whose traces do not say when they began has no since-when.
-    return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
+    start_unix_s = capture.start_unix_s
+    samples = [file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace])) for host in capture.hosts]
+    answer = diagnose(judge_capture(samples, Thresholds()))
+    findings = tuple(answer.findings)
+    if start_unix_s is None:
+        findings = tuple(replace(one, since_unix_s=None) for one in findings)
+    return replace(capture, verdict=f"{answer.title}: {answer.sentence}", findings=findings)
 
 
 def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPage], title: str) -> None:

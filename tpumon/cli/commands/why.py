@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.cli.commands.analyze import judge_capture, read_host
 from tpumon.cli.session import Needs, collect
 from tpumon.model import Evidence, Finding
-from tpumon.outputs.live.drawing.cells import age, clock
+from tpumon.outputs.live.drawing.cells import age
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.system.logdir import TRACE_SUFFIX
@@ -87,7 +88,7 @@ def _lines(answer: Diagnosis, *, brief: bool) -> Iterator[str]:
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
     earlier = " or earlier" if finding.since_or_earlier else ""
-    when = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
+    when = "" if since is None else f", since {_moment(since)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
     yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
     more = f" and {finding.more_workers} more" if finding.more_workers else ""
@@ -96,6 +97,12 @@ def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
         yield f"  evidence: {', '.join(_shown(name, one) for name, one in finding.evidence.items())}"
     yield f"  to do: {finding.remedy}"
     yield f"  see {finding.url}"
+
+
+def _moment(time_unix_s: float) -> str:
+    """Local time; with the date where that is not today's."""
+    then = time.localtime(time_unix_s)
+    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
 def _shown(name: str, evidence: Evidence) -> str:

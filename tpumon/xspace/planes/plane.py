@@ -23,6 +23,7 @@ TENSOR_CORE_STEPS = "Steps"
 TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
 TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
 TRACE_ME = "XLA TraceMe"
+STEP_NUMBER = "step_num"
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
 
 TPU_PREFIX, HOST_THREADS = "/device:TPU:", "/host:CPU"

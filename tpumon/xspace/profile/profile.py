@@ -17,6 +17,7 @@ from tpumon.xspace.planes.plane import Plane, Value, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space, time_ns
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
+from tpumon.xspace.profile.kernels import Kernel, read_kernels
 from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.steps.functions import named_program
@@ -65,6 +66,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         trace: what its figures are made of.
         ops: the ops of all cores together, the longest first.
+        kernels: of its GPUs, the longest first.
         programs: names by program, without the number.
         environment: where and how it was taken.
         host_input: what the host did for input.
@@ -74,6 +76,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     trace: Trace
     ops: tuple[Op, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
     programs: Mapping[int, str] = field(default_factory=dict)
     environment: CaptureEnvironment = field(default_factory=CaptureEnvironment)
     host_input: HostInput = field(default_factory=HostInput)
@@ -100,6 +103,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
     return Profile(
         trace=trace,
         ops=ops,
+        kernels=read_kernels(space.gpus) if "ops" in wanted else (),
         programs=program_names(space, trace, {op.program_id for op in ops}),
         environment=_environment(space) if "environment" in wanted else CaptureEnvironment(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),

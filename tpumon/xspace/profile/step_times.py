@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.xspace.columns.columns import PS_PER_S, Floats, Ints
+from tpumon.xspace.columns.columns import PS_PER_S, Ints
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.steps.op_steps import OpSteps, add_up_steps
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
@@ -96,18 +96,17 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
         """The number of steps that every core has."""
         return min((len(core.durations_s) for core in self.cores), default=0)
 
-    def part_s(self, name: str) -> Floats:
+    def part_s(self, name: str) -> tuple[float, ...]:
         """The time of a part in each step that every core has, the mean over cores."""
-        times_s: Floats = np.mean([core.parts_s[name][: self.shared] for core in self.cores], axis=0)
-        return times_s
+        return tuple(np.mean([core.parts_s[name][: self.shared] for core in self.cores], axis=0).tolist())
 
-    def ops_s(self, keys: Iterable[int]) -> Floats:
+    def ops_s(self, keys: Iterable[int]) -> tuple[float, ...]:
         """The time of some ops in each step that every core has, the mean over cores."""
         times_ps = np.zeros(self.shared)
         for op in [] if self.ops is None else map(self.ops.of, keys):
             within = op.step < self.shared
             times_ps[op.step[within]] += op.self_ps[within]
-        return times_ps / (PS_PER_S * max(len(self.cores), 1))
+        return _seconds(times_ps / max(len(self.cores), 1))
 
 
 def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTable:
@@ -146,7 +145,7 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     count = len(shared[0])
     if not count:
         return StepTable(source=None, matched=True)
-    shared = [host.pick(0, min(count, MOST_STEPS)) for host in shared]
+    shared = [host.take(np.arange(min(count, MOST_STEPS))) for host in shared]
     parts = parts_of_steps_ps(shared)
     durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])

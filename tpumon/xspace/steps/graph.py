@@ -65,6 +65,7 @@ class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
         roots: nodes that are roots of steps, ascending.
         levels: of each root; higher ones count first.
         begins_ps: start of each root.
+        steps: the program's own number of the step that each root is; -1 where it has none.
         made: contexts that nodes make.
         used: contexts that nodes use.
     """
@@ -75,11 +76,14 @@ class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
     roots: Ints
     levels: Words
     begins_ps: Ints
+    steps: Ints
     made: Links
     used: Links
 
-    def numbers(self, devices: Links, count: int) -> Ints:
+    def numbers(self, devices: Links, count: int) -> tuple[Ints, dict[int, int]]:
         """The number of each marker on a device that a root leads to, in the order of roots; -1 for the others.
+
+        Also the program's own numbers of the steps, by these; none unless each step has one of its own.
 
         Args:
             devices: contexts that markers use; their nodes are markers.
@@ -93,7 +97,7 @@ class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
         contexts = 1 + max(int(part.max(initial=-1)) for part in (made_of, used_of, wanted_of))
         makers = np.bincount(made_of, minlength=contexts)
         if not (makers[wanted_of] > 0).any():
-            return numbers
+            return numbers, {}
         on_host, linked = _linked(makers, used_of, wanted_of)
         made, used = self.made.nodes, self.used.nodes
         # Of a context with one maker, which nearly all have, the links begin at that; others are nodes, too.
@@ -113,12 +117,16 @@ class HostGraph(Struct, frozen=True, kw_only=True, eq=False):
         order = np.lexsort((self.begins_ps, ~self.levels))
         outer = self.roots[order][~inner[order]]
         if not len(outer):  # those of a circle are all below each other
-            return numbers
+            return numbers, {}
         led = np.flatnonzero(linked[wanted_of])
         first_root = edges(linked).first_to_reach(outer, source[wanted_of[led]])
         best = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(best, devices.nodes[led[first_root >= 0]], first_root[first_root >= 0])
-        return np.where(best < np.iinfo(np.int64).max, best, -1)
+        numbers = np.where(best < np.iinfo(np.int64).max, best, -1)
+        used = np.unique(numbers[numbers >= 0])
+        steps = self.steps[order][~inner[order]][used]
+        known = (steps >= 0).all() and len(np.unique(steps)) == len(steps)
+        return numbers, dict(zip(used.tolist(), steps.tolist(), strict=True)) if known else {}
 
     def _inner_roots(self, edges: _Edges) -> Mask:
         """True for roots that lie below another root of the same level."""

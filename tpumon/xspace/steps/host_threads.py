@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
-from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.planes.plane import STEP_NUMBER, Plane
 from tpumon.xspace.steps.functions import (
     DEVICE,
     HLO_MODULE,
@@ -29,7 +29,7 @@ from tpumon.xspace.steps.functions import (
     with_device_time,
 )
 
-_STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
+_FUNCTION_CALL = "tf_function_call"
 _PROGRAM = "program_id"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
@@ -104,7 +104,7 @@ class _Steps(Struct, frozen=True, eq=False):
 
 def annotates_steps(plane: Plane) -> bool:
     """True if any event may have a step number; decided without reading the events."""
-    return _STEP_NUMBER in plane.stat_names.values()
+    return STEP_NUMBER in plane.stat_names.values()
 
 
 def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
@@ -123,7 +123,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     """
     names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     lines = plane.lines()
-    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, RUN, DEVICE, _PROGRAM, _EAGER_OP)
+    wanted = (STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, RUN, DEVICE, _PROGRAM, _EAGER_OP)
     threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
@@ -193,8 +193,8 @@ def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
 def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
     """The events that have a step number, by thread and name."""
     for place, events in enumerate(threads):
-        if _STEP_NUMBER in events.stats:
-            yield from _by_name(events.bare().take(events.stats[_STEP_NUMBER].rows), place, names)
+        if STEP_NUMBER in events.stats:
+            yield from _by_name(events.bare().take(events.stats[STEP_NUMBER].rows), place, names)
 
 
 def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:

@@ -7,7 +7,9 @@ do not count then; where none is reached at all, the first marker of every core 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from tpumon.xspace.columns.columns import Events, Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
 from tpumon.xspace.planes.core import CoreLines
-from tpumon.xspace.planes.plane import STEP_STATS, Plane
+from tpumon.xspace.planes.plane import STEP_NUMBER, STEP_STATS, Plane
 from tpumon.xspace.steps.graph import HostGraph, Links
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
@@ -24,8 +26,9 @@ CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 _ROOT, _ASYNC = "_r", "_a"
 _LAUNCH_STATS = ("device_ordinal", "queue_id", "run_id")
 _STREAM_STATS = ("request_id", "queue_addr")
-_HOST_STATS = (_ROOT, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
+_HOST_STATS = (_ROOT, STEP_NUMBER, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _MOST_ROOTS = 1_000_000
 _RUN_ID_MASK = np.uint64((1 << 27) - 1)  # the device knows so many bits of a run's number
 _LAUNCH = "DoEnqueueProgram"
@@ -40,10 +43,12 @@ class Numbered(NamedTuple):
 
     Attributes:
         markers: of every core, those that count, and the number of each.
+        step_of: by these numbers the program's own number of the step; empty where the host does not say.
         capped: what there was too much of, if so; the markers are then numbered by counting.
     """
 
     markers: list[tuple[Events, Ints]]
+    step_of: Mapping[int, int] = MappingProxyType({})
     capped: str | None = None
 
 
@@ -65,20 +70,35 @@ def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> Numbered:
     """
     capped = None
     try:
-        numbers = _numbers(host, cores)
+        found = _numbers(host, cores)
     except _CappedError as error:
-        numbers, capped = None, str(error)
-    if numbers is None:
-        return Numbered([(core.steps, np.arange(len(core.steps))) for core in cores], capped)
+        found, capped = None, str(error)
+    if found is None:
+        counted = [(core.steps, np.arange(len(core.steps))) for core in cores]
+        return Numbered(counted, _own_numbers(cores, counted), capped)
+    numbers, step_of = found
     ends = np.cumsum([len(core.steps) for core in cores])
     own = np.split(numbers, ends[:-1])
-    return Numbered(
-        [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
-    )
+    markers = [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
+    return Numbered(markers, step_of or _own_numbers(cores, markers))
 
 
-def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
-    """The number of each marker of all cores, one core after the other, -1 where none; None where none has one."""
+def _own_numbers(cores: Sequence[CoreLines], markers: Sequence[tuple[Events, Ints]]) -> dict[int, int]:
+    """The program's own numbers, if all markers are named by one; none if they may count from the window's begin."""
+    steps: dict[int, int] = {}
+    for core, (events, groups) in zip(cores, markers, strict=True):
+        for group, kind in zip(groups.tolist(), events.metadata_id.tolist(), strict=True):
+            name = core.plane.event_name(kind)
+            if not _NUMBER.fullmatch(name) or steps.setdefault(group, int(name)) != int(name):
+                return {}
+    return steps if min(steps.values(), default=0) > 1 and len(set(steps.values())) == len(steps) else {}
+
+
+def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> tuple[Ints, Mapping[int, int]] | None:
+    """The number of each marker of all cores, one core after the other, -1 where none; None where none has one.
+
+    Also the program's own numbers of the steps, by these.
+    """
     if host is None or not any(len(core.steps) for core in cores):
         return None
     names = {number: host.event_name(number) for number in host.metadata_by_id}
@@ -100,8 +120,8 @@ def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
             raise _CappedError(words)
     graph = threads.graph()
     del threads  # what it holds is in the graph now, and need not be there twice
-    numbers = graph.numbers(devices, first)
-    return numbers if (numbers >= 0).any() else None
+    numbers, steps = graph.numbers(devices, first)
+    return (numbers, steps) if (numbers >= 0).any() else None
 
 
 def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
@@ -156,8 +176,8 @@ class _Threads:
         for number, name in names.items():
             self._ids.setdefault(name, []).append(number)
         nothing = np.zeros(0, dtype=np.int64)
-        self._parts: list[tuple[Ints, Ints, Ints, Words, Ints]] = [
-            (nothing, nothing, nothing, nothing.astype(np.uint64), nothing)
+        self._parts: list[tuple[Ints, Ints, Ints, Words, Ints, Ints]] = [
+            (nothing, nothing, nothing, nothing.astype(np.uint64), nothing, nothing)
         ]
         self._made, self._used = Links(), Links()
         self._count = 0
@@ -179,7 +199,9 @@ class _Threads:
         roots = np.flatnonzero(is_root)
         self.roots += len(roots)
         first = self._count
-        self._parts.append((within + first, around + first, roots + first, level[roots], events.begin_ps[roots]))
+        numbered = events.stats.get(STEP_NUMBER)
+        step = np.full(len(roots), -1) if numbered is None else numbered.integers(-1)[roots]
+        self._parts.append((within + first, around + first, roots + first, level[roots], events.begin_ps[roots], step))
         self._link(events, np.arange(len(events)) + self._count)
         self._count += len(events)
 
@@ -205,7 +227,7 @@ class _Threads:
 
     def graph(self) -> HostGraph:
         """The graph of all threads added."""
-        within, around, roots, levels, begins_ps = map(np.concatenate, zip(*self._parts, strict=True))
+        within, around, roots, levels, begins_ps, steps = map(np.concatenate, zip(*self._parts, strict=True))
         return HostGraph(
             size=self._count,
             within=within,
@@ -213,6 +235,7 @@ class _Threads:
             roots=roots,
             levels=levels,
             begins_ps=begins_ps,
+            steps=steps,
             made=self._made,
             used=self._used,
         )

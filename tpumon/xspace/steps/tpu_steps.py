@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +19,7 @@ from tpumon.xspace.steps.functions import Runs
 from tpumon.xspace.steps.op_steps import OpSteps, add_up_steps
 
 _CATEGORIES = len(Category)
+_UNNUMBERED: Mapping[int, int] = MappingProxyType({})
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 
 STEP_PARTS = (
@@ -61,6 +64,7 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
         by_category_ps: shape (cores, steps, categories).
         all_reduce_ps: time in all-reduces, by their ids, of the core that spent most.
         cores: position in the host's list of cores of each row.
+        numbers: the program's own number of each; None where the trace does not say.
         ops: the time of each op in each, all cores together; None where nobody wants it.
     """
 
@@ -70,14 +74,16 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
     by_category_ps: NDArray[np.float64]
     all_reduce_ps: NDArray[np.float64]
     cores: tuple[int, ...]
+    numbers: Ints | None = None
     ops: OpSteps | None = None
 
     def __len__(self) -> int:
         return len(self.duration_ps)
 
-    def pick(self, first: int, count: int) -> HostSteps:
-        """A run of these steps."""
-        these = slice(first, first + count)
+    def take(self, these: Ints) -> HostSteps:
+        """Some of these steps."""
+        place = np.full(len(self), -1)
+        place[these] = np.arange(len(these))
         return HostSteps(
             begin_ps=self.begin_ps[these],
             duration_ps=self.duration_ps[these],
@@ -85,7 +91,8 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
             by_category_ps=self.by_category_ps[:, these],
             all_reduce_ps=self.all_reduce_ps[these],
             cores=self.cores,
-            ops=None if self.ops is None else self.ops.picked(first, count),
+            numbers=None if self.numbers is None else self.numbers[these],
+            ops=None if self.ops is None else self.ops.moved(place),
         )
 
 
@@ -296,10 +303,14 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     )
 
 
-def host_steps(cores: Sequence[CoreSteps]) -> HostSteps | None:
+def host_steps(cores: Sequence[CoreSteps], step_of: Mapping[int, int] = _UNNUMBERED) -> HostSteps | None:
     """Combines the steps that all cores have; XProf: IntersectCombineStepEvents, StepEventsToPerCoreStepInfo.
 
     Cores without any step are ignored. None if there is no common step.
+
+    Args:
+        cores: of one host.
+        step_of: by the numbers of steps the program's own numbers; empty if it has none.
     """
     groups = np.zeros(0, dtype=np.int64)
     for core in cores:
@@ -321,6 +332,7 @@ def host_steps(cores: Sequence[CoreSteps]) -> HostSteps | None:
         by_category_ps=np.stack([cores[i].by_category_ps[where[i]] for i in taking]),
         all_reduce_ps=_all_reduce_ps([(cores[i], where[i]) for i in taking], len(groups)),
         cores=tuple(taking),
+        numbers=np.array([step_of[group] for group in groups.tolist()]) if step_of else None,
         ops=_ops_of_all([(cores[i], where[i]) for i in taking]),
     )
 
@@ -432,10 +444,16 @@ def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:
 
 
 def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
-    """The steps that all hosts have, each host's moved to where they overlap the shortest trace most.
+    """The steps that all hosts have: by the program's own numbers, which XProf does not look at.
 
-    XProf: StepIntersection. If a host has no steps, there are none in common.
+    Where a host has none, each host's are moved to where they overlap the shortest trace most; XProf: StepIntersection.
+    If a host has no steps, there are none in common.
     """
+    numbers = [steps.numbers for steps in hosts if steps.numbers is not None]
+    if len(numbers) == len(hosts):
+        common = reduce(np.intersect1d, numbers)
+        places = [np.argsort(own)[np.searchsorted(np.sort(own), common)] for own in numbers]
+        return [steps.take(own) for steps, own in zip(hosts, places, strict=True)]
     spans = [
         (steps.begin_ps.min(), (steps.begin_ps + steps.duration_ps).max()) if len(steps) else (0, 0) for steps in hosts
     ]
@@ -446,7 +464,7 @@ def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
     first = max(max(shift, 0) for shift in shifts)
     last = min(min(len(hosts[i]) + shifts[i], len(hosts[chief])) for i in range(len(hosts)))
     count = max(last - first, 0)
-    return [steps.pick(first - shift, count) for steps, shift in zip(hosts, shifts, strict=True)]
+    return [steps.take(np.arange(count) + first - shift) for steps, shift in zip(hosts, shifts, strict=True)]
 
 
 def _best_shift(other: HostSteps, chief: HostSteps) -> int:

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule
-from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.analysis.findings.rules.input_bound import IDLE_LIMIT_RATIO, input_share
 from tpumon.model import Evidence, FindingDetail
-from tpumon.model.figure_table import IDLE
-
-LIMIT_RATIO = 0.20
-"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
+from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
 
 
-def _detail(idle: float, words: str, sentence: str) -> FindingDetail:
-    return FindingDetail(
-        words=words,
-        sentence=sentence,
-        evidence={"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)},
-        figure=IDLE.key,
-    )
+def _between_ratio(seen: Observation) -> float | None:
+    """Share of the time in which no program ran; where that is not known, in which no op did."""
+    between = seen.figures.idle_between_programs_ratio
+    return seen.figures.idle_ratio if between is None else between
+
+
+def _idle_words(seen: Observation) -> str:
+    """Says how long the device is idle, and how much of that is between programs, as far as it is known."""
+    idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
+    device = "GPU" if any(warning.code == "gpu" for warning in seen.sample.warnings) else "TPU"
+    where = "" if between is None else f", {between:.0%} between its programs"
+    return f"the {device} is idle {idle:.0%} of the time{where}"
+
+
+def _detail(seen: Observation, words: str, sentence: str, remedy: str = "") -> FindingDetail:
+    idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
+    evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
+    if between is not None:
+        evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
+    return FindingDetail(words=words, sentence=sentence, evidence=evidence, figure=IDLE.key, remedy=remedy)
 
 
 class HostBound(Rule[None, None]):
-    """Idle above 20 % of the window, although the program does not wait for input; or as much in callbacks to Python.
+    """No program above 20 % of the window, although it does not wait for input; or as much in callbacks to Python.
 
     Idle time is measured of devices, callbacks of programs that run on the host's CPU.
     """
 
     finding = "host-bound"
     remedy = (
-        "give the TPU more work per call: steps_per_execution (Keras), iterations_per_loop (TPUEstimator), "
+        "give the device more work per call: steps_per_execution (Keras), iterations_per_loop (TPUEstimator), "
         "jax.lax.scan over several steps; fetch losses and write logs every N steps only; remove callbacks and "
         "block_until_ready from the loop"
     )
@@ -36,19 +46,19 @@ class HostBound(Rule[None, None]):
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
-        idle, found = member.seen.figures.idle_ratio, input_share(member.seen)
-        if idle is None:
+        between, found = _between_ratio(member.seen), input_share(member.seen)
+        if between is None:
             return self._of_callbacks(member.seen)
         if found is None:
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
-        return idle / LIMIT_RATIO
+        return between / IDLE_LIMIT_RATIO
 
     def _of_callbacks(self, seen: Observation) -> float | str:
         """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
         share = seen.figures.callback_ratio
         if share is None:
             return "idle time is not known"
-        severity_ratio = share / LIMIT_RATIO
+        severity_ratio = share / IDLE_LIMIT_RATIO
         return (
             severity_ratio
             if severity_ratio >= self.leaves_below
@@ -59,13 +69,12 @@ class HostBound(Rule[None, None]):
         """Says what it is not, or that it is callbacks."""
         if member.seen.figures.idle_ratio is None:
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
-        idle = member.seen.figures.idle_ratio
         waited = (input_share(member.seen) or (0.0, ""))[0]
         return _detail(
-            idle,
-            f"idle {idle:.0%}, not for input",
-            f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs, and waits for input only "
-            f"{waited:.0%}: the host hands out work too slowly (dispatch, Python, callbacks, logging).",
+            member.seen,
+            f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
+            f"{{who}}, {_idle_words(member.seen)}, and waits for input only {waited:.0%}: the host hands out work too "
+            "slowly (dispatch, Python, callbacks, logging).",
         )
 
 
@@ -73,37 +82,52 @@ def _detail_of_callbacks(share: float) -> FindingDetail:
     return FindingDetail(
         words=f"callbacks {share:.0%}",
         sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
-        evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
+        evidence={"callback_ratio": Evidence(value=share, threshold=IDLE_LIMIT_RATIO)},
         remedy="take Python out of the compiled step: no jax.pure_callback, io_callback, jax.debug.callback or "
         "jax.debug.print in it, or only every N steps; compute in JAX, or before the step",
     )
 
 
+_REMEDY_WITHIN = (
+    "look at the gaps within a step (tpumon --level 0, then XProf's trace viewer) for what the ops beside them wait "
+    "for: the host (transfers, callbacks), or other chips"
+)
+_REMEDY_WITH_HOST_EVENTS = (
+    "the host's events show no input pipeline: that of Keras' fit shows at --host-tracer-level 2 only, loops in "
+    "Python, NumPy and JAX never do (py-spy shows them); then prefetch input, or run several steps per call"
+)
+
+
 class Idle(Rule[None, None]):
-    """Idle above 20 % of the window, where it cannot be told whether for input or for the host."""
+    """Idle above 20 % of the window, where it cannot be told whether for input or for the host, or for neither."""
 
     finding = "idle"
     remedy = (
-        "take host events for a moment (--host-tracer-level 1) to see whether it waits for input or for Python; then "
-        "prefetch input, or run several steps per call"
+        "take host events for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
+        "1 does not show the input of Keras' fit; not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "
+        "hang); then prefetch input, or run several steps per call"
     )
     hidden_by = frozenset(
         {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
     )
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
-        """Relative to the limit."""
+        """Relative to the limit; where input is known, of what is not between programs: `host-bound` has that."""
         idle = member.seen.figures.idle_ratio
         if idle is None:
             return "idle time is not known"
-        return 0.0 if input_share(member.seen) is not None else idle / LIMIT_RATIO
+        if input_share(member.seen) is not None:
+            idle -= _between_ratio(member.seen) or 0.0
+        return idle / IDLE_LIMIT_RATIO
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
-        """Says that the reason is not known."""
-        idle = member.seen.figures.idle_ratio or 0.0
-        return _detail(
-            idle,
-            f"idle {idle:.0%}",
-            f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs: it waits for its host, for input "
-            "or for dispatch.",
-        )
+        """Says where it is idle, and what is not known."""
+        seen, idle = member.seen, member.seen.figures.idle_ratio or 0.0
+        between = seen.figures.idle_between_programs_ratio
+        if between is not None and between < idle / 2:
+            why = "for the rest programs run, but none of their ops"
+            remedy = _REMEDY_WITHIN
+        else:
+            why = "it waits for its host, for input or for dispatch"
+            remedy = "" if seen.figures.compile_ratio is None else _REMEDY_WITH_HOST_EVENTS
+        return _detail(seen, f"idle {idle:.0%}", f"{{who}}, {_idle_words(seen)}: {why}.", remedy)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
+
+IDLE_LIMIT_RATIO = 0.20
+"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
 def input_share(seen: Observation) -> tuple[float, str] | None:
@@ -16,7 +21,14 @@ def input_share(seen: Observation) -> tuple[float, str] | None:
     return None if waited is None else (waited, "input_wait_ratio")
 
 
-class InputBound(Rule[None, None]):
+@dataclass(slots=True)
+class _Known:
+    """Share of input that the one sample with more host events showed; it stands while the device is as idle."""
+
+    share: tuple[float, str] | None = None
+
+
+class InputBound(Rule[_Known, None]):
     """Infeed, or input that the host's events show, above XProf's 5 % of the step; critical above 20 %."""
 
     finding = "input-bound"
@@ -26,23 +38,31 @@ class InputBound(Rule[None, None]):
         "the time goes"
     )
     severities = ("warning", "critical")
+    memory_type = _Known
     hidden_by = frozenset({"hang"})
 
-    def severity_ratio(self, member: Member[None, None]) -> float | str:
+    def remember(self, memory: _Known, seen: Observation) -> None:
+        """Remembers the share while nothing shows that the device is no longer idle."""
+        found, idle = input_share(seen), seen.figures.idle_ratio
+        if found is not None or (idle is not None and idle < IDLE_LIMIT_RATIO):
+            memory.share = found
+
+    def severity_ratio(self, member: Member[_Known, None]) -> float | str:
         """Relative to the warning limit."""
-        found = input_share(member.seen)
+        found = member.memory.share
         if found is None:
             return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
         return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
 
-    def detail(self, member: Member[None, None]) -> FindingDetail:
+    def detail(self, member: Member[_Known, None]) -> FindingDetail:
         """Names the figure that shows it."""
-        share, name = input_share(member.seen) or (0.0, "infeed_ratio")
+        share, name = member.memory.share or (0.0, "infeed_ratio")
         critical = share > self.limits.infeed_critical_ratio
         if name == "infeed_ratio":
             words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
         else:
-            words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time."
+            words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time"
+            sentence += "." if input_share(member.seen) else ", as the one sample with more host events showed."
         return FindingDetail(
             words=words,
             sentence=sentence,

@@ -64,6 +64,7 @@ class TraceRequest(Struct, frozen=True, kw_only=True):
         hlo: include HLO protos, which the memory viewer needs.
         advanced: options of the device's profiler by name, for servers that return traces; others ignore or lack them.
         all_devices: trace GPUs, too, whatever the server's other traces hold.
+        host_level: host tracer level of this trace alone; None: that of the server's other traces.
         start_unix_ns: when the window starts, by the server's wall clock; 0: at once.
         start_in_s: how far ahead that is, to extend the deadline.
     """
@@ -72,6 +73,7 @@ class TraceRequest(Struct, frozen=True, kw_only=True):
     hlo: bool = False
     advanced: Mapping[str, int] = field(default_factory=dict)
     all_devices: bool = False
+    host_level: int | None = None
     start_unix_ns: int = 0
     start_in_s: float = 0.0
 
@@ -288,6 +290,16 @@ class Profiler:
             return 0
         return max(wanted.safe_level, _STEP_MARKER_LEVEL if signs.framework == "PyTorch/XLA" else 0)
 
+    async def may_raise_host_level(self) -> bool:
+        """True if a trace with more host events than usual harms nobody: the user chose no level, the server is safe.
+
+        Raises:
+            SourceError: `continuous`: somebody's continuous session runs.
+        """
+        if self._host_events.level is not None or not self.known.returns_traces:
+            return False
+        return self.known.signs.host_events_safe or await self._host_events_safe()
+
     async def _host_events_safe(self) -> bool:
         """True if host tracing is safe on this server: does not deadlock a job without TensorFlow.
 
@@ -314,7 +326,7 @@ class Profiler:
             root=root,
             session=session,
             host_name=host_name,
-            host_level=self.known.host_level,
+            host_level=self.known.host_level if capture.host_level is None else capture.host_level,
             device_type=_ALL_DEVICES if capture.all_devices else self.known.device_type,
         )
         # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.

@@ -18,7 +18,7 @@ from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
-from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
+from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
@@ -44,6 +44,8 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
+_EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
+_IDLE_RATIO = 0.2  # above this the finding `idle` asks for a reason
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -84,6 +86,8 @@ class TraceSource(ProfilerSource):
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
+        self._unexplained = False  # the last trace does not tell why the device is idle
+        self._explained_on: int | None = None  # the connection on which a trace was to tell
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -102,7 +106,9 @@ class TraceSource(ProfilerSource):
             window_s = self._window_s(query)
             in_time = self._answers_in_time
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
-                taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces)
+                taken = await self._take(
+                    window_s, in_time=in_time, returns_traces=returns_traces, host_level=await self._explaining_level()
+                )
                 answered()
                 trace = await self._analyse(taken, query)
         except SourceError as error:
@@ -116,6 +122,7 @@ class TraceSource(ProfilerSource):
         if trace.truncated and self._note_overflow(query):
             self._window.shrink()
         self._learn(trace, query.level)
+        self._unexplained = _is_unexplained(trace)
         return self._sample(query, trace, taken, start_s=start_s)
 
     async def probe(self) -> None:
@@ -187,11 +194,21 @@ class TraceSource(ProfilerSource):
         self._end_call()
         return returns_traces
 
-    async def _take(self, window_s: float, *, in_time: bool, returns_traces: bool) -> _Taken:
+    async def _explaining_level(self) -> int | None:
+        """Host tracer level of the one trace per process that is to tell why the device is idle; else None."""
+        if not self._unexplained or self._explained_on == self._client.connection:
+            return None
+        self._explained_on = self._client.connection
+        return _EXPLAINING_HOST_LEVEL if await self._profiler.may_raise_host_level() else None
+
+    async def _take(
+        self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
+    ) -> _Taken:
         """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
-        capture = TraceRequest(window_s=window_s, advanced=self._reducer.options if returns_traces else {})
+        options = self._reducer.options if returns_traces else {}
+        capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
@@ -301,7 +318,8 @@ class TraceSource(ProfilerSource):
         if figures is not None and figures.step_time_s is not None:
             self._window.learn(figures.step_time_s.avg, figures.step_source)
         elif trace is not None and trace.stepless:
-            pass  # a longer window would show no step either
+            # A longer window would show no step either, unless this one was made for another program's short steps.
+            self._window.grow(FIRST_WINDOW_S)
         elif level == 1:
             pass  # its figures need no whole step
         elif self._profiler.known.device_planes:
@@ -376,6 +394,14 @@ class TraceSource(ProfilerSource):
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
+
+
+def _is_unexplained(trace: TraceFigures) -> bool:
+    """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
+    figures = trace.figures
+    if figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
+        return False
+    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > _IDLE_RATIO
 
 
 def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:

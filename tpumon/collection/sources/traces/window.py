@@ -11,7 +11,10 @@ BUSY_IDLE_RATIO = 0.5
 """A device that is idle for less than this, without a whole step, is taken to be within a long one."""
 
 _SUGGESTED = 5  # times the window that held no step
-_FIRST_WINDOW_S = 0.5
+_MOST_IN_VAIN = 4
+FIRST_WINDOW_S = 0.5
+"""The window as long as nothing is known of the job."""
+
 _SHORTEST_WINDOW_S = 0.1
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
 _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that begins the next one must be whole, too
@@ -26,25 +29,34 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self.length_s = _FIRST_WINDOW_S
+        self.length_s = FIRST_WINDOW_S
         self._longest_s = LONGEST_WINDOW_S
         self._steps_wanted = _STEPS_WANTED
+        self._in_vain = 0  # windows of the greatest length without a whole step, in a row
 
     def of_level(self, level: int) -> float:
         """The window for the figures of a level."""
         if level > 1:
             return self.length_s
-        return min(_FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / self._steps_wanted))
+        return min(FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / self._steps_wanted))
 
     def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
         """Notes how long a step takes, on average, and what counts as one."""
         self._steps_wanted = _STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED
+        self._in_vain = 0
         wanted_s = step_s * self._steps_wanted
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
         self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
 
     def grow(self, longest_s: float) -> None:
-        """Notes that the last window held no whole step."""
+        """Notes that the last window held no whole step.
+
+        Once several in a row were as long as traces may be without being too large, longer ones are tried again: the
+        program may be another one.
+        """
+        self._in_vain = self._in_vain + 1 if self.length_s >= self._longest_s else 0
+        if self._in_vain >= _MOST_IN_VAIN:
+            self._longest_s, self._in_vain = min(LONGEST_WINDOW_S, 2 * self._longest_s), 0
         self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
     def caution(self, query: Query, figures: Figures) -> Caution | None:
