@@ -69,6 +69,7 @@ class JobSigns(Struct, frozen=True, kw_only=True):
         holds_gpu: whether it has a GPU open.
         may_use_gpu: whether it has one open, or a library loaded that would use one.
         host_events_safe: whether host tracing cannot deadlock it, however old its server.
+        pid: its process, where that can be seen.
     """
 
     framework: Framework | None = None
@@ -76,6 +77,7 @@ class JobSigns(Struct, frozen=True, kw_only=True):
     holds_gpu: bool = False
     may_use_gpu: bool = False
     host_events_safe: bool = False
+    pid: int | None = None
 
 
 class Target(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import re
 import signal
 
 import pytest
+from msgspec.structs import replace
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.protobuf import field
@@ -154,7 +155,7 @@ def test_the_signs_of_a_job(tmp_path, libraries, files, signs):
     for file in files:
         proc.opens(42, file)
     proc.listen(9999, 42)
-    assert signs_at("127.0.0.1:9999", proc.root) == signs
+    assert signs_at("127.0.0.1:9999", proc.root) == replace(signs, pid=42)
     assert signs_at("localhost:9998", proc.root) is None
     assert signs_at("10.0.0.2:9999", proc.root) is None
 
@@ -272,6 +273,97 @@ def test_one_trace_per_process_asks_for_more_host_events_to_tell_why_the_device_
     with TpuNode(device=True, generation=generation) as node:
         run(node, Query(level=2, window_s=0.05), times=4, options=options)
         assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == levels
+
+
+def explained(node, between, *, signs_at=lambda _address: None):
+    """Four queries of a job whose device is idle for no known reason; `between` gets the source before each."""
+
+    async def main():
+        async with Client(node.address) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions(signs_at=signs_at))
+            results = []
+            for number in range(4):
+                between(source, number)
+                try:
+                    results.append(await source.fetch(Query(level=2)))
+                except SourceError as error:
+                    results.append(error)
+            return source, results
+
+    return asyncio.run(main())
+
+
+def host_levels(node):
+    return [call.fields["opts"]["host_tracer_level"] for call in node.captures]
+
+
+def test_nobody_takes_the_data_of_a_continuous_session_that_began_meanwhile_to_explain_idle_time():
+    """GetSnapshot would: it is asked only right after a probe that met no other session."""
+    with TpuNode(device=True) as node:
+
+        def begin(_source, number):
+            node.continuous = number > 0
+
+        _, results = explained(node, begin)
+        assert [getattr(one, "reason", None) for one in results] == [None, "busy", "busy", "busy"]
+        assert not node.of("GetSnapshot")
+        assert host_levels(node)[0] == 0
+        assert 2 not in host_levels(node)
+
+
+def test_the_trace_that_explains_idle_time_is_short_whatever_the_window():
+    """It holds far more events: collecting those of 2 s took the server 12 s, which 20 minutes of silence pay for."""
+    with TpuNode(device=True) as node:
+
+        def lengthen(source, number):
+            source._window.length_s = 0.8
+
+        explained(node, lengthen)
+        windows = [call.fields["opts"]["duration_ms"] for call in node.captures]
+        assert (host_levels(node), windows) == ([0, 2, 0, 0], [800, 500, 800, 800])
+
+
+def test_a_trace_that_was_too_large_to_explain_idle_time_changes_nothing_and_is_not_repeated():
+    """The next ones are as long and as whole as before."""
+    with TpuNode(device=True) as node:
+        lengths = []
+
+        def refuse(source, number):
+            lengths.append(source._window.length_s)
+            take = source._profiler.take
+
+            async def checked(capture):
+                trace = await take(capture)
+                if capture.host_level is not None:
+                    raise SourceError("too-large", "the answer is larger than 64 MB", address=node.address)
+                return trace
+
+            if number == 1:
+                source._profiler.take = checked
+
+        source, results = explained(node, refuse)
+        assert [getattr(one, "reason", None) for one in results] == [None, "too-large", None, None]
+        assert host_levels(node) == [0, 2, 0, 0]
+        assert lengths[1:] == pytest.approx([lengths[1]] * 3, rel=0.1)
+        assert not source._reducer.caution
+
+
+@pytest.mark.parametrize(
+    ("pids", "levels"),
+    [((None, None), [0, 2, 0, 0]), ((7, 7), [0, 2, 0, 0]), ((7, 8), [0, 2, 0, 2])],
+)
+def test_another_connection_to_the_same_process_takes_no_other_trace_to_explain_idle_time(pids, levels):
+    """Networks break connections again and again."""
+    pid = [pids[0]]
+    with TpuNode(device=True) as node:
+
+        def reconnect(source, number):
+            if number == 2:
+                pid[0] = pids[1]
+                source._client.connection += 1
+
+        explained(node, reconnect, signs_at=lambda _address: JobSigns(pid=pid[0]))
+        assert host_levels(node) == levels
 
 
 # Servers that are left alone.

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.discovery.host.kind_signs import kind_signs_of
 from tpumon.discovery.host.processes import (
@@ -159,7 +160,8 @@ def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
     except OSError:
         return None
     owners = find_owners(inodes, proc).values()
-    return min(owners, key=lambda owner: owner.pid).signs if owners else None
+    owner = min(owners, key=lambda owner: owner.pid, default=None)
+    return None if owner is None else replace(owner.signs, pid=owner.pid)
 
 
 def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:

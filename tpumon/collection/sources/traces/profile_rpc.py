@@ -293,12 +293,20 @@ class Profiler:
     async def may_raise_host_level(self) -> bool:
         """True if a trace with more host events than usual harms nobody: the user chose no level, the server is safe.
 
+        A server that was not asked yet gets another probe first: GetSnapshot takes the data of a continuous session.
+
         Raises:
-            SourceError: `continuous`: somebody's continuous session runs.
+            SourceError: `busy` if another session is active; otherwise as the calls failed.
         """
-        if self._host_events.level is not None or not self.known.returns_traces:
+        known = self.known
+        if self._host_events.level is not None or not known.returns_traces or self.leaves_out_host_events:
             return False
-        return self.known.signs.host_events_safe or await self._host_events_safe()
+        if known.host_level == _STEP_MARKER_LEVEL:
+            return False  # as many as usual
+        if known.host_level or known.signs.host_events_safe:
+            return True
+        await self._probe_devices(known.device_type)
+        return await self._host_events_safe()
 
     async def _host_events_safe(self) -> bool:
         """True if host tracing is safe on this server: does not deadlock a job without TensorFlow.

@@ -19,7 +19,7 @@ from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, T
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
-from tpumon.errors import MEANING, SourceError, TpumonError
+from tpumon.errors import CONNECTION_REFUSED, MEANING, SourceError, TpumonError
 from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
@@ -87,8 +87,8 @@ class TraceSource(ProfilerSource):
         self._is_heavy = False
         self._had_steps = False
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
-        self._unexplained = False  # the last trace does not tell why the device is idle
-        self._explained_on: int | None = None  # the connection on which a trace was to tell
+        self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
+        self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -102,28 +102,32 @@ class TraceSource(ProfilerSource):
         self._backoff.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
+        explains = False
         try:
             returns_traces = await self._returns_traces()
             window_s = self._window_s(query)
             in_time = self._answers_in_time
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
-                taken = await self._take(
-                    window_s, in_time=in_time, returns_traces=returns_traces, host_level=await self._explaining_level()
-                )
+                explains = await self._may_explain()
+                if explains:
+                    window_s, in_time = min(window_s, FIRST_WINDOW_S), False
+                level = _EXPLAINING_HOST_LEVEL if explains else None
+                taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 trace = await self._analyse(taken, query)
         except SourceError as error:
-            self._note_failure(error, query)
+            self._note_failure(error, None if explains else query)
             raise
         self._backoff.note_trace()
         if trace.cores:
             self._profiler.saw_devices()
         elif taken.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
-        if trace.truncated and self._note_overflow(query):
-            self._window.shrink()
-        self._learn(trace, query.level)
-        self._unexplained = _is_unexplained(trace)
+        if not explains:
+            if trace.truncated and self._note_overflow(query):
+                self._window.shrink()
+            self._learn(trace, query.level)
+        self._unexplained_on = self._client.connection if _is_unexplained(trace) else None
         return self._sample(query, trace, taken, start_s=start_s)
 
     async def probe(self) -> None:
@@ -164,11 +168,17 @@ class TraceSource(ProfilerSource):
     def _note_failure(self, error: SourceError, query: Query | None) -> None:
         """Notes what a query or a probe cost, and what follows from its failure.
 
+        Args:
+            error: the failure.
+            query: the query; None: another trace than usual, of which the size says nothing of the next ones.
+
         Raises:
             SourceError: what to say instead, after several failures of this kind.
         """
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
+        if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
+            self._explained.clear()  # whoever listens there next is another process
         if error.reason == "too-large" and query is not None:
             self._note_overflow(query)
             self._window.shrink()
@@ -195,12 +205,19 @@ class TraceSource(ProfilerSource):
         self._end_call()
         return returns_traces
 
-    async def _explaining_level(self) -> int | None:
-        """Host tracer level of the one trace per process that is to tell why the device is idle; else None."""
-        if not self._unexplained or self._explained_on == self._client.connection:
-            return None
-        self._explained_on = self._client.connection
-        return _EXPLAINING_HOST_LEVEL if await self._profiler.may_raise_host_level() else None
+    async def _may_explain(self) -> bool:
+        """True for the one trace per process of the job that is to tell why the device is idle.
+
+        It holds far more events, which the job's server collects for seconds: so it is short.
+        """
+        process = self._profiler.known.signs.pid
+        if self._unexplained_on != self._client.connection or process in self._explained:
+            return False
+        self._explained = {process}
+        self._call = time.monotonic(), _PROBE_S
+        may_explain = await self._profiler.may_raise_host_level()
+        self._end_call()
+        return may_explain
 
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
