@@ -319,3 +319,16 @@ def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_
     assert "idle" not in found
     assert "input-bound" not in job.round(4, idle_ratio=0.02)
     assert "input-bound" not in job.round(4, idle_ratio=0.9), "it may be idle for another reason now"
+
+
+@pytest.mark.parametrize(
+    ("then", "later"),
+    [
+        pytest.param({"idle_ratio": 0.95}, {"idle_ratio": 0.3}, id="less idle: the input is faster now"),
+        pytest.param({"idle_ratio": None}, {"idle_ratio": None}, id="no device: nothing confirms it"),
+    ],
+)
+def test_the_one_sample_that_shows_waiting_for_input_does_not_stand_for_what_later_ones_do_not_confirm(then, later):
+    job = Job()
+    job.round(3, **then, input_wait_ratio=0.9)
+    assert "input-bound" not in job.round(4, **later)

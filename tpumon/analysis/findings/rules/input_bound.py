@@ -11,6 +11,8 @@ from tpumon.model.figure_table import INFEED
 IDLE_LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
+_AS_IDLE_RATIO = 0.8  # of the idle time then
+
 
 def input_share(seen: Observation) -> tuple[float, str] | None:
     """Share of the time that the step waits for input, and the figure that says so; None where neither is known."""
@@ -23,9 +25,22 @@ def input_share(seen: Observation) -> tuple[float, str] | None:
 
 @dataclass(slots=True)
 class _Known:
-    """Share of input that the one sample with more host events showed; it stands while the device is as idle."""
+    """Share of input that the one sample with more host events showed; it stands while the device is as idle.
+
+    Attributes:
+        share: the share, and the figure that says so; None: not known.
+        idle_ratio: of the device then; None: there is no device, so that later samples cannot confirm it.
+    """
 
     share: tuple[float, str] | None = None
+    idle_ratio: float | None = None
+
+    def stands(self, seen: Observation) -> bool:
+        """True if a sample that does not show the share does not speak against it."""
+        idle = seen.figures.idle_ratio
+        if idle is None:
+            return self.idle_ratio is not None or seen.figures.step_time_s is None
+        return idle >= max(IDLE_LIMIT_RATIO, _AS_IDLE_RATIO * (self.idle_ratio or 0.0))
 
 
 class InputBound(Rule[_Known, None]):
@@ -42,10 +57,10 @@ class InputBound(Rule[_Known, None]):
     hidden_by = frozenset({"hang"})
 
     def remember(self, memory: _Known, seen: Observation) -> None:
-        """Remembers the share while nothing shows that the device is no longer idle."""
-        found, idle = input_share(seen), seen.figures.idle_ratio
-        if found is not None or (idle is not None and idle < IDLE_LIMIT_RATIO):
-            memory.share = found
+        """Remembers the share while nothing shows that the device is no longer as idle."""
+        found = input_share(seen)
+        if found is not None or not memory.stands(seen):
+            memory.share, memory.idle_ratio = found, seen.figures.idle_ratio
 
     def severity_ratio(self, member: Member[_Known, None]) -> float | str:
         """Relative to the warning limit."""
