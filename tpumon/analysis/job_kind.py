@@ -19,7 +19,9 @@ _STEPS = 3  # samples in a row with the same step
 _ALIKE_RATIO = 0.2  # their step times differ by no more
 
 # Signs by strength: what is seen later replaces only what is weaker.
-_KEPT, _STARTED, _REGULAR, _PROGRAMS, _PROCESSES, _GIVEN = range(6)
+_STARTED, _KEPT, _REGULAR, _MARKERS, _INFERS, _TRAINS, _PROCESSES, _GIVEN = range(8)
+
+_OPTION = ("--job-kind",)
 
 
 class KindOfWorker:
@@ -33,8 +35,10 @@ class KindOfWorker:
     """
 
     def __init__(self, kept: JobKind | None = None) -> None:
+        if kept is not None and kept.evidence == _OPTION:
+            kept = None  # it counts while it is given
         self.known = kept
-        self._strength = -1 if kept is None else _KEPT
+        self._strength = _KEPT if kept is not None and kept.evidence else -1
         self._steps: deque[tuple[str | None, float]] = deque(maxlen=_STEPS)
 
     def note(self, sample: Sample, target: Target, *, restarted: bool = False) -> JobKind:
@@ -60,7 +64,7 @@ class KindOfWorker:
     def _seen(self, sample: Sample, target: Target) -> tuple[int, JobKindName, str]:
         """The strongest sign: its strength, the kind that it speaks for, and its words."""
         if target.job_kind is not None:
-            return _GIVEN, target.job_kind, "--job-kind"
+            return _GIVEN, target.job_kind, *_OPTION
         if "notebook" in target.kind_signs:
             return _PROCESSES, "interactive", "a notebook's kernel in its process tree"
         if "server" in target.kind_signs:
@@ -68,14 +72,14 @@ class KindOfWorker:
         figures = sample.figures
         step = figures.step_name
         programs = [step] if step else [function.name for function in figures.functions or ()]
+        trained = next((name for name in programs if _TRAINING.search(name)), None)
+        if trained is not None:  # also where a model is trained on what it generates
+            return _TRAINS, "training", f"{trained} is a program of training"
         served = next((name for name in programs if _INFERENCE.search(name)), None)
         if served is not None:
-            return _PROGRAMS, "unknown", f"{served} is a program of inference"
-        trained = next((name for name in programs if _TRAINING.search(name)), None)
-        if trained is not None:
-            return _PROGRAMS, "training", f"{trained} is a program of training"
+            return _INFERS, "unknown", f"{served} is a program of inference"
         if figures.step_time_s is not None and figures.step_source in {"steps", "server"}:
-            return _PROGRAMS, "training", "step markers"
+            return _MARKERS, "training", "step markers"
         if figures.step_time_s is not None:
             self._steps.append((step, figures.step_time_s.avg))
         starts_as_job = "job" in target.kind_signs

@@ -322,13 +322,20 @@ def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_
 
 
 @pytest.mark.parametrize(
-    ("then", "later"),
+    ("then", "later", "stands"),
     [
-        pytest.param({"idle_ratio": 0.95}, {"idle_ratio": 0.3}, id="less idle: the input is faster now"),
-        pytest.param({"idle_ratio": None}, {"idle_ratio": None}, id="no device: nothing confirms it"),
+        pytest.param({"idle_ratio": 0.95}, {"idle_ratio": 0.9}, True, id="as idle"),
+        pytest.param({"idle_ratio": 0.95}, {"idle_ratio": 0.3}, False, id="less idle: the input is faster now"),
+        pytest.param({"idle_ratio": None}, {"idle_ratio": None}, True, id="no device, steps as long"),
+        pytest.param(
+            {"idle_ratio": None},
+            {"idle_ratio": None, "step_time_s": StepTimes(avg=0.02, min=0.02, max=0.02)},
+            False,
+            id="no device, shorter steps",
+        ),
     ],
 )
-def test_the_one_sample_that_shows_waiting_for_input_does_not_stand_for_what_later_ones_do_not_confirm(then, later):
-    job = Job()
-    job.round(3, **then, input_wait_ratio=0.9)
-    assert "input-bound" not in job.round(4, **later)
+def test_the_one_sample_that_shows_waiting_for_input_stands_while_later_ones_look_like_it(then, later, stands):
+    job, step = Job(), {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1)}
+    job.round(1, **step, **then, input_wait_ratio=0.9)
+    assert ("input-bound" in job.round(4, **step | later)) == stands

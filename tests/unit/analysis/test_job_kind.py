@@ -49,6 +49,13 @@ def steps(*averages_s, **figures):
             pytest.param(steps(*[0.1] * 5, step_name=name), {"process": HERE}, "unknown", id=name)
             for name in ("jit_generate", "jit_prefill_fn", "jit_decode", "jit_run_model")
         ),
+        pytest.param(
+            steps(0.1, step_name="jit_generate") + steps(0.1, step_name="jit_train_step"), {}, "training", id="RL"
+        ),
+        pytest.param(
+            steps(0.1, step_name="jit_decode") + steps(0.1, step_source="steps", step_name="3"), {}, "unknown",
+            id="a server with markers",
+        ),
         pytest.param(steps(0.1, step_name="jit_constrained"), {}, "unknown", id="train within a word"),
         pytest.param([failed_sample(reason="empty-trace")], {"kind_signs": ("job",)}, "training", id="never active"),
         pytest.param(
@@ -79,6 +86,21 @@ def test_the_kind_of_before_a_restart_of_tpumon_holds_until_something_is_seen():
     kind, target = KindOfWorker(kept), Target(worker="w0", address="w0:1")
     assert kind.note(failed_sample(reason="empty-trace"), target) == kept
     assert kind.note(sample(), Target(worker="w0", address="w0:1", kind_signs=("notebook",))).kind == "interactive"
+
+
+@pytest.mark.parametrize(
+    ("kept", "later"),
+    [
+        (JobKind(kind="serving", evidence=("a server of models in its process tree",)), "serving"),
+        (JobKind(kind="unknown", evidence=("jit_decode is a program of inference",)), "unknown"),
+        (JobKind(kind="unknown"), "training"),
+        (JobKind(kind="serving", evidence=("--job-kind",)), "training"),
+    ],
+)
+def test_what_was_seen_before_a_restart_of_tpumon_counts_more_than_how_the_job_was_started(kept, later):
+    """What an option said counts while it is given."""
+    target = Target(worker="w0", address="w0:1", kind_signs=("job",))
+    assert KindOfWorker(kept).note(failed_sample(reason="empty-trace"), target).kind == later
 
 
 def hang_after(minutes, **target):

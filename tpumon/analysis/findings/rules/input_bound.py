@@ -11,7 +11,7 @@ from tpumon.model.figure_table import INFEED
 IDLE_LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
-_AS_IDLE_RATIO = 0.8  # of the idle time then
+_AS_MUCH_RATIO = 0.8  # of what it was in the sample that showed a share
 
 
 def input_share(seen: Observation) -> tuple[float, str] | None:
@@ -25,22 +25,23 @@ def input_share(seen: Observation) -> tuple[float, str] | None:
 
 @dataclass(slots=True)
 class _Known:
-    """Share of input that the one sample with more host events showed; it stands while the device is as idle.
+    """Share of input that the one sample with more host events showed; it stands while later ones look like that one.
 
     Attributes:
         share: the share, and the figure that says so; None: not known.
-        idle_ratio: of the device then; None: there is no device, so that later samples cannot confirm it.
+        idle_ratio, step_s: of that sample.
     """
 
     share: tuple[float, str] | None = None
     idle_ratio: float | None = None
+    step_s: float | None = None
 
     def stands(self, seen: Observation) -> bool:
-        """True if a sample that does not show the share does not speak against it."""
+        """True if the device is as idle as then, or where there is none, steps are as long: less waiting ends both."""
         idle = seen.figures.idle_ratio
-        if idle is None:
-            return self.idle_ratio is not None or seen.figures.step_time_s is None
-        return idle >= max(IDLE_LIMIT_RATIO, _AS_IDLE_RATIO * (self.idle_ratio or 0.0))
+        if idle is not None:
+            return idle >= max(IDLE_LIMIT_RATIO, _AS_MUCH_RATIO * (self.idle_ratio or 0.0))
+        return not seen.step_s or self.step_s is None or seen.step_s >= _AS_MUCH_RATIO * self.step_s
 
 
 class InputBound(Rule[_Known, None]):
@@ -57,10 +58,10 @@ class InputBound(Rule[_Known, None]):
     hidden_by = frozenset({"hang"})
 
     def remember(self, memory: _Known, seen: Observation) -> None:
-        """Remembers the share while nothing shows that the device is no longer as idle."""
+        """Remembers the share while nothing shows that it is less."""
         found = input_share(seen)
         if found is not None or not memory.stands(seen):
-            memory.share, memory.idle_ratio = found, seen.figures.idle_ratio
+            memory.share, memory.idle_ratio, memory.step_s = found, seen.figures.idle_ratio, seen.step_s
 
     def severity_ratio(self, member: Member[_Known, None]) -> float | str:
         """Relative to the warning limit."""
