@@ -125,6 +125,7 @@ def hang_after(minutes, **target):
         ({"process": HERE}, ("critical", "training")),
         ({}, ("info", "unknown")),
         ({"kind_signs": ("notebook",)}, ("info", "interactive")),
+        ({"kind_signs": ("server", "job")}, ("info", "serving")),
         ({"job_kind": "training"}, ("critical", "training")),
         ({"job_kind": "interactive", "kind_signs": ("job",)}, ("info", "interactive")),
     ],

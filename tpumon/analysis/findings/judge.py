@@ -42,6 +42,7 @@ URL = "docs/findings.md#"
 
 _NO_ALARM: Mapping[JobKindName | None, str] = {
     "interactive": "It is a notebook, which pauses and changes as its user likes.",
+    "serving": "It serves models: without requests nothing runs.",
     "unknown": "What kind of job it is, is not known; --job-kind training would make it an alarm.",
 }
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
