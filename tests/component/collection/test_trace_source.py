@@ -402,6 +402,22 @@ def test_a_job_that_stands_still_does_not_make_the_window_grow():
     assert asyncio.run(main()) == 1
 
 
+def test_the_window_grows_again_for_the_next_process_until_it_has_had_steps():
+    """Nothing listened at the port in between; its steps may be longer than any window of the one before."""
+
+    async def main():
+        async with Watched("127.0.0.1:1") as client:
+            source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
+            source._had_steps, source._window.length_s = True, 0.1
+            with pytest.raises(SourceError, match="refused"):
+                await source.fetch(Query(level=2))
+            source._profiler.saw_devices()
+            source._learn(None, 2)
+            return source._window.length_s
+
+    assert asyncio.run(main()) == pytest.approx(0.2)
+
+
 def test_steps_longer_than_a_window_that_was_given_are_said():
     """With a window that would do; not while the window grows by itself, the device is idle, or a step was whole."""
     busy, idle = figures_of(idle_ratio=0.1), figures_of(idle_ratio=0.9)

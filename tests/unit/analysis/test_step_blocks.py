@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tpumon.analysis.findings.step_blocks import StepBlocks
+from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
 
 DAY_S, WEEK_S = 86_400, 604_800
@@ -167,3 +167,11 @@ def test_what_varies_by_nature_is_said():
     for _ in range(40):
         blocks.add(chance.uniform(1, 3), 1, Moment(0.0))
     assert blocks.limit_ratio > 0.5
+
+
+def test_a_slow_down_without_the_blocks_that_showed_it_goes_on():
+    """As a state file of another version may have it."""
+    blocks = StepBlocks((), Slow(3, Moment(0.0), 0.1, 0.06, 0.12))
+    for second in range(80):
+        blocks.add(0.1, 1, Moment(float(second)))
+    assert blocks.slow is None

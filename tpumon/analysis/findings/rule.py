@@ -123,7 +123,7 @@ class Rule(Generic[MemoryT, StatsT]):
             are followed, as far as their numbers are known, and nearly all have figures.
         waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
             one is without figures, it is info.
-        of_training: whether it is info for notebooks, servers and jobs of unknown kind, which pause and change as they like.
+        of_training: whether it is info for notebooks, servers and jobs of unknown kind, which pause as they like.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.

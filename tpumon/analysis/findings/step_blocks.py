@@ -119,6 +119,8 @@ class StepBlocks:
             for each in blocks:
                 level.add(each, None)
             self._levels.append(level)
+        while slow is not None and len(self._levels) <= slow.level:
+            self._levels.append(_Level())
 
     @property
     def kept(self) -> tuple[tuple[float, ...], ...]:

@@ -179,6 +179,7 @@ class TraceSource(ProfilerSource):
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
             self._explained.clear()  # whoever listens there next is another process
+            self._had_steps = False
         if error.reason == "too-large" and query is not None:
             self._note_overflow(query)
             self._window.shrink()
@@ -333,7 +334,7 @@ class TraceSource(ProfilerSource):
     def _learn(self, trace: TraceFigures | None, level: int) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
-        Of a job that had steps, one in which nothing ran suggests that it stands still, which short windows show too.
+        A job that had steps and runs nothing now stands still: short windows show that, too.
         """
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
