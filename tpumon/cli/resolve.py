@@ -291,7 +291,7 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
         return _sampling_of(context, options)
     if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
-    if options.job_kind is not None:
+    if is_typed(context, "job_kind"):
         raise UsageError("--job-kind is decided where samples are taken; give it to the tpumon that --from reads")
     origin = origin_of(options.from_, options.from_auth)
     if isinstance(origin, ExportersSource):

@@ -295,6 +295,14 @@ def test_from_takes_no_samples_itself():
     assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1")
 
 
+def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monkeypatch):
+    """Typed with --from it is a mistake; a host's environment or file has it for the tpumon that samples there."""
+    monkeypatch.setenv("TPUMON_JOB_KIND", "training")
+    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
+    with pytest.raises(UsageError, match="decided where samples are taken"):
+        settings("once", "--from", "h:1", "--job-kind", "training")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
