@@ -41,13 +41,17 @@ class KeptActivity(Struct, frozen=True, kw_only=True):
 
     Attributes:
         active_unix_s: when; None: never.
+        silent_unix_s: since when its silence counts; None: it is not silent.
         silent: number of samples since then without activity.
         longest_s: its longest pause that ended by itself, in seconds.
+        step_s: its step time, in seconds; None: not known.
     """
 
     active_unix_s: UnixTime | None = None
+    silent_unix_s: UnixTime | None = None
     silent: Count = 0
     longest_s: Amount = 0.0
+    step_s: Amount | None = None
 
 
 class KeptSlowDown(Struct, frozen=True, kw_only=True):

@@ -159,6 +159,7 @@ def test_a_job_that_somebody_else_profiles_is_not_observed_after_ten_minutes():
     assert not any(found[:80])
     assert all(set(round_) == {"not-observed"} for round_ in found[81:110])
     assert not any(found[111:])
+    assert {round_["not-observed"].since_unix_s for round_ in found[81:110]} == {begin_unix_s}
 
 
 @pytest.mark.parametrize("scenario", NOTHING)
@@ -201,7 +202,7 @@ def test_a_hang_began_with_the_last_activity_that_was_seen():
     first = next(round_["hang"] for round_ in found if "hang" in round_)
     assert first.since_unix_s == BEGIN_UNIX_S + 110
     severities = [round_["hang"].severity if "hang" in round_ else None for round_ in found]
-    assert severities.index("warning") == 11 + 30 + 1
+    assert "warning" not in severities, "nobody goes on"
     assert severities.index("critical") == 11 + 60 + 1
 
 

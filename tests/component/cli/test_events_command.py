@@ -47,6 +47,20 @@ def test_what_an_exporter_remembers_is_printed(exporter, capsys):
     ]
 
 
+def test_what_happened_to_a_slice_is_one_line(capsys):
+    """As JSON it is one object of each worker."""
+    now = time.time()
+    with serving("a", "b", "c") as output:
+        for ago_s, reason in ((30, None), (20, "unavailable")):
+            for worker in "abc":
+                output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        assert events.run(**of(output)) == 0
+        (line,) = capsys.readouterr().out.splitlines()[-1:]
+        assert line.endswith("  all 3 workers  down: unavailable")
+        assert events.run(**of(output, output="jsonl")) == 0
+    assert [json.loads(one)["worker"] for one in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
+
+
 def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:

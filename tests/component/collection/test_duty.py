@@ -15,6 +15,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
+from tpumon.errors import SourceError
 from tpumon.model import Query, Target
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import DutyLedger
@@ -532,6 +533,48 @@ async def test_a_worker_cut_off_before_its_call_costs_nothing():
     sampler._pause = pause
     await for_a_while(5, sampler)
     assert (len(looks), sampler._duty._accounts) == (2, {})
+
+
+class OneSession(Job):
+    """A profiler server that refuses a second session."""
+
+    def __init__(self):
+        super().__init__(trace_s=0.3)
+        self.busy_until_s = 0.0
+
+    def __call__(self, client, target, options):
+        source = super().__call__(client, target, options)
+        fetch = source.fetch
+
+        async def refused_while_busy(query):
+            now_s = asyncio.get_running_loop().time()
+            if now_s < self.busy_until_s:
+                raise SourceError("busy", "another profiling session is active; standing back")
+            self.busy_until_s = now_s + self.trace_s
+            return await fetch(query)
+
+        source.fetch, source.likely_s = refused_while_busy, lambda _query: self.trace_s
+        return source
+
+
+async def test_another_tpumon_is_not_called_somebody_elses_session():
+    """This host's files tell who traces the server."""
+    samples, job = [], OneSession()
+    watching = asyncio.create_task(for_a_while(10, tpumon(job)))
+    await asyncio.sleep(0.1)
+    await for_a_while(1, tpumon(job, samples=samples))
+    assert "likely that of another tpumon on this host" in samples[0].failure.message
+    await watching
+
+
+async def test_an_owners_session_is_not_called_that_of_another_tpumon_which_follows_the_server():
+    samples, job = [], OneSession()
+    watching = asyncio.create_task(for_a_while(30, tpumon(job)))
+    await asyncio.sleep(25)  # before it traces again
+    job.busy_until_s = asyncio.get_running_loop().time() + 60
+    await for_a_while(4, tpumon(job, samples=samples))
+    assert {one.failure.message for one in samples} == {"another profiling session is active; standing back"}
+    await watching
 
 
 def test_a_host_has_one_address_by_which_its_servers_are_one(monkeypatch):

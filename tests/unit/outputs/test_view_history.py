@@ -233,6 +233,20 @@ def test_changes_are_listed_the_newest_first():
     assert lines(display, now=NOW - 200)[1].split()[0] == name_of(2)
 
 
+def test_what_happened_to_a_slice_is_one_line_of_the_changes():
+    """On the page of a worker it is the worker's."""
+    display = display_of(*fleet(3))
+    for number in range(3):
+        display.take(failed(name_of(number), time_unix_s=NOW + 1 + number))
+    display.refresh(NOW + 4)
+    press(display, "e")
+    shown = screen(display, now=NOW + 4)
+    assert "1 change, newest first" in shown
+    assert "D all 3 workers" in shown
+    press(display, "esc", "enter", "e")
+    assert "all 3 workers" not in screen(display, now=NOW + 4)
+
+
 def test_on_a_workers_page_its_own_changes_are_listed():
     """The last ones on the page itself, all of them by e; of one without any, a line says so."""
     display = trouble()

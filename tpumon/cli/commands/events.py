@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
@@ -46,6 +47,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
     source = with_one_sampler(feed)
     origin, ends = source.origin, False
     has_printed, began_s = False, time.monotonic()
+    recorded: list[Change] = []
     with open_feed(source, consumer="the reader of stdout") as changing:
         for update in changing.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
@@ -55,18 +57,29 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
                 changes = tuple(sorted(status.changes, key=lambda change: change.time_unix_s))
-            _print(changes, output)
             has_printed = has_printed or bool(changes)
-            if ends and not origin.is_over:
+            if ends and origin.is_over:
+                recorded += changes
+                continue
+            _print(changes, output, changing.status())
+            if ends:
                 break
+        if recorded:
+            _print(recorded, output, changing.status())
         if ends and not has_printed:
             _log.info("%s", _no_change(changing))
     return 0
 
 
-def _print(changes: Iterable[Change], output: str) -> None:
-    for change in changes:
-        show(_as_json(change) if output == "jsonl" else _as_text(change))
+def _print(changes: Iterable[Change], output: str, status: FleetStatus) -> None:
+    """Prints changes, by time: as JSON a line each, in text one for what happened to a slice."""
+    if output == "jsonl":
+        for change in changes:
+            show(_as_json(change))
+        return
+    targets = {name: worker.target for name, worker in status.workers.items()}
+    for group in together(changes, targets):
+        show(_as_text(as_one(group, targets)))
 
 
 def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:

@@ -33,6 +33,7 @@ _LOOK_AGAIN_S = 10.0  # whether others have traced less than they thought
 _BETWEEN_S = 0.03
 _LOOKING_RATIO = 0.02  # of a core
 _LONG_S = 5.0
+_UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _TURN_S = 1.0  # within which several that begin at once are spread
 
 
@@ -75,6 +76,7 @@ class DutyAccount:
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
+        self._charged_s = float("-inf")  # when another one was charged last, since boot
         self._known: dict[str, _CountedPeer] = {}
         self._sharing = 1
         self.explained = False
@@ -96,6 +98,11 @@ class DutyAccount:
     def is_shared(self) -> bool:
         """True if other tpumons follow the same server."""
         return self._sharing > 1
+
+    @property
+    def is_charged_elsewhere(self) -> bool:
+        """True if another tpumon may have a call under way: it was charged lately."""
+        return since_boot_s() - self._charged_s < _UNDER_WAY_S
 
     def enter(self, estimate_s: float, now_s: float) -> None:
         """Counts a call before it is made."""
@@ -139,6 +146,7 @@ class DutyAccount:
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts what the others say."""
         boot_s = since_boot_s()
+        begun = {peer.file for peer in peers if peer.file not in self._known and boot_s - peer.entry.time_s < _LOOK_S}
         found = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _ in found)
@@ -146,6 +154,9 @@ class DutyAccount:
         self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in found)]), 0.0
         for file in list(self._known)[:-_MOST_KNOWN]:
             del self._known[file]
+        for peer, (traced_s, _) in zip(peers, found, strict=True):
+            if traced_s > 0 or (peer.file in begun and peer.entry.traced_s):
+                self._charged_s = max(self._charged_s, peer.entry.time_s)
         self._peers, self._looked_s = peers, boot_s
         self.note_time(now_s)
 
@@ -243,6 +254,11 @@ class DutyControl:
                 return
             account.settle(estimate_s, 0.0, _now_s())
             await asyncio.sleep(random.uniform(0, _TURN_S))
+
+    async def is_charged_elsewhere(self, account: DutyAccount) -> bool:
+        """Looks whether another tpumon of this host may have a call under way."""
+        await self._exchange()
+        return account.is_charged_elsewhere
 
     def settle(self, account: DutyAccount, estimate_s: float, traced_s: float) -> None:
         """Notes what the call that was entered cost."""

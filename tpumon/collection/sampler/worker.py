@@ -22,6 +22,7 @@ _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
+_OF_ANOTHER = "another profiling session is active, likely that of another tpumon on this host; standing back"
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
@@ -223,7 +224,9 @@ class SampledWorker:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
-                failure = self._failure(profiler.name, error.reason, error.message, error.address)
+                is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
+                words = _OF_ANOTHER if is_others else error.message
+                failure = self._failure(profiler.name, error.reason, words, error.address)
                 if error.reason != "unimplemented":
                     break
             except _QueryFailedError:

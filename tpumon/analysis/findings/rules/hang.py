@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
@@ -9,13 +10,15 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.recent import Recent, alike_s
+from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
 from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
+_GOES_ON_S = 150.0  # whoever has run steps for so long without this worker does not wait for it
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
+_LIMIT_S = 7200.0  # to which long pauses raise the limits at most
 _RATIO_PER_SUSTAINED, _RATIO_LESS = 2.0, 0.5
 _FEW = 5
 _SAME_S = 2.0
@@ -23,13 +26,36 @@ _SAME_S = 2.0
 
 @dataclass(slots=True)
 class Activity:
-    """Last activity of a worker, number of samples without any since, its longest pause so far, its steps."""
+    """Last activity of a worker, the silence since, its longest pause so far, its steps.
+
+    Attributes:
+        active: its last activity.
+        fresh_for_s: for how long after it its figures were current.
+        is_watched: whether each query since, until silence was seen, told whether anything ran.
+        silent: number of samples since that showed silence.
+        silent_since: since when the silence counts: the time before it was seen does so only if that was watched.
+        silent_s: how long it has lasted.
+        longest_s: the longest silence that ended by itself.
+        step_s: step times.
+        stepped: time and step time of the last sample with a step.
+    """
 
     active: Moment | None = None
+    fresh_for_s: float = math.inf
+    is_watched: bool = True
     silent: int = 0
+    silent_since: Moment | None = None
     silent_s: float = 0.0
     longest_s: float = 0.0
     step_s: Recent = field(default_factory=Recent)
+    stepped: tuple[Moment, float] | None = None
+
+    def begin_of_silence(self, seen: Observation) -> Moment | None:
+        """Since when silence counts that is seen for the first time."""
+        if self.active is None or (self.is_watched and seconds_between(self.active, seen.at) <= self.fresh_for_s):
+            return self.active
+        began = _last_activity(seen) or seen.at
+        return began if seconds_between(self.active, began) else self.active
 
 
 class SliceActivity(Struct, frozen=True):
@@ -39,20 +65,35 @@ class SliceActivity(Struct, frozen=True):
         empty: workers that do nothing and have no work in their queue.
         waiting: the others that do nothing, and have some.
         away: workers that do not answer.
+        going: time and step time of the last step seen of each worker.
         varies_ratio: how much step times of the slice vary from sample to sample.
     """
 
     empty: Mapping[str, float | None]
     waiting: Mapping[str, float | None]
     away: Mapping[str, float | None]
+    going: Sequence[tuple[Moment, float]]
     varies_ratio: float
 
     def alike(self, workers: Mapping[str, float | None], own_s: float | None) -> tuple[str, ...]:
         """Workers possibly in the same job as one of this step time: similar or unknown step time."""
-        if not own_s:
-            return tuple(workers)
+        return tuple(
+            name for name, step_s in workers.items() if not step_s or not own_s or self._is_alike(step_s, own_s)
+        )
+
+    def goes_on(self, memory: Activity) -> bool:
+        """True if a worker has run the steps of this one long after this one ran any."""
+        active, own_s = memory.active, memory.step_s.median
+        if active is None or not own_s:
+            return False
+        return any(
+            seconds_between(active, stepped) > _GOES_ON_S and self._is_alike(step_s, own_s)
+            for stepped, step_s in self.going
+        )
+
+    def _is_alike(self, step_s: float, own_s: float) -> bool:
         least_s, greatest_s = alike_s(own_s, self.varies_ratio)
-        return tuple(name for name, step_s in workers.items() if not step_s or least_s <= step_s <= greatest_s)
+        return least_s <= step_s <= greatest_s
 
     def stopped_first(self, own_s: float | None) -> tuple[str, ...]:
         """Of the workers possibly in the same job, those without work while others have some."""
@@ -62,8 +103,8 @@ class SliceActivity(Struct, frozen=True):
 class Hang(Rule[Activity, SliceActivity]):
     """No step and no op for several samples in a row, after the job had run steps.
 
-    A checkpoint, an evaluation on the host and a compilation look the same for a while. So the first minutes are
-    `info`; a pause twice as long as any that ended by itself is a warning after 5 minutes, critical after 10.
+    A checkpoint, an evaluation on the host and a compilation look the same for a while. So it is `info` at first, also
+    where others have queued work: they may wait for who writes the checkpoint.
     """
 
     finding = "hang"
@@ -83,27 +124,43 @@ class Hang(Rule[Activity, SliceActivity]):
         """Counts samples without activity in a row."""
         if seen.state == "no-activity":
             memory.active = memory.active or _last_activity(seen)
+            memory.silent_since = memory.silent_since or memory.begin_of_silence(seen)
             memory.silent += 1
-            if memory.active is not None:
-                memory.silent_s = seconds_between(memory.active, seen.at)
+            if memory.silent_since is not None:
+                memory.silent_s = seconds_between(memory.silent_since, seen.at)
         elif seen.state == "live" and not seen.sample.companions_only:
             if memory.silent:
                 memory.longest_s = max(memory.longest_s, memory.silent_s)
-            memory.active, memory.silent, memory.silent_s = seen.at, 0, 0.0
+            memory.active, memory.is_watched = seen.at, True
+            memory.fresh_for_s = seen.sample.fresh_for_s if seen.sample.interval_s else math.inf
+            memory.silent, memory.silent_since, memory.silent_s = 0, None, 0.0
             if seen.step_s:
                 memory.step_s.add(seen.step_s)
+                memory.stepped = seen.at, seen.step_s
+        elif not memory.silent:
+            memory.is_watched = False
 
     def resume(self, memory: Activity, kept: KeptWorker) -> None:
-        """Takes when it last did something, and its longest pause."""
+        """Takes when it last did something, since when it is silent, its longest pause, and its step time."""
         activity = kept.activity
         if activity.active_unix_s is not None:
-            memory.active = Moment(activity.active_unix_s)
+            memory.active, memory.is_watched = Moment(activity.active_unix_s), False
             memory.silent, memory.longest_s = activity.silent, activity.longest_s
+            if activity.silent:
+                memory.silent_since = Moment(activity.silent_unix_s or activity.active_unix_s)
+            if activity.step_s:
+                for _ in range(SAMPLES):
+                    memory.step_s.add(activity.step_s)
 
     def kept(self, memory: Activity, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
-        """Adds when it last did something, and its longest pause."""
-        active = None if memory.active is None else unix_s(memory.active)
-        activity = KeptActivity(active_unix_s=active, silent=memory.silent, longest_s=memory.longest_s)
+        """Adds what `resume` takes."""
+        activity = KeptActivity(
+            active_unix_s=None if memory.active is None else unix_s(memory.active),
+            silent_unix_s=None if memory.silent_since is None else unix_s(memory.silent_since),
+            silent=memory.silent,
+            longest_s=memory.longest_s,
+            step_s=memory.step_s.median,
+        )
         return replace(kept, activity=activity)
 
     def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
@@ -117,6 +174,7 @@ class Hang(Rule[Activity, SliceActivity]):
             empty=_steps(peer for peer, size in sizes if not size),
             waiting=_steps(peer for peer, size in sizes if size),
             away=_steps(away),
+            going=[peer.memory.stepped for peer in peers if peer.memory.stepped] if stopped else (),
             varies_ratio=median_low(varies) if varies else 0.0,
         )
 
@@ -138,15 +196,14 @@ class Hang(Rule[Activity, SliceActivity]):
 
     def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
         """Names who stopped first or does not answer, where that is known."""
-        memory = member.memory
-        usual_s = _PAUSES * memory.longest_s
+        memory, goes_on = member.memory, member.slice_stats.goes_on(member.memory)
+        usual_s = min(_PAUSES * memory.longest_s, _LIMIT_S)
+        limit_s, critical_s = max(_WARNING_S if goes_on else _CRITICAL_S, usual_s), max(_CRITICAL_S, usual_s)
         grade: FindingSeverity = "info"
-        if memory.silent_s > max(_WARNING_S, usual_s):
-            grade = "critical" if memory.silent_s > max(_CRITICAL_S, usual_s) else "warning"
+        if memory.silent_s > limit_s:
+            grade = "critical" if memory.silent_s > critical_s else "warning"
         evidence = {
-            "no_activity_s": Evidence(
-                value=memory.silent_s, threshold=max(_WARNING_S, usual_s), reference=memory.longest_s or None
-            )
+            "no_activity_s": Evidence(value=memory.silent_s, threshold=limit_s, reference=memory.longest_s or None)
         }
         sentence = f"{{who}}, no step and no op has run for {memory.silent_s:.0f} s."
         words = f"nothing runs for {memory.silent_s:.0f} s"
@@ -161,6 +218,8 @@ class Hang(Rule[Activity, SliceActivity]):
             sentence += f" Stopped first: {_named(first)}, which has no work in its queue while others have."
             if member.seen.target.worker in first:
                 words += ", stopped first"
+        elif goes_on:
+            sentence += " Others of its slice go on with the same steps."
         elif grade == "info":
             sentence += " A checkpoint or a compilation looks the same."
         return FindingDetail(

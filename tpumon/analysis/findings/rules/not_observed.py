@@ -44,6 +44,10 @@ class NotObserved(Rule[Unobserved, None]):
         since = member.memory.since
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
+    def began(self, member: Member[Unobserved, None]) -> Moment | None:
+        """When figures ceased."""
+        return member.memory.since
+
     def detail(self, member: Member[Unobserved, None]) -> FindingDetail:
         """Says who is in the way."""
         since = member.memory.since

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tpumon.analysis import WorkerStatus
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.change_lines import change_lines
@@ -29,17 +30,19 @@ class EventsScreen(Screen):
         return frame.opened_row
 
     def draw(self, frame: Frame) -> Drawn:
-        """A line per change; a click opens the worker."""
+        """A line per change, one for what happened to a slice; a click opens the worker, or the first of them."""
         row = frame.opened_row
         changes = frame.scene.changes_of(None if row is None else row.name)[::-1]
         if not changes:
             whom = "any worker" if row is None else frame.scene.labels.whole(row.name)
             return Drawn(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
-        names = [frame.scene.labels.whole(change.worker) for change in changes]
-        width = min(max(map(len, names)), frame.width // _NAME_SHARE)
-        title = plain(f" {len(changes)} change{'s' if len(changes) > 1 else ''}, newest first", frame.width, BOLD)
-        hits = [Hit(place, 0, frame.width, partial(_open, change.worker)) for place, change in enumerate(changes, 1)]
-        return Drawn(lines=[title, *change_lines(frame, changes, width)], hits=hits)
+        targets = {name: worker.target for name, worker in frame.scene.status.workers.items()}
+        groups = together(changes[::-1], targets)[::-1]
+        shown = [as_one(group, targets) for group in groups]
+        width = min(max(len(change.worker) for change in shown), frame.width // _NAME_SHARE)
+        title = plain(f" {len(shown)} change{'s' if len(shown) > 1 else ''}, newest first", frame.width, BOLD)
+        hits = [Hit(place, 0, frame.width, partial(_open, group[0].worker)) for place, group in enumerate(groups, 1)]
+        return Drawn(lines=[title, *change_lines(frame, shown, width)], hits=hits)
 
 
 def _open(worker: str, controls: Controls) -> None:

@@ -1,0 +1,200 @@
+"""The finding hang: how long a silence counts, and how severe it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.samples import failed_sample, sample
+from tpumon.analysis import Analysis
+from tpumon.model import StepTimes, Target, Workers
+
+INTERVAL_S = 10.0
+BEGIN_UNIX_S = 10_000.0
+PER_MINUTE = int(60 / INTERVAL_S)
+
+STEPS = StepTimes(avg=0.2, min=0.2, max=0.2)
+OTHER_STEPS = StepTimes(avg=0.5, min=0.5, max=0.5)
+
+
+def ran(worker, steps=STEPS, **given):
+    return sample(worker, step_time_s=steps, step_source="steps", **given)
+
+
+def silent(worker, **given):
+    return failed_sample(worker, "empty-trace", **given)
+
+
+def quiet_by_runtime(worker, *, idle_s, **given):
+    """Nothing ran, and for how long libtpu says that nothing has."""
+    devices = [{"device": "0", "runtime_tensorcore_idle_s": idle_s}]
+    return sample(worker, idle_ratio=1.0, devices=devices, runtime={"uptime_s": 1e6}, **given)
+
+
+def paused(worker, **given):
+    return failed_sample(worker, "paused", **given)
+
+
+class Slice:
+    """Workers of one slice that are queried round after round."""
+
+    def __init__(self, *workers, fleet=None, at=BEGIN_UNIX_S):
+        self.workers, self.at = workers, at
+        self.fleet = fleet or Analysis()
+        self.fleet.take(
+            Workers(
+                targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind="training") for w in self.workers)
+            )
+        )
+
+    def go(self, rounds, take, *others):
+        """The hang after so many rounds, in which the first worker is as `take` says, and each other as its own."""
+        for _ in range(rounds):
+            for number, worker in enumerate(self.workers):
+                made = (take, *others)[min(number, len(others))]
+                self.fleet.take(made(worker, time_unix_s=self.at, interval_s=INTERVAL_S))
+            self.at += INTERVAL_S
+        return next((one for one in self.fleet.status(self.at - INTERVAL_S).findings if one.finding == "hang"), None)
+
+    def severities(self, minutes, take, *others):
+        """The severity minute by minute, each once."""
+        found = []
+        for _ in range(minutes):
+            hang = self.go(PER_MINUTE, take, *others)
+            severity = None if hang is None else hang.severity
+            if not found or found[-1] != severity:
+                found.append(severity)
+        return found
+
+    @property
+    def last(self):
+        """When the last samples were taken."""
+        return self.at - INTERVAL_S
+
+
+def test_without_another_worker_that_goes_on_it_is_info_until_ten_minutes():
+    """A checkpoint of nine minutes looks the same, the first one too."""
+    for workers in (("w0",), ("w0", "w1", "w2")):
+        job = Slice(*workers)
+        job.go(12, ran)
+        began = job.last
+        assert job.severities(9, silent) == ["info"]
+        hang = job.go(2 * PER_MINUTE, silent)
+        assert (hang.severity, hang.since_unix_s, hang.workers) == ("critical", began, workers)
+        assert hang.evidence["no_activity_s"].value == job.last - began
+
+
+def test_it_is_a_warning_from_five_minutes_where_another_worker_goes_on_with_the_same_steps():
+    job = Slice("w0", "w1")
+    job.go(12, ran)
+    assert job.severities(4, silent, ran) == ["info"]
+    hang = job.go(2 * PER_MINUTE, silent, ran)
+    assert (hang.severity, hang.workers) == ("warning", ("w0",))
+    assert "go on with the same steps" in hang.sentence
+    assert job.go(5 * PER_MINUTE, silent, ran).severity == "critical"
+
+
+def test_it_stays_a_warning_while_a_window_of_the_other_worker_holds_no_whole_step():
+    job = Slice("w0", "w1")
+    job.go(12, ran)
+    assert job.go(6 * PER_MINUTE, silent, ran).severity == "warning"
+    assert job.go(1, silent, lambda worker, **given: ran(worker, None, **given)).severity == "warning"
+
+
+@pytest.mark.parametrize("steps", [OTHER_STEPS, None])
+def test_a_worker_that_does_something_else_does_not_go_on(steps):
+    """While one evaluates, the others wait."""
+    job = Slice("w0", "w1")
+    job.go(12, ran)
+    assert job.severities(9, silent, lambda worker, **given: ran(worker, steps, **given)) == ["info"]
+
+
+def test_another_job_on_the_same_slice_does_not_go_on_with_its_steps():
+    job = Slice("w0", "w1")
+    evaluates = lambda worker, **given: ran(worker, OTHER_STEPS, **given)  # noqa: E731
+    job.go(12, ran, evaluates)
+    assert job.severities(9, silent, evaluates) == ["info"]
+
+
+def test_time_in_which_nobody_looked_does_not_count_before_silence_was_seen():
+    """It may have worked until a moment ago. Since is the last activity seen."""
+    job = Slice("w0")
+    job.go(12, ran)
+    began = job.last
+    job.go(30 * PER_MINUTE, paused)
+    first = job.at
+    assert job.severities(9, silent) == ["info"]
+    hang = job.go(2 * PER_MINUTE, silent)
+    assert (hang.severity, hang.since_unix_s) == ("critical", began)
+    assert hang.evidence["no_activity_s"].value == job.last - first
+
+
+def test_time_in_which_nobody_looked_counts_between_two_silences():
+    job = Slice("w0")
+    job.go(12, ran)
+    began = job.last
+    assert job.go(PER_MINUTE, silent).severity == "info"
+    job.go(30 * PER_MINUTE, paused)
+    hang = job.go(1, silent)
+    assert (hang.severity, hang.since_unix_s) == ("critical", began)
+
+
+def test_time_in_which_nobody_looked_counts_where_libtpu_says_that_nothing_ran():
+    job = Slice("w0")
+    job.go(12, ran)
+    job.go(30 * PER_MINUTE, paused)
+    first = job.at
+
+    def quiet(worker, time_unix_s, **given):
+        return quiet_by_runtime(worker, idle_s=1200.0 + time_unix_s - first, time_unix_s=time_unix_s, **given)
+
+    hang = job.go(3, quiet)
+    assert (hang.severity, hang.evidence["no_activity_s"].value) == ("critical", 1220.0)
+
+
+def test_a_stall_of_tpumon_itself_does_not_count():
+    """Its last figures were stale before it saw silence."""
+    job = Slice("w0")
+    job.go(12, ran)
+    job.at += 1800
+    assert job.go(3, silent).severity == "info"
+
+
+def test_time_in_which_tpumon_did_not_run_counts_only_between_two_silences():
+    for rounds, severity in ((0, "info"), (PER_MINUTE, "critical")):
+        job = Slice("w0")
+        job.go(12, ran)
+        began = job.last
+        job.go(rounds, silent)
+        again = Analysis()
+        again.resume(job.fleet.kept(job.last), job.last + 1800)
+        after = Slice("w0", fleet=again, at=job.last + 1800)
+        hang = after.go(3, silent)
+        assert (hang.severity, hang.since_unix_s) == (severity, began)
+
+
+def test_a_restart_of_tpumon_does_not_make_a_warning_an_info():
+    job = Slice("w0", "w1")
+    job.go(12, ran)
+    assert job.go(6 * PER_MINUTE, silent, ran).severity == "warning"
+    again = Analysis()
+    again.resume(job.fleet.kept(job.last), job.last + 60)
+    assert Slice("w0", "w1", fleet=again, at=job.at).go(4, silent, ran).severity == "warning"
+
+
+def test_the_longest_pause_that_was_watched_and_ended_by_itself_raises_the_limits():
+    job = Slice("w0", "w1")
+    for _ in range(3):
+        job.go(12, ran)
+        assert job.severities(9, silent) == ["info"]
+    job.go(12, ran)
+    assert job.severities(17, silent, ran) == ["info"]
+    assert job.severities(2, silent, ran)[-1] == "critical"
+
+
+def test_the_limits_are_raised_to_two_hours_at_most():
+    job = Slice("w0")
+    job.go(12, ran)
+    job.go(90 * PER_MINUTE, silent)
+    job.go(12, ran)
+    assert job.severities(119, silent) == ["info"]
+    assert job.severities(2, silent)[-1] == "critical"

@@ -1,0 +1,46 @@
+"""Changes that several workers of a slice had together."""
+
+from __future__ import annotations
+
+from tpumon.analysis.history.slice_changes import as_one, together
+from tpumon.model import Change, Target
+
+
+def change(worker, time_unix_s, severity="warning", words="steps 1.20x longer", before="ok"):
+    return Change(
+        number=1, time_unix_s=time_unix_s, worker=worker, what="severity", state="live", severity=severity,
+        before=before, words=words,
+    )  # fmt: skip
+
+
+def targets(*workers, of="s", **given):
+    return {name: Target(worker=name, address=f"{name}:1", slice=of, **given) for name in workers}
+
+
+def lines(changes, known):
+    return [(as_one(group, known).worker, as_one(group, known).words) for group in together(changes, known)]
+
+
+def test_what_happened_to_a_slice_is_one_change():
+    """The words are those of the first: figures differ a little."""
+    names = [f"w{number}" for number in range(8)]
+    changes = [change(name, 10.0 + place, words=f"steps 1.{place}x longer") for place, name in enumerate(names)]
+    assert lines(changes, targets(*names)) == [("all 8 workers of s", "steps 1.0x longer")]
+    assert lines(changes[:5], targets(*names)) == [("w0, w1, w2 and 2 more", "steps 1.0x longer")]
+    assert lines(changes[:2], targets(*names)) == [("w0, w1", "steps 1.0x longer")]
+
+
+def test_other_changes_stay_apart():
+    known = targets("a", "b", "c") | targets("d", of="t") | targets("e", "f", independent=True)
+    usual = change("a", 10.0)
+    for other in (
+        change("b", 100.0), change("b", 11.0, severity="critical"), change("b", 11.0, words="own work +3%"),
+        change("b", 11.0, before="info"), change("d", 11.0), change("a", 11.0), change("unknown", 11.0),
+    ):  # fmt: skip
+        assert len(together([usual, other], known)) == 2, other
+    assert len(together([change("e", 10.0), change("f", 10.0)], known)) == 2
+
+
+def test_a_worker_that_changes_again_begins_another_one():
+    changes = [change("a", 1.0), change("b", 2.0), change("a", 3.0), change("b", 4.0)]
+    assert [len(group) for group in together(changes, targets("a", "b"))] == [2, 2]

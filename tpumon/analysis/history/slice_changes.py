@@ -1,0 +1,59 @@
+"""What happened to a slice: changes that several of its workers had together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tpumon.model import Change, Target
+
+_TOGETHER_S = 60.0
+_NAMED = 3
+_NUMBERS = re.compile(r"[\d.,]+")
+
+
+def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[Sequence[Change]]:
+    """Puts changes together that are the same, of several workers of a slice, at about the same time.
+
+    Args:
+        changes: by time.
+        targets: the workers by name; of others it is not known what slice they belong to.
+
+    Returns:
+        Those of a slice, or just one, by the time of the first.
+    """
+    found: list[list[Change]] = []
+    last: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes:
+        target = targets.get(change.worker)
+        if target is None or target.independent:
+            found.append([change])
+            continue
+        words = _NUMBERS.sub("", change.words)
+        key = target.job, target.slice, change.what, change.status, change.before, words
+        group = last.get(key)
+        if (
+            group is None
+            or change.time_unix_s - group[0].time_unix_s > _TOGETHER_S
+            or any(one.worker == change.worker for one in group)
+        ):
+            group = last[key] = []
+            found.append(group)
+        group.append(change)
+    return [tuple(group) for group in found]
+
+
+def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:
+    """The first of changes that were put together, as that of all of them: its worker names them."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    target = targets[first.worker]
+    members = sum((one.job, one.slice) == (target.job, target.slice) for one in targets.values())
+    if len(group) < members:
+        more = len(group) - _NAMED
+        names = ", ".join(one.worker for one in group[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return replace(first, worker=names)
+    return replace(first, worker=f"all {members} workers" + (f" of {target.slice}" if target.slice else ""))
