@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 SAMPLES = 3
 SIGMAS = 4.0
@@ -13,6 +14,12 @@ SIGMAS = 4.0
 _FOR_SPREAD = 6
 
 _SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
+
+_SPANS = (3, 6, 12, 24, 48)
+_NOISE_SIGMAS = 7.0  # that chance does not reach in a month of many workers
+_OF_FEW = 6.0  # more of them while few samples tell what varies
+_MANY = 8  # differences
+_TO_MEDIAN = 1.25  # the error of a median over that of a mean
 
 _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median absolute deviation
 
@@ -36,6 +43,48 @@ class Recent:
         if len(self._values) >= SAMPLES:  # here, once: each worker is compared with many others
             self.median = sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2]
         self.spread = spread(self._values)
+
+
+class RecentDifference:
+    """How much more a worker has of something than the others, in its last samples.
+
+    Each sample holds other steps than those of the others, so it may be off by as much as steps vary. The more samples,
+    the less that matters: a small difference is seen in many of them, a large one in three.
+
+    Attributes:
+        medians: of the last 3, 6, 12, 24 and 48 samples, as far as there are so many.
+        noise: deviation of one sample, by the differences of successive ones. Of many the greatest is left out: a
+            change of level is no noise.
+        count: number of samples that it comes from.
+    """
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_SPANS[-1])
+        self.medians: tuple[float, ...] = ()
+        self.noise = 0.0
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        """Adds the difference of a sample."""
+        self._values.append(value)
+        self.count = len(self._values)
+        values = list(self._values)
+        self.medians = tuple(median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count)
+        if self.count > 1:
+            steps = sorted(abs(after - before) for before, after in pairwise(values))
+            steps = steps[:-1] if len(steps) >= _MANY else steps
+            self.noise = math.hypot(*steps) / math.sqrt(2 * len(steps))
+
+
+def chance(noise: float, count: int) -> tuple[float, ...]:
+    """The most that chance makes of the medians of a `RecentDifference`.
+
+    Args:
+        noise: deviation of one sample.
+        count: number of samples that it comes from.
+    """
+    sigmas = _NOISE_SIGMAS * (1 + _OF_FEW / max(count, 1))
+    return tuple(sigmas * _TO_MEDIAN * noise / math.sqrt(span) for span in _SPANS)
 
 
 def median_of_ascending(ordered: Sequence[float]) -> float:

@@ -19,7 +19,9 @@ from tpumon.analysis.findings.recent import (
     SAMPLES,
     SIGMAS,
     Recent,
+    RecentDifference,
     alike_s,
+    chance,
     median_of_ascending,
     median_of_others,
     spread,
@@ -48,23 +50,25 @@ class WorkAndWaiting:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
         shown: of its last sample, the figures that show the waiting.
         step_s: step times of its last samples.
-        less: how much less than the others it waited, in each of its last samples.
+        less: how much less than the others it waited.
         more: how much more than the others it worked, as a fraction.
         slice_less, slice_more: the same of its slice, compared with the other slices of its job.
         core: chip and number of the core that waits least.
-        core_less: how much less that core waited than the others of this worker, while it was the same.
+        core_waited: how much that core waited in the last sample.
+        core_less: how much less than the others of this worker, while it was the same.
     """
 
     waited: float | None = None
     work_s: float = 0.0
     shown: Mapping[str, float] = field(default_factory=dict)
     step_s: Recent = field(default_factory=Recent)
-    less: Recent = field(default_factory=Recent)
-    more: Recent = field(default_factory=Recent)
-    slice_less: Recent = field(default_factory=Recent)
-    slice_more: Recent = field(default_factory=Recent)
+    less: RecentDifference = field(default_factory=RecentDifference)
+    more: RecentDifference = field(default_factory=RecentDifference)
+    slice_less: RecentDifference = field(default_factory=RecentDifference)
+    slice_more: RecentDifference = field(default_factory=RecentDifference)
     core: tuple[int, int] | None = None
-    core_less: Recent = field(default_factory=Recent)
+    core_waited: float = 0.0
+    core_less: RecentDifference = field(default_factory=RecentDifference)
 
 
 _REMEDY_OF_CORE = (
@@ -79,6 +83,37 @@ _REMEDY_OF_SLICE = (
 )
 
 
+class _Noise(Struct, frozen=True):
+    """How much own work differs by nature, as fractions.
+
+    Attributes:
+        among: from worker to worker.
+        of_samples: of a worker from one sample to the next; of the less noisy half of them.
+        count: number of samples that this comes from.
+    """
+
+    among: float = 0.0
+    of_samples: float = 0.0
+    count: int = 1
+
+
+_QUIET = _Noise()
+
+
+class _Found(Struct, frozen=True):
+    """A difference in own work, over as many samples as show it best.
+
+    Attributes:
+        severity_ratio: relative to the limit.
+        more: more own work than the others, as a fraction.
+        limit: beyond which it counts.
+    """
+
+    severity_ratio: float
+    more: float
+    limit: float
+
+
 class _Comparison(Struct, frozen=True):
     """A slice beside the others of its job, or a worker beside those of its slice.
 
@@ -86,7 +121,7 @@ class _Comparison(Struct, frozen=True):
         waited, work_s: share of the time waited, own work of a step; of nearly all of a slice's workers at most, and at
             least.
         others_waited, others_work_s: what is usual in the others.
-        spread_ratio: how much the difference of work varies.
+        noise: how much the difference of work varies.
         shown: the figures that show the waiting.
         others_shown: what is usual in the others.
     """
@@ -95,7 +130,7 @@ class _Comparison(Struct, frozen=True):
     work_s: float = 0.0
     others_waited: float = 0.0
     others_work_s: float = 0.0
-    spread_ratio: float = 0.0
+    noise: _Noise = _QUIET
     shown: Mapping[str, float] = _NOTHING
     others_shown: Mapping[str, float] = _NOTHING
 
@@ -107,9 +142,11 @@ class _Comparison(Struct, frozen=True):
 
 
 class _SliceWork(Struct, frozen=True):
-    """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions.
+    """Waiting, own work and step times of a slice's workers, ascending; how much steps vary, as a fraction.
 
     Attributes:
+        noise: how much work varies.
+        core_waited: the least that any of its cores waits.
         shown: the figures that show the waiting, their medians.
         beside: the slice beside the others of its job.
     """
@@ -117,8 +154,9 @@ class _SliceWork(Struct, frozen=True):
     waited: list[float]
     work_s: list[float]
     step_s: list[float]
-    spread_ratio: float
-    step_spread_ratio: float
+    noise: _Noise = _QUIET
+    step_spread_ratio: float = 0.0
+    core_waited: float = 0.0
     shown: Mapping[str, float] = _NOTHING
     beside: _Comparison | None = None
 
@@ -131,7 +169,7 @@ class _SliceWork(Struct, frozen=True):
 
 
 _Slices = Mapping[str, _SliceWork]
-_NOBODY = _SliceWork([], [], [], 0.0, 0.0)
+_NOBODY = _SliceWork([], [], [])
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
@@ -146,7 +184,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     severities = ("warning", "critical")
     compares = True
     compares_slices = True
-    samples = 1  # medians of three
+    samples = 1  # medians of three and more
     leaves_below = 0.7
 
     def remember(self, memory: WorkAndWaiting, seen: Observation) -> None:
@@ -166,7 +204,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         if len(cores) >= _FEWEST:
             least, place = min(cores)
             if place != memory.core:
-                memory.core, memory.core_less = place, Recent()
+                memory.core, memory.core_less = place, RecentDifference()
+            memory.core_waited = least
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
     def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
@@ -179,8 +218,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         slices = {name: _slice(known) for name, known in by_slice.items()}
         if len(slices) < _FEWEST:
             return slices
-        varies = median_low(median_low(memory.slice_more.spread for _, memory in known) for known in by_slice.values())
-        beside = _all_beside(slices, varies)
+        of_slices = [_noise([memory.slice_more for _, memory in known]) for known in by_slice.values()]
+        beside = _all_beside(slices, min(of_slices, key=lambda noise: noise.of_samples))
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
     def severity_ratio(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
@@ -191,16 +230,16 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         memory, others = member.memory, _others(member)
         if memory.waited is None:
             return "step time or idle time is not known"
-        of_core, of_slice = memory.core_less.median, self._of_slice(member)
-        known = None if of_core is None else of_core / _CORE_LIMIT_RATIO
+        of_core, of_slice = _of_core(member), self._of_slice(member)
+        known = None if of_core is None else of_core.severity_ratio
         if of_slice is not None:
-            known = max(of_slice, known or 0.0)
+            known = max(of_slice.severity_ratio, known or 0.0)
         if len(others.waited) < _FEWEST:
             if known is None and others.beside is not None:
                 return _too_few()
             return "no other worker of its slice has figures of the same steps" if known is None else known
         if not others.shares_steps(memory.step_s.median):
-            memory.more, memory.less = Recent(), Recent()
+            memory.more, memory.less = RecentDifference(), RecentDifference()
             return _OTHER_STEPS if known is None else known
         usual = median_of_others(others.work_s, memory.work_s)
         memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
@@ -208,48 +247,51 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         of_worker = self._of_worker(member)
         if of_worker is None and (known is None or known <= 1):
             return _too_few()
-        return max(of_worker or 0.0, known or 0.0)
+        return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
-    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
-        return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
+    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+        return self._of(member.memory.more, member.memory.less, _others(member).noise)
 
-    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
-        """Severity ratio of the whole slice of the worker; None: not known, or there is no other slice."""
+    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+        """The difference of the worker's whole slice; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
         memory.slice_more.add(beside.work_s / beside.others_work_s - 1 if beside.others_work_s else 0.0)
         memory.slice_less.add(beside.others_waited - beside.waited)
-        return self._ratio_of_slice(member)
+        return self._known_of_slice(member)
 
-    def _ratio_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> float | None:
+    def _known_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
         beside, memory = _others(member).beside, member.memory
-        return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.spread_ratio)
+        return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
 
-    def _of(self, more: Recent, less: Recent, spread_ratio: float) -> float | None:
-        if more.median is None or less.median is None:
-            return None
-        return min(more.median / self._limit_ratio(spread_ratio), less.median / max(self.limits.idle_below_ratio, 1e-9))
-
-    def _limit_ratio(self, spread_ratio: float) -> float:
-        return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
+    def _of(self, more: RecentDifference, less: RecentDifference, noise: _Noise) -> _Found | None:
+        """What shows most, over few samples or many; None: these are too few."""
+        least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
+        waits = max(self.limits.idle_below_ratio, 1e-9)
+        by_chance = chance(max(noise.of_samples, more.noise), max(noise.count, more.count))
+        found = [
+            _Found(min(own / max(least, most), waited / waits), own, max(least, most))
+            for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
+        ]
+        return max(found, key=lambda one: one.severity_ratio, default=None)
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
-        memory = member.memory
-        less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
+        memory, slow_core = member.memory, _of_core(member) or _NO_DIFFERENCE
+        less, (chip, core) = slow_core.more, memory.core or (0, 0)
         of_core = (
             f"core {core} of chip {chip} is slow: idle, collectives and infeed take {100 * less:.0f} points less of "
             "its time than of the others'"
         )
-        evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
-        has_slow_core = less > _CORE_LIMIT_RATIO
-        of_worker, of_slice = self._of_worker(member) or 0.0, self._ratio_of_slice(member) or 0.0
-        if of_slice > max(self.leaves_below, of_worker, less / _CORE_LIMIT_RATIO):
-            return self._detail_of_slice(member)
-        if of_worker > self.leaves_below:
-            whole = self._detail_of_worker(member)
-            if not has_slow_core:
+        evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=slow_core.limit)}
+        of_worker = self._of_worker(member) or _NO_DIFFERENCE
+        of_slice = self._known_of_slice(member) or _NO_DIFFERENCE
+        if of_slice.severity_ratio > max(self.leaves_below, of_worker.severity_ratio, slow_core.severity_ratio):
+            return self._detail_of_slice(member, of_slice)
+        if of_worker.severity_ratio > self.leaves_below:
+            whole = self._detail_of_worker(member, of_worker)
+            if slow_core.severity_ratio <= 1:
                 return whole
             sentence = f"{whole.sentence} Its {of_core}."
             return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
@@ -262,26 +304,24 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             figure=IDLE.key,
         )
 
-    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
-        beside, more = _others(member).beside or _Comparison(), member.memory.slice_more.median or 0.0
+    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
+        beside, more = _others(member).beside or _Comparison(), found.more
         detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
-            evidence=self._evidence(("slice_work_ratio", "slice_work_s"), beside, more),
+            evidence=_evidence(("slice_work_ratio", "slice_work_s"), beside, found),
             remedy=_REMEDY_OF_SLICE,
         )
         return self._graded(detail, more, member)
 
-    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
-        memory, others = member.memory, _others(member)
-        more = memory.more.median or 0.0
+    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
+        memory, others, more = member.memory, _others(member), found.more
         beside = _Comparison(
             waited=memory.waited or 0.0,
             work_s=memory.work_s,
             others_waited=median_of_ascending(others.waited),
             others_work_s=median_of_ascending(others.work_s),
-            spread_ratio=others.spread_ratio,
             shown=memory.shown,
             others_shown=others.shown,
         )
@@ -289,18 +329,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
-            evidence=self._evidence(("own_work_ratio", "own_work_s"), beside, more),
+            evidence=_evidence(("own_work_ratio", "own_work_s"), beside, found),
         )
         return self._graded(detail, more, member)
-
-    def _evidence(self, names: tuple[str, str], beside: _Comparison, more: float) -> Mapping[str, Evidence]:
-        limit = 1 + self._limit_ratio(beside.spread_ratio)
-        (wait, own, others), (work_ratio, work_s) = beside.telling(), names
-        return {
-            wait: Evidence(value=own, reference=others),
-            work_ratio: Evidence(value=1 + more, threshold=limit, reference=1.0),
-            work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
-        }
 
     def _graded(self, detail: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         return replace(
@@ -309,6 +340,40 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
         )
+
+
+_NO_DIFFERENCE = _Found(0.0, 0.0, 0.0)
+
+
+def _evidence(names: tuple[str, str], beside: _Comparison, found: _Found) -> Mapping[str, Evidence]:
+    (wait, own, others), (work_ratio, work_s) = beside.telling(), names
+    return {
+        wait: Evidence(value=own, reference=others),
+        work_ratio: Evidence(value=1 + found.more, threshold=1 + found.limit, reference=1.0),
+        work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
+    }
+
+
+def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+    """How much less a worker's core waits than its others, if no other core of the slice waits much less than it."""
+    memory, others = member.memory, _others(member)
+    less = memory.core_less
+    limits = [max(_CORE_LIMIT_RATIO, most) for most in chance(less.noise, less.count)]
+    found = [_Found(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
+    if not found or memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
+        return _NO_DIFFERENCE if found else None
+    return max(found, key=lambda one: one.severity_ratio)
+
+
+def _noise(differences: Sequence[RecentDifference]) -> _Noise:
+    among = sorted(one.medians[0] for one in differences if one.medians)
+    half = sorted(differences, key=lambda one: one.noise)[: (len(differences) + 1) // 2]
+    return _Noise(
+        among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
+        # Of the lower half: one that changes must not hide itself.
+        of_samples=half[-1].noise if half else 0.0,
+        count=sum(one.count for one in half) or 1,
+    )
 
 
 def _waited_by(core: CoreFigures) -> float | None:
@@ -345,22 +410,18 @@ def _too_few() -> TooFew:
 
 def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
-    among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
     return _SliceWork(
         waited=sorted(waited for waited, _ in known),
         work_s=sorted(memory.work_s for _, memory in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
         shown=_medians([memory.shown for _, memory in known]),
-        spread_ratio=max(
-            spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
-            # The lower of two: one that changes must not hide itself.
-            median_low(memory.more.spread for _, memory in known) if known else 0.0,
-        ),
+        noise=_noise([memory.more for _, memory in known]),
+        core_waited=min((memory.core_waited for _, memory in known if memory.core is not None), default=0.0),
         step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in steps) if steps else 0.0,
     )
 
 
-def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Comparison]:
+def _all_beside(slices: _Slices, noise: _Noise) -> Mapping[str, _Comparison]:
     """Each slice beside the others, if their steps are as long as its own."""
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
@@ -380,7 +441,7 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Compariso
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),
             others_work_s=median_of_others(work_s, median_of_ascending(one.work_s)),
-            spread_ratio=max(spread_ratio, one.spread_ratio),
+            noise=replace(noise, among=max(noise.among, one.noise.among)),
             shown=one.shown,
             others_shown={
                 figure: median_of_others(shares, one.shown[figure])
