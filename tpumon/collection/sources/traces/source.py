@@ -424,8 +424,8 @@ class TraceSource(ProfilerSource):
 def _is_unexplained(trace: TraceFigures) -> bool:
     """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
     figures = trace.figures
-    if figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
-        return False
+    if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
+        return False  # what overflows is not made larger
     return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > _IDLE_RATIO
 
 
