@@ -160,7 +160,7 @@ def test_what_an_exporter_has_arrives_as_it_is():
             ]
             arrived = following.samples[:2]
             assert [each.findings for each in arrived] == [(), ()]
-            judged = {name: None for name in sent[0].to_json() if name in {"findings", "judged"}}
+            judged = {name: None for name in sent[0].to_json() if name in {"findings", "judged", "job_kind"}}
             assert [each.to_json() | judged for each in arrived] == [each.to_json() for each in sent]
 
 

@@ -94,7 +94,7 @@ def test_what_is_slow_comes_first_in_a_list():
     for i in range(3):
         fleet.take(sample("a", time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=0.25, per_core=cores))
         fleet.status(NOW + 10 * i)
-    assert words(fleet.status(NOW + 20).workers["a"].verdict) == ("slow core 1 of chip 3: waits 10 points less",)
+    assert words(fleet.status(NOW + 20).workers["a"].verdict) == ("slow core 1 of chip 3: the others wait for it",)
 
 
 def test_looking_again_at_the_same_sample_is_no_further_sample():

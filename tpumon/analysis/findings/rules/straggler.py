@@ -34,6 +34,7 @@ from tpumon.model.figure_table import IDLE
 _FEWEST_FOR_SPREAD = 5
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
+_STILL_RATIO = 0.5  # of the least difference that counts: what the last samples must show of it
 _COLLECTIVE, _IDLE = "op_time_ratios.collective", "idle_ratio"
 _LABELS = {_COLLECTIVE: "collectives", _IDLE: "idle"}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -89,12 +90,10 @@ class _Noise(Struct, frozen=True):
     Attributes:
         among: from worker to worker.
         of_samples: of a worker from one sample to the next; of the less noisy half of them.
-        count: number of samples that this comes from.
     """
 
     among: float = 0.0
     of_samples: float = 0.0
-    count: int = 1
 
 
 _QUIET = _Noise()
@@ -266,15 +265,16 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
 
     def _of(self, more: RecentDifference, less: RecentDifference, noise: _Noise) -> _Found | None:
-        """What shows most, over few samples or many; None: these are too few."""
+        """The difference over the fewest samples that show it, if the last three still do; None: these are too few."""
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
-        by_chance = chance(max(noise.of_samples, more.noise), max(noise.count, more.count))
+        by_chance = chance(max(noise.of_samples, more.noise), more.count)
+        holds = more.medians[0] / (least * _STILL_RATIO) if more.medians else 0.0
         found = [
-            _Found(min(own / max(least, most), waited / waits), own, max(least, most))
+            _Found(min(own / max(least, most), waited / waits, holds), own, max(least, most))
             for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
         ]
-        return max(found, key=lambda one: one.severity_ratio, default=None)
+        return _telling(found) if found else None
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
@@ -362,7 +362,12 @@ def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
     found = [_Found(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
     if not found or memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
         return _NO_DIFFERENCE if found else None
-    return max(found, key=lambda one: one.severity_ratio)
+    return _telling(found)
+
+
+def _telling(found: Sequence[_Found]) -> _Found:
+    """The first that is beyond its limit, and so the most recent; otherwise what is nearest to it."""
+    return next((one for one in found if one.severity_ratio > 1), max(found, key=lambda one: one.severity_ratio))
 
 
 def _noise(differences: Sequence[RecentDifference]) -> _Noise:
@@ -372,7 +377,6 @@ def _noise(differences: Sequence[RecentDifference]) -> _Noise:
         among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
         # Of the lower half: one that changes must not hide itself.
         of_samples=half[-1].noise if half else 0.0,
-        count=sum(one.count for one in half) or 1,
     )
 
 
