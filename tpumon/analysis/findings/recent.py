@@ -18,6 +18,7 @@ _SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are n
 _SPANS = (3, 6, 12, 24, 48)
 _NOISE_SIGMAS = 7.0  # that chance does not reach in a month of many workers
 _OF_FEW = 18.0  # more of them while few samples tell what varies
+_JUMPS = 2
 _TO_MEDIAN = 1.25  # the error of a median over that of a mean
 
 _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median absolute deviation
@@ -52,8 +53,8 @@ class RecentDifference:
 
     Attributes:
         medians: of the last 3, 6, 12, 24 and 48 samples, as far as there are so many.
-        noise: deviation of one sample, by the differences of successive ones. The greatest is left out: a change of
-            level is no noise.
+        noise: deviation of one sample, by the differences of successive ones. The two greatest are left out: a change
+            of level, there and back, is no noise.
         count: number of samples that it comes from.
     """
 
@@ -71,7 +72,7 @@ class RecentDifference:
         self.medians = tuple(median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count)
         if self.count > 1:
             steps = sorted(abs(after - before) for before, after in pairwise(values))
-            steps = steps[:-1] or steps
+            steps = steps[: max(len(steps) - _JUMPS, 1)]
             self.noise = math.hypot(*steps) / math.sqrt(2 * len(steps))
 
 
