@@ -203,7 +203,6 @@ TRACED: Sequence[tuple[str, Sequence[str]]] = (
     ("jax+input-bound@60", ["idle"]),
     ("jax+straggler@60:by=0.1", ["straggler"]),
     ("jax+hang@60", ["hang"]),
-    ("jax+slow-down@60:by=0.15+jitter", ["slow-down"]),
     ("slow-core@60:by=0.4", ["straggler"]),
     ("small-shapes@60", ["low-mxu"]),
     ("overflow@60", ["truncated"]),

@@ -49,13 +49,13 @@ class NoClient:
 class Source(TraceSource):
     """Its traces come after the window; those of bad workers cannot be read, or take long. All else is as it is."""
 
-    async def _take(self, window_s, *, known, returns_traces):
+    async def _take(self, window_s, **_how):
         await asyncio.sleep(window_s)
-        self._known_on = 1
+        self._in_time_on = 1
         xspace = {"unreadable": UNREADABLE, "slow": SLOW}.get(self._target.worker.split("-")[0], GOOD)
         return _Taken(xspace, 0.0, is_lighter=False)
 
-    async def _probe(self):
+    async def _returns_traces(self):
         return True
 
 

@@ -99,10 +99,10 @@ def test_waiting_for_input_is_found_and_leaves(tmp_path):
 
 
 def test_slower_steps_are_found_and_leave(jax_job, tmp_path):
-    """JAX: 20 ms, then 30 ms a step; the program is the same."""
+    """JAX: 20 ms, then 60 ms a step; the program is the same."""
     with watched(jax_job, tmp_path) as watch:
-        watch.wait_until_well()
-        jax_job.change("--annotate", "--step-ms", "30")
+        watch.wait_until_well(30)
+        jax_job.change("--annotate", "--step-ms", "60")
         assert "its own before" in watch.wait_for("slow-down")["words"]
         jax_job.change("--annotate", "--step-ms", "20")
         watch.wait_until_well()
