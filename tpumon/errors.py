@@ -38,7 +38,7 @@ CONNECTION_REFUSED = "connection refused"
 
 
 class Meaning(Struct, frozen=True, kw_only=True):
-    """What follows from a reason, whoever asks.
+    """Consequences of a reason, whoever asks.
 
     Attributes:
         remedy: what a user can do about it.
@@ -58,7 +58,7 @@ class Meaning(Struct, frozen=True, kw_only=True):
 
     @property
     def retry(self) -> bool:
-        """Whether the same query may be tried again in a moment: not while someone asked to be left alone."""
+        """True if the same query may be tried again in a moment: not while someone asked to be left alone."""
         return not self.final and self.state in {"down", "no-activity"}
 
 

@@ -36,7 +36,6 @@ from tpumon.model import (
     ChangeKind,
     Finding,
     Handover,
-    JobKindName,
     KeptState,
     KeptWorker,
     Sample,
@@ -202,7 +201,7 @@ class Analysis:
                 state=history.last_state,
                 values=history.figures,
                 restarted=history.restarted is sample,
-                job_kind=self._kind_of(sample, history),
+                job_kind=self._judgements[sample.worker].kind_of(sample, history),
             )
             for sample, history in taken
             if self._judges(sample.worker)
@@ -223,13 +222,6 @@ class Analysis:
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])
         return others
-
-    def _kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
-        """The kind of a worker's job as of a sample: as its exporter says; otherwise as is seen here."""
-        judgement = self._judgements[sample.worker]
-        if judgement.upstream or sample.job_kind is not None:
-            return None if sample.job_kind is None else sample.job_kind.kind
-        return judgement.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
     def _judges(self, worker: str) -> bool:
         """True if a worker is judged here: no exporter does, or it is compared with workers of others."""

@@ -12,7 +12,7 @@ from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
-from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, Sample, Severity, State, Status, StatusSnapshot
+from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, JobKindName, Sample, Severity, State, Status, StatusSnapshot
 
 
 @dataclass(slots=True)
@@ -73,6 +73,12 @@ class Judgement:
     def all_causes(self) -> tuple[Cause, ...]:
         """Causes, with those raised here."""
         return merged_causes(self.causes, self.raised) if self.raised else self.causes
+
+    def kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
+        """The kind of the worker's job as of a sample: as its exporter says; otherwise as is seen here."""
+        if self.upstream or sample.job_kind is not None:
+            return None if sample.job_kind is None else sample.job_kind.kind
+        return self.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
     def with_findings(self, sample: Sample) -> Sample:
         """A sample of the worker with all that is found and can be judged, as it is handed on."""

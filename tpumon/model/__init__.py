@@ -23,6 +23,7 @@ from tpumon.model.figures import (
     StepTimes,
 )
 from tpumon.model.finding import (
+    IDLE_LIMIT_RATIO,
     SEVERITY_LEVELS,
     Cause,
     Confidence,
@@ -37,8 +38,7 @@ from tpumon.model.finding import (
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
-from tpumon.model.source_event import SourceEvent
-from tpumon.model.state import Change, ChangeKind, Handover, Severity, State, Status, StatusSnapshot
+from tpumon.model.state import Change, ChangeKind, Handover, Severity, SourceEvent, State, Status, StatusSnapshot
 from tpumon.model.target import (
     LONGEST_WINDOW_S,
     Framework,
@@ -55,6 +55,7 @@ from tpumon.model.target import (
 )
 
 __all__ = [
+    "IDLE_LIMIT_RATIO",
     "LONGEST_WINDOW_S",
     "MOST_OPS",
     "RUNTIME_COUNTS",

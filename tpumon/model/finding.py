@@ -36,6 +36,9 @@ FindingId = Literal[
 ]
 """The closed set; docs/findings.md explains each."""
 
+IDLE_LIMIT_RATIO = 0.20
+"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
+
 StateId = Literal["down", "restarted"]
 """States that are written like findings in verdicts."""
 

@@ -9,6 +9,8 @@ from msgspec import Struct, field
 
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Cause, Finding, NotJudged
+from tpumon.model.sample import Sample
+from tpumon.model.target import Workers
 
 _MOST_FINDINGS = 30
 
@@ -123,3 +125,7 @@ class Handover(Struct, frozen=True, kw_only=True):
     history: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] | None = None
     not_judged: tuple[NotJudged, ...] = ()
+
+
+SourceEvent = Workers | Sample | Handover
+"""Events that sources give: a list of workers, the sample of one query, or what a running exporter hands on."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
 from tpumon.report.op_matching import match
-from tpumon.report.op_totals import OpTotals, op_totals
+from tpumon.report.op_totals import OpTotals, grouped, op_totals
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import change_text, part_label, percent_text, time_text
 from tpumon.xspace.profile.op_times import Op
@@ -254,17 +254,10 @@ def _ops(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
 
 
 def _categories(old: _Side, new: _Side, choice: Choice) -> Iterable[StepTimeChange]:
-    before, after = (_grouped(side.totals.chosen(choice), lambda op: op.category) for side in (old, new))
+    before, after = (grouped(side.totals.chosen(choice), lambda op: op.category) for side in (old, new))
     for name in dict.fromkeys([*after, *before]):
         times_s = [side.times_s(groups.get(name, ())) for side, groups in ((old, before), (new, after))]
         yield _change("category", name, *times_s, there=(name in before, name in after))
-
-
-def _grouped(ops: Iterable[Op], name_of: Callable[[Op], str]) -> dict[str, list[Op]]:
-    groups: dict[str, list[Op]] = {}
-    for op in ops:
-        groups.setdefault(name_of(op), []).append(op)
-    return groups
 
 
 def _parts(old: _Side, new: _Side) -> Iterable[StepTimeChange]:
@@ -278,7 +271,7 @@ def _parts(old: _Side, new: _Side) -> Iterable[StepTimeChange]:
 
 def _programs(old: _Side, new: _Side) -> Iterable[ProgramChange]:
     """The programs of the steps; those that are in one capture, but may be so by chance, are left out."""
-    before, after = (_grouped(side.totals.ops, side.totals.function) for side in (old, new))
+    before, after = (grouped(side.totals.ops, side.totals.function) for side in (old, new))
     for name in dict.fromkeys([*after, *before]):
         was, is_ = before.get(name, ()), after.get(name, ())
         if was and is_:

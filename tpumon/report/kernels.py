@@ -8,9 +8,10 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tpumon.report.blocks import ReportColumn, Table
+from tpumon.report.op_totals import grouped
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import NOT_KNOWN, count_text, percent_text, size_text, time_text
-from tpumon.xspace.profile.kernels import Kernel, merged_kernels
+from tpumon.xspace.profile.kernels import Kernel, KernelKind, merged_kernels
 from tpumon.xspace.profile.op_work import per
 
 
@@ -73,21 +74,24 @@ def kernel_rows(capture: Capture, choice: Choice) -> tuple[KernelRow, ...]:
 def gpu_op_rows(capture: Capture, choice: Choice) -> tuple[GpuOpRow, ...]:
     """The ops of all hosts, the longest first, as far as chosen."""
     kernels, total_s = _chosen(capture, choice), gpu_time_s(capture)
-    names: dict[tuple[str, str], set[str]] = {}
-    for one in kernels:
-        names.setdefault((one.kind.program, one.kind.op or one.kind.provenance), set()).add(one.kind.name)
-    merged = merged_kernels(kernels, lambda kind: (kind.program, kind.op or kind.provenance))
+    of_ops = grouped(kernels, lambda one: _op_of(one.kind))
     return tuple(
         GpuOpRow(
-            name=one.kind.op or one.kind.provenance,
-            program=one.kind.program,
+            name=name,
+            program=program,
             provenance=one.kind.provenance,
-            kernels=len(names[one.kind.program, one.kind.op or one.kind.provenance]),
+            kernels=len({each.kind.name for each in of_ops[program, name]}),
             **asdict(_times(one, total_s)),
         )
-        for one in merged
-        if one.kind.op or one.kind.provenance
+        for one in merged_kernels(kernels, _op_of)
+        for program, name in [_op_of(one.kind)]
+        if name
     )[: choice.top]
+
+
+def _op_of(kind: KernelKind) -> tuple[str, str]:
+    """The program and the op that a kernel is of; the framework's path where the trace does not name the op."""
+    return kind.program, kind.op or kind.provenance
 
 
 def gpu_time_s(capture: Capture) -> float:

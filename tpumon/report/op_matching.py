@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
-from tpumon.report.op_totals import OpTotals
+from tpumon.report.op_totals import OpTotals, grouped
 from tpumon.xspace.profile.op_times import Op
 
 _NAMES = re.compile(r"%[\w.\-]+")
@@ -72,7 +72,7 @@ def match(before: OpTotals, after: OpTotals) -> list[OpPair]:
     earlier, later = _with_shapes(before), _with_shapes(after)
     pairs: list[OpPair] = []
     for key_of in _KEYS:
-        old, new = _grouped(earlier, key_of), _grouped(later, key_of)
+        old, new = grouped(earlier, key_of), grouped(later, key_of)
         earlier = [each for key, group in old.items() if key not in new for each in group]
         later = [each for key, group in new.items() if key not in old for each in group]
         for key in (key for key in new if key in old):
@@ -113,12 +113,3 @@ def _ops(chosen: Iterable[_OpWithShape]) -> tuple[Op, ...]:
 
 def _with_shapes(totals: OpTotals) -> list[_OpWithShape]:
     return [_OpWithShape(op, totals.function(op), shape_of(op)) for op in totals.ops if op.shown]
-
-
-def _grouped(
-    ops: Iterable[_OpWithShape], key_of: Callable[[_OpWithShape], Hashable]
-) -> dict[Hashable, list[_OpWithShape]]:
-    groups: dict[Hashable, list[_OpWithShape]] = {}
-    for each in ops:
-        groups.setdefault(key_of(each), []).append(each)
-    return groups

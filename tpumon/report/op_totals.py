@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,9 @@ from tpumon.xspace.profile.op_work import (
     program_name,
     work_of_op,
 )
+
+_ItemT = TypeVar("_ItemT")
+_KeyT = TypeVar("_KeyT", bound=Hashable)
 
 
 class OpTotals(Struct, frozen=True, kw_only=True):
@@ -120,6 +124,14 @@ def _added(one: Op, other: Op) -> Op:
 def _plus(one: float | None, other: float | None) -> float | None:
     """The sum of the known ones; None of nothing."""
     return one if other is None else other if one is None else one + other
+
+
+def grouped(items: Iterable[_ItemT], key_of: Callable[[_ItemT], _KeyT]) -> dict[_KeyT, list[_ItemT]]:
+    """Items by what they have in common."""
+    groups: dict[_KeyT, list[_ItemT]] = {}
+    for item in items:
+        groups.setdefault(key_of(item), []).append(item)
+    return groups
 
 
 def intensity(op: Op) -> float | None:

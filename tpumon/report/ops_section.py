@@ -18,7 +18,7 @@ from tpumon.report.kernels import (
     kernel_rows,
     kernel_table,
 )
-from tpumon.report.op_totals import OpTotals, intensity, moved, op_totals, roofline
+from tpumon.report.op_totals import OpTotals, grouped, intensity, moved, op_totals, roofline
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import (
     NOT_KNOWN,
@@ -162,10 +162,8 @@ def _named(groups: Iterable[OpGroup], ops: Sequence[Op]) -> tuple[OpGroup, ...]:
 
 
 def _grouped(ops: Sequence[Op], totals: OpTotals, name_of: Callable[[Op], str]) -> tuple[OpGroup, ...]:
-    groups: dict[str, list[Op]] = {}
-    for op in ops:
-        groups.setdefault(name_of(op), []).append(op)
-    made = [OpGroup(name=name, ops=len(members), **asdict(totals.work(members))) for name, members in groups.items()]
+    groups = grouped(ops, name_of).items()
+    made = [OpGroup(name=name, ops=len(members), **asdict(totals.work(members))) for name, members in groups]
     return tuple(sorted(made, key=lambda group: (-group.self_time_s, group.name)))
 
 

@@ -40,7 +40,7 @@ class Capture(Struct, frozen=True, kw_only=True):
 
     @property
     def start_unix_s(self) -> float | None:
-        """When its window began; None where a trace does not say."""
+        """The time when its window began; None where a trace does not say."""
         starts_unix_s = [host.profile.trace.start_unix_s for host in self.hosts]
         return max((each for each in starts_unix_s if each), default=None) if all(starts_unix_s) else None
 

@@ -305,7 +305,7 @@ def group_of(target: Target) -> SliceKey:
 
 def _as_info(detail: FindingDetail, why: str) -> FindingDetail:
     """A finding that does not alarm, with the reason."""
-    if detail.severity == "info" or why in detail.sentence:
+    if detail.severity == "info":
         return detail
     return replace(detail, severity="info", sentence=f"{detail.sentence} {why}")
 

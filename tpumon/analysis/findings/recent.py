@@ -46,7 +46,7 @@ class Recent:
 
 
 class RecentDifference:
-    """How much more a worker has of something than the others, in its last samples.
+    """Difference between a worker and the others in its last samples: how much more it has of something.
 
     Each sample holds other steps than those of the others, so it may be off by as much as steps vary. The more samples,
     the less that matters: a small difference is seen in many of them, a large one in three.

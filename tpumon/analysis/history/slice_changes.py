@@ -1,4 +1,4 @@
-"""What happened to a slice: changes that several of its workers had together."""
+"""Changes of a slice: those that several of its workers had together."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from tpumon.analysis import FleetStatus, Update
     from tpumon.model import Change
@@ -61,23 +61,24 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             if ends and origin.is_over:
                 recorded += changes
                 continue
-            _print(changes, output, changing.status())
+            _print(changes, output, changing)
             if ends:
                 break
-        if recorded:
-            _print(recorded, output, changing.status())
+        _print(recorded, output, changing)
         if ends and not has_printed:
             _log.info("%s", _no_change(changing))
     return 0
 
 
-def _print(changes: Iterable[Change], output: str, status: FleetStatus) -> None:
+def _print(changes: Sequence[Change], output: str, feed: AnyFeed) -> None:
     """Prints changes, by time: as JSON a line each, in text one for what happened to a slice."""
     if output == "jsonl":
         for change in changes:
             show(_as_json(change))
         return
-    targets = {name: worker.target for name, worker in status.workers.items()}
+    if not changes:  # as with nearly every sample: the status of all workers takes time
+        return
+    targets = {name: worker.target for name, worker in feed.status().workers.items()}
     for group in together(changes, targets):
         show(_as_text(as_one(group, targets)))
 

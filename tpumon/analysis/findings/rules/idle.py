@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule
-from tpumon.analysis.findings.rules.input_bound import IDLE_LIMIT_RATIO, input_share
-from tpumon.model import Evidence, FindingDetail
+from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
 
 

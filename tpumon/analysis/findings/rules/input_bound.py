@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpumon.analysis.findings.rule import Member, Observation, Rule
-from tpumon.model import Evidence, FindingDetail
+from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
-
-IDLE_LIMIT_RATIO = 0.20
-"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 _AS_MUCH_RATIO = 0.8  # of what it was in the sample that showed a share
 

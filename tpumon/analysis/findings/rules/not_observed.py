@@ -45,7 +45,7 @@ class NotObserved(Rule[Unobserved, None]):
         return 0.0 if since is None else seconds_between(since, member.seen.at) / _LIMIT_S
 
     def began(self, member: Member[Unobserved, None]) -> Moment | None:
-        """When figures ceased."""
+        """The moment when figures ceased."""
         return member.memory.since
 
     def detail(self, member: Member[Unobserved, None]) -> FindingDetail:

@@ -85,11 +85,11 @@ _REMEDY_OF_SLICE = (
 
 
 class _Noise(Struct, frozen=True):
-    """How much own work differs by nature, as fractions.
+    """Differences of own work that are there by nature, as fractions.
 
     Attributes:
         among: from worker to worker.
-        of_samples: of a worker from one sample to the next; of the less noisy half of them.
+        of_samples: of a worker from one sample to the next; the median of the workers.
     """
 
     among: float = 0.0
@@ -355,14 +355,14 @@ def _evidence(names: tuple[str, str], beside: _Comparison, found: _Found) -> Map
 
 
 def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
-    """How much less a worker's core waits than its others, if no other core of the slice waits much less than it."""
+    """The difference of a worker's core that waits least, unless another core of the slice waits much less than it."""
     memory, others = member.memory, _others(member)
     less = memory.core_less
     limits = [max(_CORE_LIMIT_RATIO, most) for most in chance(less.noise, less.count)]
     found = [_Found(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
-    if not found or memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
-        return _NO_DIFFERENCE if found else None
-    return _telling(found)
+    if not found:
+        return None
+    return _NO_DIFFERENCE if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2 else _telling(found)
 
 
 def _telling(found: Sequence[_Found]) -> _Found:
@@ -372,11 +372,10 @@ def _telling(found: Sequence[_Found]) -> _Found:
 
 def _noise(differences: Sequence[RecentDifference]) -> _Noise:
     among = sorted(one.medians[0] for one in differences if one.medians)
-    half = sorted(differences, key=lambda one: one.noise)[: (len(differences) + 1) // 2]
     return _Noise(
         among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
-        # Of the lower half: one that changes must not hide itself.
-        of_samples=half[-1].noise if half else 0.0,
+        # The lower of two: one that changes must not hide itself.
+        of_samples=median_low(one.noise for one in differences) if differences else 0.0,
     )
 
 

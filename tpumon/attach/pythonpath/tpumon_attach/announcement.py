@@ -125,7 +125,7 @@ def _folder() -> str:
 
 
 def _before_number() -> str:
-    """What stands before the process's number in names of files: the boot and the namespace in which it counts.
+    """The part before the process's number in names of files: the boot and the namespace in which it counts.
 
     Raises:
         OSError: /proc does not show this namespace, so nothing about other processes can be found out.

@@ -43,7 +43,7 @@ def harmless(lost: str, instead: Any = None) -> Callable[[_Function], _Function]
 
 
 def _is_of_a_handler(error: Exception) -> bool:
-    """Whether the program's handler of a signal raised it: it may be called anywhere."""
+    """True if the program's handler of a signal raised it: it may be called anywhere."""
     try:
         import signal
 

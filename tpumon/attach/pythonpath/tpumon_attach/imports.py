@@ -90,6 +90,6 @@ class _Watch:
 
 
 def _finds_in_the_old_way(finder: Any, name: str, path: Any) -> bool:
-    """Whether a finder without `find_spec` has the module. Python 3.12 does not ask such a finder."""
+    """True if a finder without `find_spec` has the module. Python 3.12 does not ask such a finder."""
     find_module = getattr(finder, "find_module", None) if sys.version_info < (3, 12) else None
     return find_module is not None and find_module(name, path) is not None

@@ -1,4 +1,4 @@
-"""What the user of the program should know, in one line."""
+"""Messages to the user of the program, of one line each."""
 
 from __future__ import annotations
 

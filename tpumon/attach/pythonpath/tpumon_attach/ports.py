@@ -21,7 +21,7 @@ def candidates() -> Iterator[int]:
 
 
 def listens_here(port: int) -> bool:
-    """Whether this process listens on a port; True where that cannot be found out."""
+    """True if this process listens on a port, also where that cannot be found out."""
     try:
         inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(f"/proc/self/net/{name}", port)}
         for descriptor in os.listdir("/proc/self/fd"):
@@ -45,7 +45,7 @@ def _listening(path: str, port: int) -> Iterator[str]:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server can listen on all addresses. Binds for a moment; does not listen."""
+    """True if a server can listen on all addresses. Binds for a moment; does not listen."""
     for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             trial = socket.socket(family)

@@ -19,7 +19,7 @@ _GROUPS = "/sys/fs/cgroup"
 
 
 def lacking() -> str | None:
-    """What there is too little of in this process, for a line; None: there is enough."""
+    """The resource of which this process has too little, for a line; None: there is enough."""
     for left, needed, what in (
         (_files(), _NEEDED, "more files may be opened here (ulimit -n)"),
         (_megabytes(), _NEEDED_MB, "MB more memory may be mapped here (ulimit -v)"),
@@ -32,7 +32,7 @@ def lacking() -> str | None:
 
 
 def _files() -> float:
-    """How many this process may open yet; infinity if that cannot be found out."""
+    """The number of files that this process may open yet; infinity if that cannot be found out."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return float("inf")
@@ -45,7 +45,7 @@ def _files() -> float:
 
 
 def _megabytes() -> float:
-    """How much memory this process may map yet; infinity if that cannot be found out."""
+    """Memory that this process may map yet; infinity if that cannot be found out."""
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return float("inf")
@@ -58,7 +58,7 @@ def _megabytes() -> float:
 
 
 def _threads() -> float:
-    """How many the control groups of this process allow yet; infinity if none says."""
+    """The number of threads that the control groups of this process allow yet; infinity if none says."""
     free = float("inf")
     for folder in _folders():
         try:
@@ -69,7 +69,7 @@ def _threads() -> float:
 
 
 def _threads_of_user() -> float:
-    """How many this user may start yet; infinity if nothing says. Those in other containers cannot be seen."""
+    """The number of threads that this user may start yet; infinity if nothing says. Other containers cannot be seen."""
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if most == resource.RLIM_INFINITY or most > _PLENTY:
         return float("inf")

@@ -108,7 +108,7 @@ class Server:
             self._note(port)
 
     def _is_first(self) -> bool:
-        """Whether no framework that counts more may still be used; if one has a server, there is none to start."""
+        """True if no framework that counts more may still be used; if one has a server, there is none to start."""
         before = RANKS[: RANKS.index(self._framework)]
         others = [server for server in _servers if server._framework in before]
         if any(server._port is not None for server in others):

@@ -20,7 +20,7 @@ from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import CONNECTION_REFUSED, MEANING, SourceError, TpumonError
-from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
+from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
@@ -45,7 +45,6 @@ _CANNOT_BE_SEEN = (
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
-_IDLE_RATIO = 0.2  # above this the finding `idle` asks for a reason
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -334,7 +333,7 @@ class TraceSource(ProfilerSource):
     def _learn(self, trace: TraceFigures | None, level: int) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
-        A job that had steps and runs nothing now stands still: short windows show that, too.
+        Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more.
         """
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
@@ -426,7 +425,7 @@ def _is_unexplained(trace: TraceFigures) -> bool:
     figures = trace.figures
     if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
         return False  # what overflows is not made larger
-    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > _IDLE_RATIO
+    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO
 
 
 def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
