@@ -18,6 +18,12 @@ from tpumon.model.documents import at_most
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
 
+ProgramFamily = Literal["prefill", "decode", "step", "sample", "move", "other"]
+"""Families of a server's programs, by their names: prompts, tokens, both in one program, the choice of the next token,
+moves of the cache; all else."""
+
+_MOST_FAMILIES = 6
+_MOST_SIZES = 64
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
 _MOST_PROGRAMS = 32
@@ -185,6 +191,89 @@ class RuntimeFigures(Struct, frozen=True, kw_only=True):
     slice_error: float | None = None
 
 
+class FamilyFigures(Struct, frozen=True, kw_only=True):
+    """The programs of one family, on the core that ran most of them.
+
+    Attributes:
+        executions_per_s: runs that begin in the traced time, per second of it.
+        duration_s: time of a run on the device; of a call where only the host shows it.
+        time_ratio: share of the time of all programs.
+        sizes: sizes seen (tokens or requests, padded), ascending; empty where the trace does not tell.
+    """
+
+    family: ProgramFamily
+    executions_per_s: float | None = None
+    duration_s: Percentiles | None = None
+    time_ratio: float | None = None
+    sizes: Annotated[tuple[int, ...], at_most(_MOST_SIZES)] = ()
+
+
+class ServerFigures(Struct, frozen=True, kw_only=True):
+    """The figures of one server, over its samples of the last two minutes.
+
+    Attributes:
+        busy_ratio: time in programs over traced time, empty windows included.
+        families: by family, the one with most time first.
+        requests_running, requests_waiting: as the server counts them now.
+        tokens_per_s: tokens that it generated, per second.
+        prompt_tokens_per_s: tokens of prompts that it took in, per second.
+        time_to_first_token_s: of the requests since the figures before.
+        kv_used_ratio: share of its cache of keys and values that is in use.
+        preemptions_per_s: requests put back for want of cache, per second.
+        device_s_per_token: time in programs, summed over cores, per generated token.
+        padding_ratio: share of the computed tokens that are padding up to the next compiled size.
+        host_gap_ratio: share of the time with requests in which no program ran.
+        kv_pool_hbm_ratio: share of HBM that the cache was given.
+    """
+
+    busy_ratio: float | None = None
+    families: Annotated[tuple[FamilyFigures, ...], at_most(_MOST_FAMILIES)] = ()
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    tokens_per_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    time_to_first_token_s: Percentiles | None = None
+    kv_used_ratio: float | None = None
+    preemptions_per_s: float | None = None
+    device_s_per_token: float | None = None
+    padding_ratio: float | None = None
+    host_gap_ratio: float | None = None
+    kv_pool_hbm_ratio: float | None = None
+
+
+class ProgramRuns(Struct, frozen=True, kw_only=True):
+    """The runs of one family of programs in one window, from which the figures of several windows are made.
+
+    Attributes:
+        runs: runs that begin in the window, on the core that ran most of them.
+        durations_s: of those that are whole.
+        time_s: time in all of them on that core.
+        sizes: as in `FamilyFigures`.
+    """
+
+    family: ProgramFamily
+    runs: int
+    durations_s: tuple[float, ...]
+    time_s: float
+    sizes: tuple[int, ...] = ()
+
+
+class TracedPrograms(Struct, frozen=True, kw_only=True):
+    """What one trace shows of a server's programs.
+
+    Attributes:
+        families: by family; empty if no program belongs to a server.
+        busy_s: time in programs of any kind, on the core with most.
+        real_tokens: tokens in the batches that the host annotates; None if it annotates none.
+        padded_tokens: the sizes to which these were padded; None if they are not known.
+    """
+
+    families: Annotated[tuple[ProgramRuns, ...], at_most(_MOST_FAMILIES)] = ()
+    busy_s: float = 0.0
+    real_tokens: int | None = None
+    padded_tokens: int | None = None
+
+
 class Figures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 
@@ -223,7 +312,9 @@ class Figures(Struct, frozen=True, kw_only=True):
         runtime: the runtime of the worker.
         runtime_latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
         runtime_counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
+        server: figures of a server of models; None of anything else.
         absent: the reason for each requested figure that is None, by field name.
+        traced_programs: what the window shows of a server's programs; not part of the JSON.
         step_durations_s: duration of each step of the window; not part of the JSON.
     """
 
@@ -256,7 +347,9 @@ class Figures(Struct, frozen=True, kw_only=True):
     hbm_total_bytes: int | None = None
     devices: Annotated[tuple[DeviceFigures, ...], at_most(_MOST_ROWS)] = ()
     runtime: RuntimeFigures = field(default_factory=RuntimeFigures)
+    server: ServerFigures | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    traced_programs: TracedPrograms | None = None
     runtime_latencies: Mapping[str, Distribution] = field(default_factory=dict)
     runtime_counts: Mapping[str, float] = field(default_factory=dict)
     step_durations_s: tuple[float, ...] = ()

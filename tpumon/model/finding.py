@@ -33,6 +33,12 @@ FindingId = Literal[
     "hbm-growing",
     "truncated",
     "not-observed",
+    "stuck",
+    "host-gap",
+    "compiling-while-serving",
+    "kv-pressure",
+    "batch-underfilled",
+    "replica-imbalance",
 ]
 """The closed set; docs/findings.md explains each."""
 

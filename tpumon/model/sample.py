@@ -197,7 +197,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 NOT_IN_JSON = frozenset(
     {
         *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
-        *("step_durations_s", "runtime_latencies", "runtime_counts"),
+        *("step_durations_s", "runtime_latencies", "runtime_counts", "traced_programs"),
     }
 )
 """Fields of a sample and of its figures that a Sample object has not, or has otherwise."""
