@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Target
@@ -15,9 +15,11 @@ from tpumon.simulator.grpc_servers import PortServer
 from tpumon.simulator.profiler import ProfilerService
 from tpumon.simulator.runtime_service import RuntimeMetricService
 from tpumon.simulator.scenario import SimulatedJob, to_ns
-from tpumon.simulator.server_metrics import ServerMetricsPage
 from tpumon.simulator.simulator_settings import SERVERS, SimulatorSettings
 from tpumon.simulator.topology import parse_topology
+
+if TYPE_CHECKING:
+    from tpumon.simulator.server_metrics import ServerMetricsPage
 
 __all__ = ["SimulatedFleet", "SimulatorSettings"]
 
@@ -117,6 +119,8 @@ class SimulatedFleet:
             metrics = RuntimeMetricService(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
             runtime = PortServer(metrics.methods, host=settings.host, port=port and port + hosts)
         if job.serves:
+            from tpumon.simulator.server_metrics import ServerMetricsPage  # here: aiohttp takes long to import
+
             at = port and port + hosts * (2 if settings.runtime_metrics else 1)
             page = ServerMetricsPage(job, host=settings.host, port=at, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
         return _WorkerServers(service, profiler, runtime, page)
