@@ -72,8 +72,15 @@ sub subtract sum svd swapaxes take take_along_axis tan tanh tensordot threefry2x
 triangular_solve tril triu true_divide trunc uniform unique unstack vdot vstack where xor zeros zeros_like
 """
 _KNOWN_PRIMITIVES = frozenset(_PRIMITIVES.split())
-# jax.numpy's own helpers: _where, _reduce_sum, _threefry_split. `_fun` is what pmap calls a program's function.
-_HELPER = re.compile(r"_(?!fun$)[a-z0-9_]+")
+# Beside these, what the helpers of jax.numpy and jax.random are named after: _where, _reduce_sum, _threefry_split. A
+# program's own functions begin with `_`, too: _generate_jit, _train_step.
+_HELPED = """
+beta binomial cauchy chisquare dirichlet exponential gamma geometric geomspace gumbel laplace lognormal logspace
+maxwell nanargmax nanargmin orthogonal pareto philox2x32 philox4x32 piecewise pinv poisson ptp rademacher rayleigh resize
+schur searchsorted shuffle threefry threefry4x32 triangular var wald weibull
+"""
+_KNOWN_HELPED = _KNOWN_PRIMITIVES | frozenset(_HELPED.split())
+_MOST_WORDS = 8  # of a helper's name
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -265,7 +272,13 @@ def is_primitive(function: str) -> bool:
         function: with or without the `jit_` of its module.
     """
     name = function.removeprefix("jit_")
-    return name in _KNOWN_PRIMITIVES or _HELPER.fullmatch(name) is not None
+    return name in _KNOWN_PRIMITIVES or (name.startswith("_") and _names_operation(name.split("_")[1:]))
+
+
+def _names_operation(words: Sequence[str]) -> bool:
+    """True if some words of a helper's name, one after the other, are an operation's."""
+    places = range(min(len(words), _MOST_WORDS) + 1)
+    return any("_".join(words[begin:end]) in _KNOWN_HELPED for end in places for begin in range(end))
 
 
 def named_function(raw: str) -> str:
