@@ -72,8 +72,15 @@ sub subtract sum svd swapaxes take take_along_axis tan tanh tensordot threefry2x
 triangular_solve tril triu true_divide trunc uniform unique unstack vdot vstack where xor zeros zeros_like
 """
 _KNOWN_PRIMITIVES = frozenset(_PRIMITIVES.split())
-# jax.numpy's own helpers: _where, _reduce_sum, _threefry_split. `_fun` is what pmap calls a program's function.
-_HELPER = re.compile(r"_(?!fun$)[a-z0-9_]+")
+# Beside these, what the helpers of jax.numpy and jax.random are named after: _where, _reduce_sum, _threefry_split. A
+# program's own functions begin with `_`, too: _generate_jit, _train_step.
+_HELPED = """
+beta binomial cauchy chisquare dirichlet exponential gamma geometric geomspace gumbel laplace lognormal logspace
+maxwell nanargmax nanargmin orthogonal pareto philox2x32 philox4x32 piecewise pinv poisson ptp rademacher rayleigh
+resize schur searchsorted shuffle threefry threefry4x32 triangular var wald weibull
+"""
+_KNOWN_HELPED = _KNOWN_PRIMITIVES | frozenset(_HELPED.split())
+_MOST_WORDS = 8  # of a helper's name
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -135,11 +142,13 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
         name: without the program's number.
         places: its runs on each core or thread that ran it, by that one's position.
         device_ps: time that devices spent on it, summed over devices; None if the trace does not say.
+        on_device: whether these are runs on a device, and not calls on the host.
     """
 
     name: str
     places: Mapping[int, Runs]
     device_ps: int | None
+    on_device: bool = False
 
     @property
     def runs(self) -> int:
@@ -265,7 +274,13 @@ def is_primitive(function: str) -> bool:
         function: with or without the `jit_` of its module.
     """
     name = function.removeprefix("jit_")
-    return name in _KNOWN_PRIMITIVES or _HELPER.fullmatch(name) is not None
+    return name in _KNOWN_PRIMITIVES or (name.startswith("_") and _names_operation(name.split("_")[1:]))
+
+
+def _names_operation(words: Sequence[str]) -> bool:
+    """True if some words of a helper's name, one after the other, are an operation's."""
+    places = range(min(len(words), _MOST_WORDS) + 1)
+    return any("_".join(words[begin:end]) in _KNOWN_HELPED for end in places for begin in range(end))
 
 
 def named_function(raw: str) -> str:
@@ -305,7 +320,8 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
     for name, here in parts.items():
         places = {place: _together(each) for place, each in here.items()}
         device_ps = sum(int(each.duration_ps.sum()) for each in places.values())
-        functions.append(Function(name=name, places=places, device_ps=device_ps if on_device else None))
+        known_ps = device_ps if on_device else None
+        functions.append(Function(name=name, places=places, device_ps=known_ps, on_device=on_device))
     return tuple(functions)
 
 
@@ -392,7 +408,10 @@ def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]
         functions: called on the host, for example f.
         runs: by name of the module, for example jit_f.
     """
-    return tuple(replace(each, places=runs.get(f"jit_{each.name}", each.places)) for each in functions)
+    return tuple(
+        each if (own := runs.get(f"jit_{each.name}")) is None else replace(each, places=own, on_device=True)
+        for each in functions
+    )
 
 
 def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:
