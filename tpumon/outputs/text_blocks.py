@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.outputs import Output
 from tpumon.untrusted_text import safe
 

@@ -9,7 +9,8 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Sample
-from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
     FindingMetric,

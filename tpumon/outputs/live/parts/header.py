@@ -39,7 +39,7 @@ _GAP = "  "
 HINT_GAP = len(_GAP)
 """Cells between two hints of the footer."""
 
-_METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
+_METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:", "busy": "busy:"}
 _USUAL = frozenset({"server", "counter", "steps"})
 
 

@@ -11,7 +11,8 @@ from rich.style import Style
 from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS, held_by
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -30,6 +31,7 @@ from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.charts import (
@@ -201,8 +203,7 @@ class WorkerPage:
 
     def _charts_height(self, height: int) -> int:
         """Number of lines that `_charts` returns."""
-        figures = chart_figures(self._seen, self._level)
-        return 0 if self._span() is None else charts_height(len(figures), self._width, height)
+        return 0 if self._span() is None else charts_height(len(self._chart_figures()), self._width, height)
 
     def _charts(self, height: int) -> Lines:
         history, frame, span = self._row.history, self._frame, self._span()
@@ -216,7 +217,13 @@ class WorkerPage:
         if row_s and series.factor > 1:  # because there are so many workers
             words += f" in steps of {short_time(row_s)}"
         graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
-        return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
+        return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
+
+    def _chart_figures(self) -> Sequence[Figure]:
+        sample = self._row.sample
+        held = self._scene.held if sample is None else held_by([sample])
+        leading = self._scene.leading if sample is None else leading_of(held)
+        return chart_figures(held, self._seen, leading, self._level)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
