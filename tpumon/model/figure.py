@@ -75,6 +75,10 @@ class Figure(Struct, frozen=True, kw_only=True):
         """True if only servers of models have it."""
         return self.origin in {"programs", "requests", "both"}
 
+    def holds_for(self, sample: Sample) -> bool:
+        """True if it says something of the job in a sample."""
+        return serves(sample) if self.of_server else not self.of_training or trains(sample)
+
     @property
     def help(self) -> str:
         """The HELP of its metric."""

@@ -9,8 +9,8 @@ from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.model import Figures
-from tpumon.model.figures import ServerFigures
 from tpumon.model.figure_table import FIGURES, csv_columns, of_level
+from tpumon.model.figures import ServerFigures
 
 COMPUTED_IN = {"tpumon/xspace/trace_figures.py", "tpumon/collection/sources/monitor_rpc.py"}
 AT_HOME = {"tpumon/model/figure_table.py", "tpumon/model/figures.py"}
@@ -42,7 +42,8 @@ def test_every_field_of_a_row_has_its_columns():
     columns = csv_columns()
     for figure in FIGURES:
         for name in figure.fields:
-            stem = name.replace(".", "_").replace("_families", "_decode_").rpartition("_")[0].removesuffix("_time").removesuffix("_parts")
+            column = name.replace(".", "_").replace("_families", "_decode_")
+            stem = column.rpartition("_")[0].removesuffix("_time").removesuffix("_parts")
             assert any(column.startswith(stem) for column in columns), name
 
 

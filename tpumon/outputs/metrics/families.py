@@ -23,6 +23,7 @@ from tpumon.outputs.metrics.metric_types import (
     single,
 )
 from tpumon.outputs.metrics.runtime_families import RUNTIME_COUNTERS, RUNTIME_GAUGES, RUNTIME_HISTOGRAMS
+from tpumon.outputs.metrics.server_families import SERVER_METRICS
 
 _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
@@ -137,6 +138,7 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
         labels=("core", "device"),
         values=_devices_of_cores,
     ),
+    *SERVER_METRICS,
     *RUNTIME_GAUGES,
     *RUNTIME_COUNTERS,
 )

@@ -117,7 +117,7 @@ def _range_column(figure: Figure) -> WorkerColumn:
 
 
 def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
-    return lambda sample: form(figure.value(sample.figures))
+    return lambda sample: form(figure.value(sample.figures)) if figure.holds_for(sample) else ""
 
 
 def short_title(figure: Figure) -> str:
