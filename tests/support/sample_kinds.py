@@ -181,6 +181,15 @@ def served(worker: str = "server", **figures) -> Sample:
         infeed_ratio=None,
         input_wait_ratio=None,
         hbm_used_bytes=60 * GIB,
+        devices=tuple(
+            {
+                "device": str(device),
+                "hbm_used_bytes": 30 * GIB,
+                "hbm_total_bytes": 32 * GIB,
+                "runtime_duty_cycle_ratio": 0.875,
+            }
+            for device in range(2)
+        ),
         server=ServerFigures(**(usual | figures)),
         absent={"infeed_ratio": "no infeed ops"},
     )
