@@ -114,7 +114,7 @@ def test_a_cell_is_empty_where_the_figure_says_nothing_of_the_job():
     texts = lines(shown_with(served("with"), KINDS["server-alone"], traced("train")), 100, 24, NOW)
     titles, *rows = (line for line in texts if line[3:].startswith(("WORKER", "with", "server-alone", "train")))
     ends = {word: titles.index(word) + len(word) for word in ("MXU", "STEP ms", "BUSY", "TOK/S")}
-    cells = {row.split()[0]: [row[end - 7 : end].strip() for end in ends.values()] for row in rows}
+    cells = {row[3:].split()[0]: [row[end - 7 : end].strip() for end in ends.values()] for row in rows}
     assert cells == {
         "with": ["6.2%", "", "87.5%", "812"],
         "server-alone": ["6.2%", "", "87.5%", "n/a"],
@@ -131,7 +131,7 @@ def test_a_fleet_of_servers_has_no_column_of_steps():
     assert "ALL WORKERS, BUSY" in shown
     for _ in range(list(SORT_KEYS).index("waiting")):
         press(display, "s")
-    rows = [line.split()[0] for line in lines(display, 80, 24, NOW) if line[3:5] == "s1"]
+    rows = [line[3:].split()[0] for line in lines(display, 80, 24, NOW) if line[3:5] == "s1"]
     assert rows[:2] == ["s19", "s18"]
 
 
