@@ -14,13 +14,12 @@ from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
 from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.planes.core import CoreDuty
 from tpumon.xspace.planes.plane import Plane, named, parsed_metadata
-from tpumon.xspace.steps.functions import Function, named_program
+from tpumon.xspace.steps.functions import PROGRAM, Function, named_program
 
 _BATCH = re.compile(r"execute_model: \d{1,9} reqs, (\d{1,9}) toks")  # tpu-inference's annotation
 _BATCH_BEGINS = b"execute_model: "
 _LEAST_SIZE = 16  # tokens; servers compile no smaller program
 _ROWS = re.compile(r" = \(?[a-z]\w*\[(\d{1,9}),\d")  # of an op's first result, if it has columns, too
-_PROGRAM = "program_id"
 _ID_BITS = 64
 _MOST_KNOWN = 1000
 _known_rows: dict[str, int | None] = {}
@@ -76,9 +75,9 @@ def _family(family: ProgramFamily, functions: Sequence[Function], sizes: Collect
     """The runs of some functions on the core, or thread, that has most of them."""
     counts = Counter[int]()
     for function in functions:
-        counts.update({place: len(runs) for place, runs in function.places.items()})
+        counts.update({place: len(runs.whole_ps) for place, runs in function.places.items()})
     place = max(counts, key=lambda place: counts[place])
-    duration_ps = np.concatenate([each.places[place].duration_ps for each in functions if place in each.places])
+    duration_ps = np.concatenate([each.places[place].whole_ps for each in functions if place in each.places])
     return ProgramRuns(
         family=family,
         runs=len(duration_ps),
@@ -179,12 +178,12 @@ def _rows(core: Plane, programs: Sequence[str]) -> dict[str, int | None]:
 def _rows_of_ops(core: Plane, programs: Collection[int]) -> dict[int, Counter[int]]:
     """Rows of the results of each program's ops: how many ops have so many; those of one dimension are left out."""
     counts = {number: Counter[int]() for number in programs}
-    wanted = core.numbers_of((_PROGRAM,))
+    wanted = core.numbers_of((PROGRAM,))
     for raw in core.metadata_by_id.values():
         metadata = parsed_metadata(raw)
         if (rows := _ROWS.search(metadata.name)) is None:
             continue
-        number = named(metadata.stats, core.stat_names, wanted).get(_PROGRAM)
+        number = named(metadata.stats, core.stat_names, wanted).get(PROGRAM)
         if isinstance(number, int) and (number := number % (1 << _ID_BITS)) in counts:
             counts[number][int(rows[1])] += 1
     return counts

@@ -181,6 +181,16 @@ def test_runs_on_the_hosts_own_processors():
     assert (programs.real_tokens, programs.padded_tokens) == (69, 96)
 
 
+def test_runs_that_the_window_cuts_on_the_hosts_own_processors():
+    """Of the first run the first op is missing, of the last one the last: neither is whole."""
+    traced = on_host(runs=True)
+    host = Plane(traced.space.planes[0])
+    (line,) = (line for line in host.plane.lines if line.name == "tf_XLAEigen")
+    del line.events[-1], line.events[0]
+    (step,) = served(traced).families
+    assert step.durations_s == pytest.approx((0.010, 0.010))
+
+
 def test_calls_alone_do_not_tell_when_programs_ran():
     programs = served(on_host(runs=False))
     assert programs.families[0].durations_s == pytest.approx((0.001,) * 4)

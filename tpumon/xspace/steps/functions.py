@@ -21,8 +21,8 @@ MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
 """Stat of ops on a GPU or on the host: a reference to the name of the module."""
 
-RUN, DEVICE = "run_id", "device_ordinal"
-"""Stats of ops on the host's own processors: the run of their program, and the device that they stand for."""
+RUN, DEVICE, PROGRAM = "run_id", "device_ordinal", "program_id"
+"""Stats of ops on the host's own processors: their run, the device that they stand for, and their program."""
 
 NO_STEP = "no step: "
 """How reasons begin that a longer window would not change."""
@@ -89,13 +89,20 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         begin_ps: starts, ascending.
         duration_ps: shape as `begin_ps`.
+        cut: whether the window cuts the last one, whose duration then says nothing.
     """
 
     begin_ps: Ints
     duration_ps: Ints
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.begin_ps)
+
+    @property
+    def whole_ps(self) -> Ints:
+        """Durations of those that the window shows whole."""
+        return self.duration_ps[: len(self) - self.cut]
 
     @property
     def period_ps(self) -> Ints:
@@ -371,11 +378,11 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
 def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, dict[int, Runs]]:
     """Runs of each module on the host's own processors, by device; empty if the ops do not tell.
 
-    A module's first run counts only if it has as many ops as others: it may have begun before the trace.
+    A module's first run counts only if it has all ops of its program: it may have begun before the trace.
 
     Args:
         names: of the plane's stats, by metadata id.
-        lines: events of each line, with the stats HLO_MODULE, RUN and DEVICE.
+        lines: events of each line, with the stats HLO_MODULE, RUN, DEVICE and PROGRAM.
     """
     telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
     ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
@@ -383,22 +390,31 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
     if not len(ops):
         return found
     module, run = (ops.stats[name].integers() for name in (HLO_MODULE, RUN))
-    device = ops.stats[DEVICE].integers() if DEVICE in ops.stats else np.zeros_like(run)
-    order = np.lexsort((run, device, module))
-    module, device, run = module[order], device[order], run[order]
-    first = np.flatnonzero(np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)]))
+    device, program = (
+        ops.stats[name].integers() if name in ops.stats else np.zeros_like(run) for name in (DEVICE, PROGRAM)
+    )
+    order = np.lexsort((ops.metadata_id, run, device, module))
+    module, device, run, program = module[order], device[order], run[order], program[order]
+    begins = np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)])
+    first = np.flatnonzero(begins)
     begin_ps = np.minimum.reduceat(ops.begin_ps[order], first)
     end_ps = np.maximum.reduceat(ops.end_ps[order], first)
-    count = np.diff(first, append=len(order))
+    is_other = begins | np.concatenate([[True], np.diff(ops.metadata_id[order]) != 0])
+    different = np.add.reduceat(is_other.astype(np.int64), first)
     for number, mine in by_id(module[first]):
         for place, here in by_id(device[first][mine]):
             rows = mine[here]
             rows = rows[np.argsort(begin_ps[rows], kind="stable")]
-            if len(rows) > 1 and count[rows[0]] < np.median(count[rows[1:]]):
-                rows = rows[1:]
-            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows])
+            begun_before, cut = (_lacks_ops(row, rows, different, program[first]) for row in (rows[0], rows[-1]))
+            rows = rows[int(begun_before) :]
+            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows], cut=cut)
             found.setdefault(named_function(names.get(number, "")), {})[place] = runs
     return found
+
+
+def _lacks_ops(row: int, rows: Ints, different: Ints, program: Ints) -> bool:
+    """True for a run with less different ops than others of its program, all of which are in `rows`."""
+    return bool(different[row] < different[rows[program[rows] == program[row]]].max())
 
 
 def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]) -> tuple[Function, ...]:
