@@ -53,7 +53,7 @@ class ServerMetrics(Companion):
         key="server_metrics",
         gives="server's own metrics: requests, tokens; one line in its access log per question",
         several="servers' own metrics: requests, tokens; one line in their access logs per question",
-        nowhere="none: no vLLM or JetStream found that serves them; --server-metrics URL names one",
+        nowhere="none: no vLLM or JetStream listens here; --server-metrics URL names one",
         failed_remedy="check the URL of --server-metrics and the server's log; only requests and tokens are missing",
     )
     shows_life = False  # it is often another process than the one that uses the TPU
