@@ -66,6 +66,11 @@ class Figure(Struct, frozen=True, kw_only=True):
     metric: str | None = None
 
     @property
+    def name(self) -> str:
+        """The first of its fields, as the reason for its absence is kept: without `server.`."""
+        return self.fields[0].rpartition(".")[2]
+
+    @property
     def source(self) -> str:
         """Its source, in a few words."""
         return f"Monitor RPC or {_SOURCES[self.origin]}" if self.from_monitor else _SOURCES[self.origin]
@@ -86,7 +91,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     def why_absent(self, figures: Figures) -> str | None:
         """The reason why it is absent; None if it is present or no reason is known."""
-        return figures.absent.get(self.fields[0]) or (figures.absent.get("server") if self.of_server else None)
+        return figures.absent.get(self.name)
 
 
 _SOURCES: Mapping[Origin, str] = {

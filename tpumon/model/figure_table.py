@@ -297,11 +297,11 @@ def of_job(sample: Sample) -> Sample:
     figures = sample.figures
     if figures.server is None or (serves(sample) and trains(sample)):
         return sample
-    if trains(sample):
-        return replace(sample, figures=replace(figures, server=None))
-    gone = {name for figure in FIGURES if figure.of_training for name in figure.fields}
-    absent = {name: why for name, why in figures.absent.items() if name not in gone}
-    return replace(sample, figures=replace(figures, **dict.fromkeys(gone), absent=absent))
+    gone = [figure for figure in FIGURES if (figure.of_server if trains(sample) else figure.of_training)]
+    names = {name.partition(".")[0] for figure in gone for name in figure.fields}
+    reasons = {figure.name for figure in gone}
+    absent = {name: why for name, why in figures.absent.items() if name not in reasons}
+    return replace(sample, figures=replace(figures, **dict.fromkeys(names), absent=absent))
 
 
 def of_level(figures: Figures, level: int) -> Figures:

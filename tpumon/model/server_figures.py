@@ -179,7 +179,7 @@ SERVER_PADDING = Figure(
     label="Padding of batches",
     about="Share of the tokens that a server computes that are padding up to the next compiled size.",
     value=_of_server("padding_ratio"),
-    origin="both",
+    origin="programs",
     metric="tpu_server_padding_ratio",
 )
 HOST_GAP = Figure(

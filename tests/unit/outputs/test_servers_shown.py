@@ -50,6 +50,21 @@ def test_without_figures_of_a_server_its_steps_are_shown():
     assert held_by([]) == held_by([traced()])
 
 
+def test_reasons_are_those_of_the_figures_that_are_shown():
+    """Those of a server are kept by the name alone."""
+    both = {"tokens_per_s": "no metrics were found", "infeed_ratio": "no infeed ops", "mxu_utilization_ratio": "why"}
+    sample = served(tokens_per_s=None)
+    sample = replace(sample, figures=replace(sample.figures, absent=both))
+    tokens = COMPARED["tokens"]
+    assert tokens.why_absent(of_job(sample).figures) == "no metrics were found"
+    assert of_job(sample).figures.absent.keys() == {"tokens_per_s", "mxu_utilization_ratio"}
+    assert of_job(of_kind("training", sample)).figures.absent.keys() == {"infeed_ratio", "mxu_utilization_ratio"}
+    assert "Tokens/s: n/a (no metrics were found)" in render_block(sample, level=2)
+    display = shown_with(sample)
+    press(display, "g", "enter")
+    assert "no metrics were found" in screen(display, 120, 60, NOW)
+
+
 def test_libtpu_is_the_better_witness_of_use():
     """On screens; the metric is the one that traces show."""
     with_libtpu = served(busy_ratio=0.3).figures

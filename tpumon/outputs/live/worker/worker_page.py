@@ -80,7 +80,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
 """Columns of cores and devices, by field."""
 
 _TABLE_CELL = 9
-_LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
+_LABELS = {figure.name: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
 
 class WorkerPage:
