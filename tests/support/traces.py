@@ -203,9 +203,10 @@ def run_step(plane: Plane, begin_us: float, parts: Iterable[tuple], *, length_us
     """
     at_us = begin_us
     for op, duration_us, *stats in parts:
+        ends_us = round(at_us + duration_us, 6)  # whole picoseconds: what follows must not overlap it
         if op is not None:
-            plane.event("XLA Ops", op, at_us, duration_us, **(stats[0] if stats else {}))
-        at_us += duration_us
+            plane.event("XLA Ops", op, at_us, ends_us - at_us, **(stats[0] if stats else {}))
+        at_us = ends_us
     end_us = at_us if length_us is None else begin_us + length_us
     plane.event("Steps", "train", begin_us, end_us - begin_us)
     plane.event("XLA Modules", "jit_train_step(42)", begin_us, end_us - begin_us)

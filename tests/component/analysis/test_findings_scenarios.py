@@ -241,10 +241,10 @@ def hung_beside_another_worker(other_step_s):
     return found
 
 
-def test_a_hang_is_put_down_to_a_worker_that_is_gone_only_if_that_may_be_of_the_same_job():
-    """Otherwise nobody would be told of it, because somebody else's job has ended."""
+def test_a_hang_names_a_worker_that_is_gone_only_if_that_may_be_of_the_same_job():
+    """A hang is as severe beside it as without: who does not answer to tpumon may run all the same."""
     same = hung_beside_another_worker(0.101)
-    assert (same.finding, same.severity) == ("hang", "info")
+    assert (same.finding, same.severity) == ("hang", "critical")
     assert "the others may wait for them: b0." in same.sentence
     other = hung_beside_another_worker(0.2)
     assert (other.finding, other.severity, other.workers) == ("hang", "critical", ("a0", "a1"))
@@ -252,7 +252,7 @@ def test_a_hang_is_put_down_to_a_worker_that_is_gone_only_if_that_may_be_of_the_
 
 
 @pytest.mark.parametrize("varies_ratio", [0.02, 0.08])
-def test_a_hang_beside_a_worker_that_is_gone_is_no_page_however_much_steps_vary(varies_ratio):
+def test_a_hang_names_a_worker_that_is_gone_however_much_steps_vary(varies_ratio):
     """What a sample says of steps varies; the median of three does so, too."""
     chance = random.Random(3)
 
@@ -262,7 +262,7 @@ def test_a_hang_beside_a_worker_that_is_gone_is_no_page_however_much_steps_vary(
         return failed_sample(name, "unavailable" if name == "w0" else "empty-trace", **given)
 
     *_, (found,) = after_each_round([f"w{number}" for number in range(8)], 32, 30.0, taken)
-    assert (found.finding, found.severity, len(found.workers)) == ("hang", "info", 7)
+    assert (found.finding, found.severity, len(found.workers)) == ("hang", "critical", 7)
     assert "the others may wait for them: w0." in found.sentence
 
 

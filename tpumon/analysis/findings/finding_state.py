@@ -44,6 +44,7 @@ class FindingState:
         was_there: whether the first samples showed it already.
         detail: how it concerns the worker, while it is present.
         severity_ratio: of the last sample that could be judged.
+        last: times of the last samples that could be judged, where it takes several to show it.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
             judged; None: it was judged since.
     """
@@ -61,6 +62,7 @@ class FindingState:
     was_there: bool = False
     detail: FindingDetail | None = None
     severity_ratio: float = 0.0
+    last: tuple[Moment, ...] = ()
     kept_until_unix_s: float | None = None
 
     def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
@@ -119,6 +121,8 @@ class FindingState:
             return
         self.unknown, self.reason, self.severity_ratio, self.kept_until_unix_s = 0, None, severity_ratio, None
         self.known += 1
+        if rule.shown_by > 1:
+            self.last = (*self.last, at)[-rule.shown_by :]
         if severity_ratio <= 1 and self.since is None:  # as of nearly all samples
             self.above = 0
             return
@@ -143,7 +147,7 @@ class FindingState:
     def _note_known(self, severity_ratio: float, at: Moment) -> None:
         self.above = self.above + 1 if severity_ratio > 1 else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
-            self.began = at
+            self.began = self.last[0] if self.last else at
         if self.since is None:
             if self.above >= self.needed and self.began is not None:
                 self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0

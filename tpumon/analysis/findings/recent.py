@@ -19,6 +19,9 @@ _SPANS = (3, 6, 12, 24, 48)
 _NOISE_SIGMAS = 7.0  # that chance does not reach in a month of many workers
 _OF_FEW = 18.0  # more of them while few samples tell what varies
 _JUMPS = 2
+_LASTING = SAMPLES + 1
+_LONG = 24  # samples, in which nothing is there by chance most of the time
+_PASSING = 2.0
 _TO_MEDIAN = 1.25  # the error of a median over that of a mean
 
 _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median absolute deviation
@@ -56,6 +59,8 @@ class RecentDifference:
         noise: deviation of one sample, by the differences of successive ones. The two greatest are left out: a change
             of level, there and back, is no noise.
         count: number of samples that it comes from.
+        lasting: what the last three samples show at least, or three of the last four.
+        passing: the two greatest that were there in one sample, and no longer in the next.
     """
 
     def __init__(self) -> None:
@@ -63,28 +68,37 @@ class RecentDifference:
         self.medians: tuple[float, ...] = ()
         self.noise = 0.0
         self.count = 0
+        self.lasting = 0.0
+        self.passing: tuple[float, ...] = ()
 
     def add(self, value: float) -> None:
         """Adds the difference of a sample."""
         self._values.append(value)
         self.count = len(self._values)
         values = list(self._values)
+        self.lasting = sorted(values[-_LASTING:])[max(min(self.count, _LASTING) - SAMPLES, 0)]
         self.medians = tuple(median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count)
         if self.count > 1:
             steps = sorted(abs(after - before) for before, after in pairwise(values))
             steps = steps[: max(len(steps) - _JUMPS, 1)]
             self.noise = math.hypot(*steps) / math.sqrt(2 * len(steps))
+            falls = sorted(before - max(after, 0.0) for before, after in pairwise(values))
+            self.passing = tuple(falls[-_JUMPS:])
 
 
-def chance(noise: float, count: int) -> tuple[float, ...]:
+def chance(noise: float, count: int, passing: float = 0.0) -> tuple[float, ...]:
     """The most that chance makes of the medians of a `RecentDifference`.
 
     Args:
         noise: deviation of one sample.
         count: number of samples that it comes from.
+        passing: what came and went in others: what moves about may stay for a few samples.
     """
     sigmas = _NOISE_SIGMAS * (1 + _OF_FEW / max(count, 1))
-    return tuple(sigmas * _TO_MEDIAN * noise / math.sqrt(span) for span in _SPANS)
+    by_noise = (sigmas * _TO_MEDIAN * noise / math.sqrt(span) for span in _SPANS)
+    return tuple(
+        max(most, _PASSING * passing) if span < _LONG else most for span, most in zip(_SPANS, by_noise, strict=True)
+    )
 
 
 def median_of_ascending(ordered: Sequence[float]) -> float:

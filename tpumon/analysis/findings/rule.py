@@ -117,6 +117,7 @@ class Rule(Generic[MemoryT, StatsT]):
         remedy: what to do about it; a page and a runbook take it from here.
         severities: those that it can have.
         samples: how many in a row must agree; None: as many as the user wants.
+        shown_by: how many samples have shown it when the strength is above 1 for the first time.
         leaves_below: the strength below which it counts as gone.
         compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
@@ -134,6 +135,7 @@ class Rule(Generic[MemoryT, StatsT]):
     remedy: ClassVar[str]
     severities: ClassVar[tuple[FindingSeverity, ...]] = ("warning",)
     samples: ClassVar[int | None] = None
+    shown_by: ClassVar[int] = 1
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False

@@ -212,7 +212,6 @@ class Hang(Rule[Activity, SliceActivity]):
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
         if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
-            grade = "info"
             sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
         elif first := member.slice_stats.stopped_first(step_s):
             sentence += f" Stopped first: {_named(first)}, which has no work in its queue while others have."

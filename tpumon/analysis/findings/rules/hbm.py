@@ -59,10 +59,14 @@ class _Blocks:
     Attributes:
         block_s: their length.
         rise_ratio: the least rise from the first to the last that counts.
+        highest: the highest of the blocks before these.
+        rises_from: begin of the first of the blocks that rose one after the other.
     """
 
     block_s: float
     rise_ratio: float
+    highest: float = 0.0
+    rises_from: Moment | None = None
     began: Moment | None = None
     values: list[float] = field(default_factory=list)
     blocks: deque[tuple[Moment, float]] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
@@ -70,17 +74,26 @@ class _Blocks:
     def add(self, used: float, at: Moment) -> None:
         self.began = self.began or at
         if seconds_between(self.began, at) >= self.block_s and self.values:
-            self.blocks.append((self.began, median(self.values)))
+            value = median(self.values)
+            if not self.blocks or value <= self.blocks[-1][1]:
+                self.rises_from = self.began
+            if len(self.blocks) == _BLOCKS:
+                self.highest = max(self.highest, self.blocks[0][1])
+            self.blocks.append((self.began, value))
             self.began, self.values = at, []
         if len(self.values) < 2 * self.block_s:  # a sample a second at most
             self.values.append(used)
 
     def left_s(self, used: float) -> float | None:
-        """Seconds until the device, of which so much is used, is full at the present pace; None: it does not grow."""
+        """Seconds until the device, of which so much is used, is full at the present pace; None: it does not grow.
+
+        To come back to where it was before is no growth.
+        """
         values = [value for _, value in self.blocks]
-        rise = values[-1] - values[0] if len(values) == _BLOCKS else 0.0
-        least = _EVEN_RATIO * rise / (_BLOCKS - 1)
-        if rise < self.rise_ratio or min(later - value for value, later in pairwise(values)) < least:
+        if len(values) < _BLOCKS or values[-1] - max(values[0], self.highest) < self.rise_ratio:
+            return None
+        rise = values[-1] - values[0]
+        if min(later - value for value, later in pairwise(values)) < _EVEN_RATIO * rise / (_BLOCKS - 1):
             return None
         elapsed_s = seconds_between(self.blocks[0][0], self.blocks[-1][0])
         return (1 - used) * elapsed_s / rise if elapsed_s else None
@@ -137,9 +150,9 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         return 0.0
 
     def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
-        """At the begin of the first block."""
+        """With the first block from which it rose."""
         growing = member.memory.growing(member.seen.values[HBM.key] or 0.0)
-        return None if growing is None else growing[0].blocks[0][0]
+        return None if growing is None else growing[0].rises_from
 
     def detail(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from statistics import median, median_low
 from types import MappingProxyType
 
@@ -90,10 +91,20 @@ class _Noise(Struct, frozen=True):
     Attributes:
         among: from worker to worker.
         of_samples: of a worker from one sample to the next; the median of the workers.
+        passing: what workers had in one sample and not in the next: the greatest, two more than concern one worker.
     """
 
     among: float = 0.0
     of_samples: float = 0.0
+    passing: Sequence[float] = ()
+
+    def passing_of_others(self, own: Sequence[float]) -> float:
+        """The second greatest of others than the worker of which it is known: that one of them is mended is not it."""
+        others = list(self.passing)
+        for each in own:
+            if each in others:
+                others.remove(each)
+        return others[1] if len(others) > 1 else 0.0
 
 
 _QUIET = _Noise()
@@ -183,7 +194,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     severities = ("warning", "critical")
     compares = True
     compares_slices = True
-    samples = 1  # medians of three and more
+    samples = 1  # its numbers come from three and more
+    shown_by = SAMPLES
     leaves_below = 0.7
 
     def remember(self, memory: WorkAndWaiting, seen: Observation) -> None:
@@ -265,11 +277,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
 
     def _of(self, more: RecentDifference, less: RecentDifference, noise: _Noise) -> _Found | None:
-        """The difference over the fewest samples that show it, if the last three still do; None: these are too few."""
+        """The difference over the fewest samples that show it, if three of the last four do; None: too few."""
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
-        by_chance = chance(max(noise.of_samples, more.noise), more.count)
-        holds = more.medians[0] / (least * _STILL_RATIO) if more.medians else 0.0
+        passing = noise.passing_of_others(more.passing)
+        by_chance = chance(max(noise.of_samples, more.noise), more.count, passing)
+        holds = more.lasting / (least * _STILL_RATIO)
         found = [
             _Found(min(own / max(least, most), waited / waits, holds), own, max(least, most))
             for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
@@ -376,6 +389,7 @@ def _noise(differences: Sequence[RecentDifference]) -> _Noise:
         among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
         # The lower of two: one that changes must not hide itself.
         of_samples=median_low(one.noise for one in differences) if differences else 0.0,
+        passing=nlargest(4, (each for one in differences for each in one.passing)),
     )
 
 
@@ -444,7 +458,7 @@ def _all_beside(slices: _Slices, noise: _Noise) -> Mapping[str, _Comparison]:
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),
             others_work_s=median_of_others(work_s, median_of_ascending(one.work_s)),
-            noise=replace(noise, among=max(noise.among, one.noise.among)),
+            noise=replace(noise, among=max(noise.among, one.noise.among), passing=_QUIET.passing),
             shown=one.shown,
             others_shown={
                 figure: median_of_others(shares, one.shown[figure])
