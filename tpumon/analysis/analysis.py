@@ -198,6 +198,7 @@ class Analysis:
             Observation(
                 target=history.target,
                 sample=sample,
+                at=Moment.of(sample),
                 state=history.last_state,
                 values=history.figures,
                 restarted=history.restarted is sample,
@@ -268,18 +269,17 @@ class Analysis:
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
         """Takes what the judge says of a worker."""
         state = self._judge.worker(worker)
+        judged, not_judged, needs_more = state.judged()
         judgement.is_faulty = False
         if judgement.upstream:
             before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
-            judgement.compared = tuple(one for one in state.judged if one in SPANNING)
-            judgement.not_compared = tuple(each for each in state.not_judged if each[0] in SPANNING)
+            judgement.compared = tuple(one for one in judged if one in SPANNING)
+            judgement.not_compared = tuple(each for each in not_judged if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
                 judgement.number = self._changes.next_number()
         else:
             judgement.causes = state.causes
-            judgement.judged = state.judged
-            judgement.not_judged = state.not_judged
-            judgement.needs_more = state.needs_more
+            judgement.judged, judgement.not_judged, judgement.needs_more = judged, not_judged, needs_more
 
     def _explain_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""

@@ -95,14 +95,12 @@ class FindingState:
 
     @property
     def needs_more(self) -> bool:
-        """True if one or two more samples would tell."""
-        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
+        """True if one or two more samples would tell, where it cannot be judged."""
+        return self.known > 0 or isinstance(self.reason, TooFew)
 
     @property
     def why_not(self) -> str | None:
-        """Reason for which it cannot be judged; None if it can, or no sample came."""
-        if self.is_judged:
-            return None
+        """Reason for which it cannot be judged, where that is so; None: no sample came."""
         if self.reason is not None:
             return str(self.reason)
         return f"{self.needed} samples in a row must agree" if self.known else None
@@ -175,20 +173,14 @@ class WorkerState:
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
 
-    @property
-    def judged(self) -> tuple[FindingId, ...]:
-        """The findings that can be judged of it, present or not."""
-        return tuple(each.rule.finding for each in self.finding_states if each.is_judged)
-
-    @property
-    def not_judged(self) -> tuple[tuple[FindingId, str], ...]:
-        """The findings that cannot be judged of it, each with the reason."""
-        return tuple((each.rule.finding, why) for each in self.finding_states if (why := each.why_not) is not None)
-
-    @property
-    def needs_more(self) -> bool:
-        """True if one or two more samples would tell more of it."""
-        return any(each.needs_more for each in self.finding_states)
+    def judged(self) -> tuple[tuple[FindingId, ...], tuple[tuple[FindingId, str], ...], bool]:
+        """The findings that can be judged of it, present or not; the others with the reason; if more samples help."""
+        missing = [each for each in self.finding_states if not each.is_judged]
+        return (
+            tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
+            tuple([(each.rule.finding, why) for each in missing if (why := each.why_not) is not None]),
+            any(each.needs_more for each in missing),
+        )
 
     def may_step_with(self, step_name: str | None) -> bool:
         """False if it is known to run another program than one that steps by this."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import sub
 
 SAMPLES = 3
 SIGMAS = 4.0
@@ -48,41 +49,56 @@ class Recent:
         self.spread = spread(self._values)
 
 
-class RecentDifference:
+class RecentMedians:
+    """The medians of the last numbers of a worker.
+
+    Attributes:
+        medians: of the last 3, 6, 12, 24 and 48 samples, as far as there are so many.
+        count: number of samples that they come from.
+    """
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_SPANS[-1])
+        self.medians: tuple[float, ...] = ()
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        """Adds the number of a sample."""
+        self._values.append(value)
+        self.count = len(self._values)
+        values = list(self._values)
+        self.medians = tuple([median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count])
+
+
+class RecentDifference(RecentMedians):
     """Difference between a worker and the others in its last samples: how much more it has of something.
 
     Each sample holds other steps than those of the others, so it may be off by as much as steps vary. The more samples,
     the less that matters: a small difference is seen in many of them, a large one in three.
 
     Attributes:
-        medians: of the last 3, 6, 12, 24 and 48 samples, as far as there are so many.
         noise: deviation of one sample, by the differences of successive ones. The two greatest are left out: a change
             of level, there and back, is no noise.
-        count: number of samples that it comes from.
         lasting: what the last three samples show at least, or three of the last four.
         passing: the two greatest that were there in one sample, and no longer in the next.
     """
 
     def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=_SPANS[-1])
-        self.medians: tuple[float, ...] = ()
+        super().__init__()
         self.noise = 0.0
-        self.count = 0
         self.lasting = 0.0
         self.passing: tuple[float, ...] = ()
 
     def add(self, value: float) -> None:
         """Adds the difference of a sample."""
-        self._values.append(value)
-        self.count = len(self._values)
-        values = list(self._values)
-        self.lasting = sorted(values[-_LASTING:])[max(min(self.count, _LASTING) - SAMPLES, 0)]
-        self.medians = tuple(median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count)
+        super().add(value)
+        last = sorted(islice(self._values, max(self.count - _LASTING, 0), None))
+        self.lasting = last[max(len(last) - SAMPLES, 0)]
         if self.count > 1:
-            steps = sorted(abs(after - before) for before, after in pairwise(values))
+            steps = sorted(map(abs, map(sub, self._values, islice(self._values, 1, None))))
             steps = steps[: max(len(steps) - _JUMPS, 1)]
             self.noise = math.hypot(*steps) / math.sqrt(2 * len(steps))
-            falls = sorted(before - max(after, 0.0) for before, after in pairwise(values))
+            falls = sorted(before - max(after, 0.0) for before, after in pairwise(self._values))
             self.passing = tuple(falls[-_JUMPS:])
 
 

@@ -36,6 +36,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     Attributes:
         target: the worker.
         sample: the query's sample, answered or not.
+        at: when the query began.
         state: the state that it puts the worker in.
         values: the compared figures, by key of `tpumon.model.figure_table`.
         restarted: whether the job was restarted before it.
@@ -44,6 +45,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     target: Target
     sample: Sample
+    at: Moment
     state: State
     values: Mapping[str, float | None]
     restarted: bool = False
@@ -53,11 +55,6 @@ class Observation(Struct, frozen=True, kw_only=True):
     def figures(self) -> Figures:
         """The figures of the sample."""
         return self.sample.figures
-
-    @property
-    def at(self) -> Moment:
-        """The time at which the query began."""
-        return Moment.of(self.sample)
 
     @property
     def step_s(self) -> float | None:

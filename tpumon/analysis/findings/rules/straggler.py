@@ -21,6 +21,7 @@ from tpumon.analysis.findings.recent import (
     SIGMAS,
     Recent,
     RecentDifference,
+    RecentMedians,
     alike_s,
     chance,
     median_of_ascending,
@@ -64,9 +65,9 @@ class WorkAndWaiting:
     work_s: float = 0.0
     shown: Mapping[str, float] = field(default_factory=dict)
     step_s: Recent = field(default_factory=Recent)
-    less: RecentDifference = field(default_factory=RecentDifference)
+    less: RecentMedians = field(default_factory=RecentMedians)
     more: RecentDifference = field(default_factory=RecentDifference)
-    slice_less: RecentDifference = field(default_factory=RecentDifference)
+    slice_less: RecentMedians = field(default_factory=RecentMedians)
     slice_more: RecentDifference = field(default_factory=RecentDifference)
     core: tuple[int, int] | None = None
     core_waited: float = 0.0
@@ -250,7 +251,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
                 return _too_few()
             return "no other worker of its slice has figures of the same steps" if known is None else known
         if not others.shares_steps(memory.step_s.median):
-            memory.more, memory.less = RecentDifference(), RecentDifference()
+            memory.more, memory.less = RecentDifference(), RecentMedians()
             return _OTHER_STEPS if known is None else known
         usual = median_of_others(others.work_s, memory.work_s)
         memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
@@ -276,7 +277,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         beside, memory = _others(member).beside, member.memory
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
 
-    def _of(self, more: RecentDifference, less: RecentDifference, noise: _Noise) -> _Found | None:
+    def _of(self, more: RecentDifference, less: RecentMedians, noise: _Noise) -> _Found | None:
         """The difference over the fewest samples that show it, if three of the last four do; None: too few."""
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
