@@ -25,7 +25,7 @@ from support.captures import (
     with_input,
     with_memory,
 )
-from support.xprof import open_with_xprof, step_rows
+from support.xprof import open_with_xprof, same_schedules, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.profile.step_times import step_table
@@ -391,6 +391,10 @@ def test_memory_is_that_of_the_memory_profile(trace, tmp_path):
             assert use["heap_bytes"][i] == int(stats["heapAllocatedBytes"])
             assert use["fragmentation"][i] == pytest.approx(stats["fragmentation"])
             assert 1e12 * use["times_s"][i] + first_ps == pytest.approx(int(point["timeOffsetPs"]), rel=1e-9)
+
+
+def test_memory_over_the_schedule_is_that_of_the_memory_viewer():
+    assert same_schedules(real_trace()) == [12, 0, 0, 0]
 
 
 def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():

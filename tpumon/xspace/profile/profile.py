@@ -15,11 +15,12 @@ from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.planes.plane import Plane, Value, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space, time_ns
-from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
+from tpumon.xspace.profile.hlo import read_contents
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.kernels import Kernel, read_kernels
 from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
+from tpumon.xspace.profile.program_memory import ProgramMemory, read_programs
 from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.wire import stored
