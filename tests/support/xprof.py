@@ -61,15 +61,23 @@ def ratio(page: dict[str, Any], name: str) -> float:
     return float(page[name].removesuffix("%")) / 100
 
 
-def host_event_names(file: Path) -> set[str]:
-    """Names of the events on the host's threads in XProf's trace viewer."""
+def host_events(file: Path) -> list[dict[str, Any]]:
+    """The events on the host's threads in XProf's trace viewer; times in microseconds, of instants no duration.
+
+    It draws allocations as a counter.
+    """
     events = open_with_xprof([file], "trace_viewer")["traceEvents"]
     hosts = {
         event["pid"]
         for event in events
         if event.get("name") == "process_name" and event["args"]["name"].startswith("/host:")
     }
-    return {event["name"] for event in events if event.get("ph") == "X" and event.get("pid") in hosts}
+    return [event for event in events if event.get("ph") in {"X", "i"} and event.get("pid") in hosts]
+
+
+def host_event_names(file: Path) -> set[str]:
+    """Names of the events on the host's threads in XProf's trace viewer."""
+    return {event["name"] for event in host_events(file)}
 
 
 def same_schedules(file: Path) -> list[int]:

@@ -146,6 +146,60 @@ def test_a_kernel_whose_launch_is_not_told(tmp_path):
     assert section(saved(tmp_path, traced), "ops")["gpu_ops"] == []
 
 
+def on_threads():
+    """Two threads: one whose calls are nested, one that runs the same function beside it, with a pause."""
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    for name, begin_us, duration_us in (("train", 100, 100), ("load", 110, 50), ("read", 120, 20), ("load", 170, 10)):
+        host.event("main", name, begin_us, duration_us)
+    for begin_us in (100, 180):
+        host.event("worker", "load", begin_us, 20)
+    return traced
+
+
+def test_the_host_has_rows_by_the_names_of_its_events(tmp_path):
+    files = saved(tmp_path, on_threads())
+    host = section(files, "ops")["host"]
+    rows = [
+        (op["name"], op["occurrences"], round(1e6 * op["time_s"]), round(1e6 * op["self_time_s"])) for op in host["ops"]
+    ]
+    assert rows == [("load", 4, 100, 80), ("train", 1, 100, 40), ("read", 1, 20, 20)]
+    assert [op["time_ratio"] for op in host["ops"]] == pytest.approx([0.4, 0.2, 0.1])
+    assert (host["threads"], host["reason"], host["count"]) == (2, None, 3)
+    assert (host["total_time_s"], host["busy_s"]) == pytest.approx((200e-6, 140e-6))
+    chosen = section(files, "ops", Choice(words="LOAD", top=1))["host"]
+    assert ([op["name"] for op in chosen["ops"]], chosen["count"]) == (["load"], 1)
+    two = section(saved(tmp_path, on_threads(), on_threads()), "ops")["host"]
+    assert (two["threads"], two["ops"][0]["occurrences"], two["ops"][0]["time_ratio"]) == (4, 8, pytest.approx(0.4))
+
+
+@pytest.mark.parametrize(
+    ("traced", "choice", "reason"),
+    [
+        (training, Choice(), "the trace has no event of the host's threads; profiles with --host-tracer-level 1"),
+        (on_threads, Choice(program="jit"), "the host's events tell no program"),
+        (on_threads, Choice(words="nothing"), "no event has such a name"),
+    ],
+)
+def test_no_rows_of_the_host_have_a_reason(traced, choice, reason, tmp_path):
+    files = saved(tmp_path, traced())
+    host = section(files, "ops", choice)["host"]
+    assert (host["ops"], host["count"]) == ([], 0)
+    assert host["reason"].startswith(reason)
+    assert (host["busy_s"] is None) == (traced is training)
+    text = plain_text.render(report(capture_of(files, "ops"), ("ops",), choice).pages, 160)
+    assert f"Threads of the host\n  {reason}" in text
+
+
+def test_events_of_the_host_that_overlap_leave_no_negative_time(tmp_path):
+    traced = Traced()
+    host = traced.host()
+    for name, begin_us, duration_us in (("outer", 0, 10), ("a", 0, 8), ("b", 2, 8)):
+        host.event("main", name, begin_us, duration_us)
+    found = {op["name"]: op["self_time_s"] for op in section(saved(tmp_path, traced), "ops")["host"]["ops"]}
+    assert found == {"outer": 0, "a": pytest.approx(8e-6), "b": pytest.approx(8e-6)}
+
+
 def test_names_are_made_safe(tmp_path):
     traced = Traced()
     traced.core(0).event("XLA Ops", Op("\x1b[31mred\x07" + "x" * 5000, "\x1b]0;t\x07fusion"), 100, 50)
