@@ -170,8 +170,8 @@ def pallas() -> Traced:
     return traced
 
 
-def with_input() -> Traced:
-    """A training loop whose host reads files, prepares data and sends it."""
+def with_input(*, marked: bool = True) -> Traced:
+    """A training loop whose host reads files, prepares data and sends it; marked: whether it marks its steps."""
     traced = training()
     host = Plane(traced.space.planes[-1])
     for step in range(4):
@@ -182,7 +182,8 @@ def with_input() -> Traced:
         host.event("tf_data_2", "Iterator::BatchV2::TFRecord", at_us + 10, 50)
         host.event("tf_data_2", "Iterator::Shuffle", at_us + 100, 150)
         host.event("python", "InfeedEnqueueTuple:InfeedEnqueueTuple", at_us + 10, 50 + step)
-        host.event("python", "step", at_us, 900)
+        if marked:
+            host.event("python", "step", at_us, 900)
     return traced
 
 

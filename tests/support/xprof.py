@@ -14,9 +14,11 @@ from typing import Any
 
 from fakes.run import environment
 from support import REPOSITORY, require
+from support.captures import Choice, section
 
 OLDER = REPOSITORY / ".venvs" / "xprof-2-23-1" / "bin" / "python"
 """Has XProf 2.23.1, the last one whose source is public."""
+_MIB, _SHOWN = 1 << 20, 1 << 14  # bytes; the memory viewer adds up smaller buffers
 
 
 def open_with_xprof(
@@ -59,12 +61,46 @@ def ratio(page: dict[str, Any], name: str) -> float:
     return float(page[name].removesuffix("%")) / 100
 
 
-def host_event_names(file: Path) -> set[str]:
-    """Names of the events on the host's threads in XProf's trace viewer."""
+def host_events(file: Path) -> list[dict[str, Any]]:
+    """The events on the host's threads in XProf's trace viewer; times in microseconds, of instants no duration.
+
+    It draws allocations as a counter.
+    """
     events = open_with_xprof([file], "trace_viewer")["traceEvents"]
     hosts = {
         event["pid"]
         for event in events
         if event.get("name") == "process_name" and event["args"]["name"].startswith("/host:")
     }
-    return {event["name"] for event in events if event.get("ph") == "X" and event.get("pid") in hosts}
+    return [event for event in events if event.get("ph") in {"X", "i"} and event.get("pid") in hosts]
+
+
+def host_event_names(file: Path) -> set[str]:
+    """Names of the events on the host's threads in XProf's trace viewer."""
+    return {event["name"] for event in host_events(file)}
+
+
+def same_schedules(file: Path) -> list[int]:
+    """Compares memory over the schedules of the largest programs with the memory viewer; returns their changes."""
+    programs = section([file], "memory", Choice(top=4))["programs"]
+    for program in programs:
+        options = {"module_name": f"{program['name']}({program['program_id']})", "memory_space": "0"}
+        theirs, ours = open_with_xprof([file], "memory_viewer", options=options), program["schedule"]
+        assert ours["peak_bytes"] == _MIB * theirs.get("peakHeapMib", 0)
+        sizes = [ours["lasting_bytes"] + temporary for temporary in ours["temporary_bytes"]]
+        assert sizes == [_MIB * size for size in theirs.get("heapSizes", [])[1:]]
+        names = theirs.get("hloInstructionNames", [None])
+        assert ours["peak_at"] == names[theirs.get("peakHeapSizePosition", 0)]
+        shown = [
+            (each["instructionName"].partition("{")[0], each.get("tfOpName", ""), each["groupName"].lower(),
+             _MIB * each["logicalBufferSizeMib"])
+            for each in theirs["maxHeap"] if each["logicalBufferId"] != -1
+        ]  # fmt: skip
+        own = [
+            (each["name"], each["path"], each["kind"].replace("argument", "parameter"), each["size_bytes"])
+            for each in ours["at_peak"]
+        ]
+        assert sorted(each for each in own if each[3] >= _SHOWN) == sorted(shown)
+        small = sum(_MIB * each["logicalBufferSizeMib"] for each in theirs["maxHeap"] if each["logicalBufferId"] == -1)
+        assert sum(each[3] for each in own if each[3] < _SHOWN) == small
+    return [program["schedule"]["changes"] for program in programs]

@@ -8,6 +8,8 @@ import sys
 from xprof.convert import raw_to_tool_data
 
 tool, options, *files = sys.argv[1:]
+if tool == "memory_viewer":
+    raw_to_tool_data.xspace_to_tool_names(files)  # writes the HLO that it reads
 data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, json.loads(options))
 if data is None:
     sys.exit(f"XProf has no {tool} for {files}")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tpumon/proto/hlo.proto\x12\x0ctpumon.proto\"f\n\nHloProgram\x12\'\n\x06module\x18\x01 \x01(\x0b\x32\x17.tpumon.proto.HloModule\x12/\n\x07\x62uffers\x18\x03 \x01(\x0b\x32\x1e.tpumon.proto.BufferAssignment\"Y\n\tHloModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0c\x63omputations\x18\x03 \x03(\x0b\x32\x1c.tpumon.proto.HloComputation\x12\n\n\x02id\x18\x05 \x01(\x03\"^\n\x0eHloComputation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cinstructions\x18\x02 \x03(\x0b\x32\x1c.tpumon.proto.HloInstruction\x12\n\n\x02id\x18\x05 \x01(\x03\"\x82\x01\n\x0eHloInstruction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06opcode\x18\x02 \x01(\t\x12&\n\x06origin\x18\x07 \x01(\x0b\x32\x16.tpumon.proto.OpOrigin\x12\n\n\x02id\x18# \x01(\x03\x12\x1e\n\x16\x63\x61lled_computation_ids\x18& \x03(\x03\"\x1b\n\x08OpOrigin\x12\x0f\n\x07op_name\x18\x02 \x01(\t\"}\n\x10\x42ufferAssignment\x12\x34\n\x0flogical_buffers\x18\x01 \x03(\x0b\x32\x1b.tpumon.proto.LogicalBuffer\x12\x33\n\x0b\x61llocations\x18\x03 \x03(\x0b\x32\x1e.tpumon.proto.BufferAllocation\"g\n\rLogicalBuffer\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12-\n\ndefined_at\x18\x03 \x01(\x0b\x32\x19.tpumon.proto.BufferPlace\x12\r\n\x05\x63olor\x18\x04 \x01(\x03\"?\n\x0b\x42ufferPlace\x12\x18\n\x10instruction_name\x18\x02 \x01(\t\x12\x16\n\x0einstruction_id\x18\x04 \x01(\x03\"\xca\x01\n\x10\x42ufferAllocation\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x17\n\x0fis_thread_local\x18\x03 \x01(\x08\x12\x14\n\x0cis_parameter\x18\x05 \x01(\x08\x12\x16\n\x0emaybe_live_out\x18\x07 \x01(\x08\x12\r\n\x05\x63olor\x18\x08 \x01(\x03\x12.\n\x08\x61ssigned\x18\t \x03(\x0b\x32\x1c.tpumon.proto.AssignedBuffer\x12\x13\n\x0bis_constant\x18\x0c \x01(\x08\"I\n\x0e\x41ssignedBuffer\x12\x19\n\x11logical_buffer_id\x18\x01 \x01(\x03\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tpumon/proto/hlo.proto\x12\x0ctpumon.proto\"f\n\nHloProgram\x12\'\n\x06module\x18\x01 \x01(\x0b\x32\x17.tpumon.proto.HloModule\x12/\n\x07\x62uffers\x18\x03 \x01(\x0b\x32\x1e.tpumon.proto.BufferAssignment\"Y\n\tHloModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0c\x63omputations\x18\x03 \x03(\x0b\x32\x1c.tpumon.proto.HloComputation\x12\n\n\x02id\x18\x05 \x01(\x03\"^\n\x0eHloComputation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cinstructions\x18\x02 \x03(\x0b\x32\x1c.tpumon.proto.HloInstruction\x12\n\n\x02id\x18\x05 \x01(\x03\"\x82\x01\n\x0eHloInstruction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06opcode\x18\x02 \x01(\t\x12&\n\x06origin\x18\x07 \x01(\x0b\x32\x16.tpumon.proto.OpOrigin\x12\n\n\x02id\x18# \x01(\x03\x12\x1e\n\x16\x63\x61lled_computation_ids\x18& \x03(\x03\"\x1b\n\x08OpOrigin\x12\x0f\n\x07op_name\x18\x02 \x01(\t\"\xb0\x01\n\x10\x42ufferAssignment\x12\x34\n\x0flogical_buffers\x18\x01 \x03(\x0b\x32\x1b.tpumon.proto.LogicalBuffer\x12\x33\n\x0b\x61llocations\x18\x03 \x03(\x0b\x32\x1e.tpumon.proto.BufferAllocation\x12\x31\n\x0bsimulations\x18\x04 \x03(\x0b\x32\x1c.tpumon.proto.HeapSimulation\"g\n\rLogicalBuffer\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12-\n\ndefined_at\x18\x03 \x01(\x0b\x32\x19.tpumon.proto.BufferPlace\x12\r\n\x05\x63olor\x18\x04 \x01(\x03\"?\n\x0b\x42ufferPlace\x12\x18\n\x10instruction_name\x18\x02 \x01(\t\x12\x16\n\x0einstruction_id\x18\x04 \x01(\x03\"\xca\x01\n\x10\x42ufferAllocation\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x17\n\x0fis_thread_local\x18\x03 \x01(\x08\x12\x14\n\x0cis_parameter\x18\x05 \x01(\x08\x12\x16\n\x0emaybe_live_out\x18\x07 \x01(\x08\x12\r\n\x05\x63olor\x18\x08 \x01(\x03\x12.\n\x08\x61ssigned\x18\t \x03(\x0b\x32\x1c.tpumon.proto.AssignedBuffer\x12\x13\n\x0bis_constant\x18\x0c \x01(\x08\"I\n\x0e\x41ssignedBuffer\x12\x19\n\x11logical_buffer_id\x18\x01 \x01(\x03\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\"9\n\x0eHeapSimulation\x12\'\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x17.tpumon.proto.HeapEvent\"\xb4\x01\n\tHeapEvent\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.tpumon.proto.HeapEvent.Kind\x12\x19\n\x11logical_buffer_id\x18\x02 \x01(\x03\x12\x18\n\x10instruction_name\x18\x04 \x01(\t\x12\x18\n\x10shared_buffer_id\x18\x05 \x01(\x03\",\n\x04Kind\x12\x0c\n\x08\x41LLOCATE\x10\x00\x12\x0b\n\x07RELEASE\x10\x01\x12\t\n\x05SHARE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,14 +41,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HLOINSTRUCTION']._serialized_end=462
   _globals['_OPORIGIN']._serialized_start=464
   _globals['_OPORIGIN']._serialized_end=491
-  _globals['_BUFFERASSIGNMENT']._serialized_start=493
-  _globals['_BUFFERASSIGNMENT']._serialized_end=618
-  _globals['_LOGICALBUFFER']._serialized_start=620
-  _globals['_LOGICALBUFFER']._serialized_end=723
-  _globals['_BUFFERPLACE']._serialized_start=725
-  _globals['_BUFFERPLACE']._serialized_end=788
-  _globals['_BUFFERALLOCATION']._serialized_start=791
-  _globals['_BUFFERALLOCATION']._serialized_end=993
-  _globals['_ASSIGNEDBUFFER']._serialized_start=995
-  _globals['_ASSIGNEDBUFFER']._serialized_end=1068
+  _globals['_BUFFERASSIGNMENT']._serialized_start=494
+  _globals['_BUFFERASSIGNMENT']._serialized_end=670
+  _globals['_LOGICALBUFFER']._serialized_start=672
+  _globals['_LOGICALBUFFER']._serialized_end=775
+  _globals['_BUFFERPLACE']._serialized_start=777
+  _globals['_BUFFERPLACE']._serialized_end=840
+  _globals['_BUFFERALLOCATION']._serialized_start=843
+  _globals['_BUFFERALLOCATION']._serialized_end=1045
+  _globals['_ASSIGNEDBUFFER']._serialized_start=1047
+  _globals['_ASSIGNEDBUFFER']._serialized_end=1120
+  _globals['_HEAPSIMULATION']._serialized_start=1122
+  _globals['_HEAPSIMULATION']._serialized_end=1179
+  _globals['_HEAPEVENT']._serialized_start=1182
+  _globals['_HEAPEVENT']._serialized_end=1362
+  _globals['_HEAPEVENT_KIND']._serialized_start=1318
+  _globals['_HEAPEVENT_KIND']._serialized_end=1362
 # @@protoc_insertion_point(module_scope)

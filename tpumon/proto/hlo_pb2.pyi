@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -55,12 +56,14 @@ class OpOrigin(_message.Message):
     def __init__(self, op_name: _Optional[str] = ...) -> None: ...
 
 class BufferAssignment(_message.Message):
-    __slots__ = ("logical_buffers", "allocations")
+    __slots__ = ("logical_buffers", "allocations", "simulations")
     LOGICAL_BUFFERS_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    SIMULATIONS_FIELD_NUMBER: _ClassVar[int]
     logical_buffers: _containers.RepeatedCompositeFieldContainer[LogicalBuffer]
     allocations: _containers.RepeatedCompositeFieldContainer[BufferAllocation]
-    def __init__(self, logical_buffers: _Optional[_Iterable[_Union[LogicalBuffer, _Mapping]]] = ..., allocations: _Optional[_Iterable[_Union[BufferAllocation, _Mapping]]] = ...) -> None: ...
+    simulations: _containers.RepeatedCompositeFieldContainer[HeapSimulation]
+    def __init__(self, logical_buffers: _Optional[_Iterable[_Union[LogicalBuffer, _Mapping]]] = ..., allocations: _Optional[_Iterable[_Union[BufferAllocation, _Mapping]]] = ..., simulations: _Optional[_Iterable[_Union[HeapSimulation, _Mapping]]] = ...) -> None: ...
 
 class LogicalBuffer(_message.Message):
     __slots__ = ("id", "size", "defined_at", "color")
@@ -111,3 +114,29 @@ class AssignedBuffer(_message.Message):
     offset: int
     size: int
     def __init__(self, logical_buffer_id: _Optional[int] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class HeapSimulation(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[HeapEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[HeapEvent, _Mapping]]] = ...) -> None: ...
+
+class HeapEvent(_message.Message):
+    __slots__ = ("kind", "logical_buffer_id", "instruction_name", "shared_buffer_id")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ALLOCATE: _ClassVar[HeapEvent.Kind]
+        RELEASE: _ClassVar[HeapEvent.Kind]
+        SHARE: _ClassVar[HeapEvent.Kind]
+    ALLOCATE: HeapEvent.Kind
+    RELEASE: HeapEvent.Kind
+    SHARE: HeapEvent.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LOGICAL_BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
+    kind: HeapEvent.Kind
+    logical_buffer_id: int
+    instruction_name: str
+    shared_buffer_id: int
+    def __init__(self, kind: _Optional[_Union[HeapEvent.Kind, str]] = ..., logical_buffer_id: _Optional[int] = ..., instruction_name: _Optional[str] = ..., shared_buffer_id: _Optional[int] = ...) -> None: ...

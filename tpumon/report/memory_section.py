@@ -8,11 +8,12 @@ from msgspec.structs import asdict
 from tpumon.report.blocks import Block, Lines, ReportColumn, StackedGraph, StackedPart, Table
 from tpumon.report.profiles import Capture, Choice
 from tpumon.report.quantities import count_text, percent_text, size_text, time_text
-from tpumon.xspace.profile.hlo import ProgramMemory
 from tpumon.xspace.profile.memory_use import MemoryUse
+from tpumon.xspace.profile.program_memory import MemorySchedule, ProgramMemory
 
 _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program
+_MOST_SCHEDULES = 4  # with a graph
 
 
 class HostMemory(MemoryUse, frozen=True, kw_only=True):
@@ -67,9 +68,28 @@ def blocks(memory: Memory) -> list[Block]:
     made.append(
         Table(title="Programs: HBM that XLA planned", columns=_PROGRAM_COLUMNS, items=memory.programs, note=note)
     )
-    buffers = [(program, buffer) for program in memory.programs for buffer in program.largest[:_MOST_BUFFERS]]
-    made.append(Table(title="The largest outputs and temporary buffers", columns=_BUFFER_COLUMNS, items=buffers))
+    scheduled = [(program, program.schedule) for program in memory.programs if program.schedule is not None]
+    made += [_schedule_graph(*each) for each in scheduled[:_MOST_SCHEDULES] if each[1].changes]
+    at_peak = [(program, buffer) for program, schedule in scheduled for buffer in schedule.at_peak[:_MOST_BUFFERS]]
+    others = [program for program in memory.programs if program.schedule is None]
+    largest = [(program, buffer) for program in others for buffer in program.largest[:_MOST_BUFFERS]]
+    for title, rows in (
+        ("The largest buffers at the peak of a program", at_peak),
+        ("The largest outputs and temporary buffers, where the trace has no schedule", largest),
+    ):
+        if rows:
+            made.append(Table(title=title, columns=_BUFFER_COLUMNS, items=rows))
     return made
+
+
+def _schedule_graph(program: ProgramMemory, schedule: MemorySchedule) -> StackedGraph:
+    lasting = [schedule.lasting_bytes] * len(schedule.temporary_bytes)
+    return StackedGraph(
+        title=f"HBM over the schedule of {_program(program)}",
+        number=size_text,
+        places="change",
+        parts=(StackedPart("lasting", lasting), StackedPart("temporary", schedule.temporary_bytes)),
+    )
 
 
 def _graph(each: HostMemory) -> StackedGraph:
@@ -114,10 +134,15 @@ _PROGRAM_COLUMNS = (
     ReportColumn("temporary", lambda program: program.temporary_bytes, size_text),
     ReportColumn("constants", lambda program: program.constants_bytes, size_text, rank=1),
     ReportColumn("elsewhere", _elsewhere, wide=True),
+    ReportColumn("peak", lambda program: program.schedule and program.schedule.peak_bytes, size_text),
+    ReportColumn(
+        "reached by", lambda program: (program.schedule and program.schedule.peak_at) or "-", wide=True, rank=2
+    ),
 )
 _BUFFER_COLUMNS = (
     ReportColumn("program", lambda row: row[0].name, wide=True),
     ReportColumn("made by", lambda row: row[1].name, wide=True),
+    ReportColumn("kind", lambda row: row[1].kind),
     ReportColumn("path", lambda row: row[1].path or "-", wide=True, tail=True, rank=1),
     ReportColumn("size", lambda row: row[1].size_bytes, size_text),
 )

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tpumon.report.blocks import Block, Facts, ReportColumn, Table
+from tpumon.report.host_table import HostWork, host_block, host_work
 from tpumon.report.kernels import (
     GpuOpRow,
     KernelRow,
@@ -113,6 +114,7 @@ class Ops(Struct, frozen=True, kw_only=True):
         by_program, by_category, by_source, groups, ops: longest first; `groups` are duplicates with each other.
         by_provenance: as a tree.
         gpu_ops, kernels: of GPUs, longest first.
+        host: the time of the host's threads.
     """
 
     total_time_s: float
@@ -129,6 +131,7 @@ class Ops(Struct, frozen=True, kw_only=True):
     ops: tuple[OpRow, ...]
     gpu_ops: tuple[GpuOpRow, ...]
     kernels: tuple[KernelRow, ...]
+    host: HostWork
 
 
 def build(capture: Capture, choice: Choice) -> Ops:
@@ -151,6 +154,7 @@ def build(capture: Capture, choice: Choice) -> Ops:
         ops=tuple(_op_row(op, totals) for op in ops[: choice.top]),
         gpu_ops=gpu_op_rows(capture, choice),
         kernels=kernel_rows(capture, choice),
+        host=host_work(capture, choice),
     )
 
 
@@ -223,9 +227,13 @@ def blocks(ops: Ops) -> list[Block]:
         made.append(gpu_op_table(ops.gpu_ops))
     if ops.kernels:
         made.append(kernel_table(ops.kernels))
-    if not ops.ops:
-        return made
-    made.append(op_table("Operations", ops.ops, left_out=ops.count - len(ops.ops)))
+    if ops.ops:
+        made += _op_blocks(ops)
+    return [*made, host_block(ops.host)]
+
+
+def _op_blocks(ops: Ops) -> list[Block]:
+    made: list[Block] = [op_table("Operations", ops.ops, left_out=ops.count - len(ops.ops))]
     for title, first, groups in (
         ("By program", "program", ops.by_program),
         ("By category", "category", ops.by_category),

@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, Section] = {
         blocks=overview_section.blocks,
         document=overview_section.Overview.document,
     ),
-    "ops": _section("Operations", ("ops", "contents"), ops_section),
+    "ops": _section("Operations", ("ops", "contents", "host_threads"), ops_section),
     "steps": _section("Steps", (), steps_section),
     "input": _section("Input", ("input",), input_section),
     "memory": _section("Memory", ("memory", "buffers"), memory_section),

@@ -13,10 +13,10 @@ from support.traces import ALL_REDUCE, CONV, Named, Op, Plane, Traced, run_step
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
-from tpumon.proto.hlo_pb2 import HloProgram
+from tpumon.proto.hlo_pb2 import HeapEvent, HloProgram
 from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.report.render import plain_text
-from tpumon.report.render.documents import markdown
+from tpumon.report.render.documents import html, markdown
 from tpumon.report.sections import SECTIONS, report
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.profile.step_times import _PARTS_OF
@@ -144,6 +144,60 @@ def test_a_kernel_whose_launch_is_not_told(tmp_path):
         ("odd", None, None),
     ]
     assert section(saved(tmp_path, traced), "ops")["gpu_ops"] == []
+
+
+def on_threads():
+    """Two threads: one whose calls are nested, one that runs the same function beside it, with a pause."""
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    for name, begin_us, duration_us in (("train", 100, 100), ("load", 110, 50), ("read", 120, 20), ("load", 170, 10)):
+        host.event("main", name, begin_us, duration_us)
+    for begin_us in (100, 180):
+        host.event("worker", "load", begin_us, 20)
+    return traced
+
+
+def test_the_host_has_rows_by_the_names_of_its_events(tmp_path):
+    files = saved(tmp_path, on_threads())
+    host = section(files, "ops")["host"]
+    rows = [
+        (op["name"], op["occurrences"], round(1e6 * op["time_s"]), round(1e6 * op["self_time_s"])) for op in host["ops"]
+    ]
+    assert rows == [("load", 4, 100, 80), ("train", 1, 100, 40), ("read", 1, 20, 20)]
+    assert [op["time_ratio"] for op in host["ops"]] == pytest.approx([0.4, 0.2, 0.1])
+    assert (host["threads"], host["reason"], host["count"]) == (2, None, 3)
+    assert (host["total_time_s"], host["busy_s"]) == pytest.approx((200e-6, 140e-6))
+    chosen = section(files, "ops", Choice(words="LOAD", top=1))["host"]
+    assert ([op["name"] for op in chosen["ops"]], chosen["count"]) == (["load"], 1)
+    two = section(saved(tmp_path, on_threads(), on_threads()), "ops")["host"]
+    assert (two["threads"], two["ops"][0]["occurrences"], two["ops"][0]["time_ratio"]) == (4, 8, pytest.approx(0.4))
+
+
+@pytest.mark.parametrize(
+    ("traced", "choice", "reason"),
+    [
+        (training, Choice(), "the trace has no event of the host's threads; profiles with --host-tracer-level 1"),
+        (on_threads, Choice(program="jit"), "the host's events tell no program"),
+        (on_threads, Choice(words="nothing"), "no event has such a name"),
+    ],
+)
+def test_no_rows_of_the_host_have_a_reason(traced, choice, reason, tmp_path):
+    files = saved(tmp_path, traced())
+    host = section(files, "ops", choice)["host"]
+    assert (host["ops"], host["count"]) == ([], 0)
+    assert host["reason"].startswith(reason)
+    assert (host["busy_s"] is None) == (traced is training)
+    text = plain_text.render(report(capture_of(files, "ops"), ("ops",), choice).pages, 160)
+    assert f"Threads of the host\n  {reason}" in text
+
+
+def test_events_of_the_host_that_overlap_leave_no_negative_time(tmp_path):
+    traced = Traced()
+    host = traced.host()
+    for name, begin_us, duration_us in (("outer", 0, 10), ("a", 0, 8), ("b", 2, 8)):
+        host.event("main", name, begin_us, duration_us)
+    found = {op["name"]: op["self_time_s"] for op in section(saved(tmp_path, traced), "ops")["host"]["ops"]}
+    assert found == {"outer": 0, "a": pytest.approx(8e-6), "b": pytest.approx(8e-6)}
 
 
 def test_names_are_made_safe(tmp_path):
@@ -314,7 +368,97 @@ def test_programs_whose_hlo_is_broken_are_left_out(tmp_path):
     (program,) = section(saved(tmp_path, traced), "memory")["programs"]
     assert program["name"] == "jit_good"
     assert (program["arguments_bytes"], program["temporary_bytes"]) == (1000, 300)
-    assert program["largest"] == [{"name": "dot.1", "path": "", "size_bytes": 250}]
+    assert program["largest"] == [{"name": "dot.1", "path": "", "kind": "temporary", "size_bytes": 250}]
+
+
+def program_with(*allocations, events=(), instructions=("a", "b", "c", "d")):
+    """A program's HLO: allocations of (kind, numbers of their buffers), and the events of one simulation of HBM.
+
+    Buffer i is made by instruction i, and has 100 * (i + 1) bytes.
+    """
+    hlo = HloProgram()
+    computation = hlo.module.computations.add()
+    for i, name in enumerate(instructions):
+        computation.instructions.add(id=i, name=name)
+        hlo.buffers.logical_buffers.add(id=i, size=100 * (i + 1)).defined_at.instruction_id = i
+    for said, numbers in allocations:
+        allocation = hlo.buffers.allocations.add(size=sum(100 * (i + 1) for i in numbers), **said)
+        for i in numbers:
+            allocation.assigned.add(logical_buffer_id=i)
+    if events:
+        simulation = hlo.buffers.simulations.add()
+        for kind, number, *shared in events:
+            name = instructions[number] if number < len(instructions) else ""
+            event = simulation.events.add(kind=kind, logical_buffer_id=number, instruction_name=name)
+            event.shared_buffer_id = shared[0] if shared else 0
+    return hlo
+
+
+def schedule_of(hlo, directory):
+    traced = training(cores=1)
+    metadata = traced.named("/host:metadata")
+    number = metadata.event_id("jit_f(42)")
+    metadata.put(metadata.plane.event_metadata[number].stats, {"Hlo Proto": hlo.SerializeToString()})
+    (program,) = section(saved(directory, traced), "memory")["programs"]
+    return program["schedule"]
+
+
+ALLOCATE, RELEASE, SHARE = HeapEvent.ALLOCATE, HeapEvent.RELEASE, HeapEvent.SHARE
+ARGUMENT = ({"is_parameter": True}, [0])
+TEMPORARY = ({}, [1, 2, 3])
+
+
+def test_memory_over_a_schedule(tmp_path):
+    """Buffer 3 goes on in the memory of buffer 2, whose release frees nothing then."""
+    events = [
+        (ALLOCATE, 1), (ALLOCATE, 2), (RELEASE, 1), (SHARE, 3, 2), (RELEASE, 2), (ALLOCATE, 1), (RELEASE, 3),
+        (RELEASE, 1),
+    ]  # fmt: skip
+    found = schedule_of(program_with(ARGUMENT, TEMPORARY, events=events), tmp_path)
+    assert found["temporary_bytes"] == [200, 500, 300, 300, 300, 500, 200, 0]
+    assert (found["lasting_bytes"], found["peak_bytes"], found["peak_at"], found["changes"]) == (100, 600, "c", 8)
+    assert [(each["name"], each["kind"], each["size_bytes"]) for each in found["at_peak"]] == [
+        ("c", "temporary", 300), ("b", "temporary", 200), ("a", "argument", 100),
+    ]  # fmt: skip
+
+
+def test_a_buffer_that_takes_over_released_memory_is_named_at_the_peak(tmp_path):
+    events = [(ALLOCATE, 2), (RELEASE, 2), (SHARE, 3, 2), (ALLOCATE, 1)]
+    found = schedule_of(program_with(TEMPORARY, events=events), tmp_path)
+    assert found["temporary_bytes"] == [300, 0, 300, 500]
+    assert {each["name"] for each in found["at_peak"]} == {"d", "b"}
+
+
+def test_a_program_without_temporary_buffers_needs_no_schedule(tmp_path):
+    found = schedule_of(program_with(ARGUMENT), tmp_path)
+    assert (found["peak_bytes"], found["peak_at"], found["changes"], found["temporary_bytes"]) == (100, None, 0, [])
+
+
+@pytest.mark.parametrize("events", [(), [(ALLOCATE, 77)], [(ALLOCATE, 0)]], ids=["none", "unknown", "on the chip"])
+def test_temporary_buffers_whose_schedule_is_not_told_have_none(events, tmp_path):
+    on_the_chip = ({"color": 1}, [0])
+    assert schedule_of(program_with(on_the_chip, TEMPORARY, events=events), tmp_path) is None
+
+
+def test_odd_schedules_have_an_end_and_never_less_than_nothing(tmp_path):
+    """Buffers that share with each other and with themselves, are released too often, or are none."""
+    events = [(SHARE, 1, 2), (SHARE, 2, 1), (SHARE, 3, 3), (RELEASE, 2), (SHARE, 77, 1), (ALLOCATE, 88), (RELEASE, 0)]
+    events += [(RELEASE, 3)] * 3
+    found = schedule_of(program_with(TEMPORARY, events=events), tmp_path)
+    assert min(found["temporary_bytes"]) == 300
+    assert found["temporary_bytes"][-1] == 300
+    assert found["peak_bytes"] == 700
+
+
+def test_a_long_schedule_is_drawn_by_its_peaks(tmp_path):
+    """And is shown as a graph, in text and on the page."""
+    events = [each for _ in range(1500) for each in ((ALLOCATE, 1), (RELEASE, 1))]
+    events[1501:1501] = [(ALLOCATE, 3)]
+    found = schedule_of(program_with(TEMPORARY, events=events), tmp_path)
+    assert (found["changes"], len(found["temporary_bytes"]), max(found["temporary_bytes"])) == (3001, 1000, 600)
+    page = html(report(capture_of([tmp_path / "host-0.xplane.pb"]), ("memory",), Choice()).pages, "t")
+    assert "HBM over the schedule of jit_f(42)" in page
+    assert "The largest buffers at the peak of a program" in page
 
 
 def test_the_environment_says_how_the_profile_was_taken(tmp_path):

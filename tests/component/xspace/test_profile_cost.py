@@ -24,9 +24,9 @@ from tpumon.xspace.planes import plane
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile import profile
-from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 from tpumon.xspace.profile.profile import read_profile
+from tpumon.xspace.profile.program_memory import read_programs
 from tpumon.xspace.trace_figures import figures
 
 MOST = 5.0  # times the cost of a quarter of the trace; the square of anything would be 16

@@ -9,6 +9,7 @@ import pytest
 
 from fakes.run import tpumon
 from support.jobs import Job
+from support.xprof import same_schedules
 
 pytestmark = pytest.mark.real
 
@@ -17,6 +18,11 @@ def captured(job: Job, directory: Path) -> str:
     words = ("--level", "0", "--service-addr", job.address, "--logdir", str(directory), "--duration-ms", "800")
     tpumon(*words).ended(0)
     return str(directory)
+
+
+def test_memory_over_the_schedule_is_that_of_the_memory_viewer(jax_job: Job, tmp_path: Path) -> None:
+    (file,) = Path(captured(jax_job, tmp_path)).rglob("*.xplane.pb")
+    assert max(same_schedules(file)) > 2
 
 
 @pytest.mark.nightly

@@ -5,6 +5,8 @@ What differs is in docs/report.md, with the reason; each difference has its test
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from support.captures import (
@@ -25,7 +27,7 @@ from support.captures import (
     with_input,
     with_memory,
 )
-from support.xprof import open_with_xprof, step_rows
+from support.xprof import host_events, open_with_xprof, same_schedules, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.profile.step_times import step_table
@@ -144,6 +146,54 @@ def test_kernels_are_those_of_kernel_stats(tmp_path):
         assert kernel["occurrences"] == row["occurrences"]
         for ours_s, theirs in (("time_s", "total"), ("avg_s", "avg"), ("min_s", "min"), ("max_s", "max")):
             assert 1e6 * kernel[ours_s] == pytest.approx(row[f"{theirs}_duration_us"], rel=1e-6)
+
+
+def test_rows_of_the_host_are_those_of_framework_op_stats(tmp_path):
+    """XProf's are those events alone whose names are a framework op's, "name:type", and of idle time."""
+    files = saved(tmp_path, with_input(marked=False))
+    table, _ = open_with_xprof(files, "framework_op_stats")
+    names = [column["id"] for column in table["cols"]]
+    rows = [{name: cell.get("v") for name, cell in zip(names, row["c"], strict=True)} for row in table["rows"]]
+    theirs = {row["operation"]: row for row in rows if row["host_or_device"] == "Host"}
+    idle = theirs.pop("IDLE")
+    host = section(files, "ops")["host"]
+    ours = {op["name"] if "::" in op["name"] else op["name"].partition(":")[0]: op for op in host["ops"]}
+    assert ours.keys() == theirs.keys()
+    assert len(ours) == host["count"] == 6
+    for name, row in theirs.items():
+        op = ours[name]
+        assert op["occurrences"] == row["occurrences"]
+        assert 1e6 * op["time_s"] == pytest.approx(row["total_time"], rel=FULL)
+        assert 1e6 * op["self_time_s"] == pytest.approx(row["total_self_time"], rel=FULL)
+        assert op["time_ratio"] == pytest.approx(row["host_total_self_time_percent"], rel=FULL)
+    assert 1e6 * (host["total_time_s"] - host["busy_s"]) == pytest.approx(idle["total_self_time"], rel=FULL)
+
+
+def test_rows_of_the_host_are_the_events_of_the_trace_viewer():
+    """All of them, each thread's events nested as a stack holds them."""
+    self_us, times_us, count = Counter(), Counter(), Counter()
+    threads = {}
+    for event in host_events(real_trace()):
+        threads.setdefault(event["tid"], []).append(
+            (event["ts"], -event.get("dur", 0), " ".join(event["name"].split()))
+        )
+    for events in threads.values():
+        stack = []
+        for begin_us, minus_us, name in sorted(events):
+            while stack and stack[-1][1] < begin_us - minus_us - 1e-4:
+                stack.pop()
+            if stack:
+                self_us[stack[-1][0]] += minus_us
+            stack.append((name, begin_us - minus_us))
+            self_us[name] -= minus_us
+            times_us[name] -= minus_us
+            count[name] += 1
+    rows = section([real_trace()], "ops")["host"]["ops"]
+    ours = {op["name"]: op for op in rows if not op["name"].startswith("Memory")}
+    assert {name: op["occurrences"] for name, op in ours.items()} == count
+    for name, op in ours.items():
+        assert 1e6 * op["time_s"] == pytest.approx(times_us[name], abs=1e-2), name
+        assert 1e6 * op["self_time_s"] == pytest.approx(self_us[name], abs=1e-2), name
 
 
 def nodes(files, group_by):
@@ -391,6 +441,10 @@ def test_memory_is_that_of_the_memory_profile(trace, tmp_path):
             assert use["heap_bytes"][i] == int(stats["heapAllocatedBytes"])
             assert use["fragmentation"][i] == pytest.approx(stats["fragmentation"])
             assert 1e12 * use["times_s"][i] + first_ps == pytest.approx(int(point["timeOffsetPs"]), rel=1e-9)
+
+
+def test_memory_over_the_schedule_is_that_of_the_memory_viewer():
+    assert same_schedules(real_trace()) == [12, 0, 0, 0]
 
 
 def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():

@@ -228,3 +228,21 @@ def test_numbers_that_count_from_the_windows_begin_match_nothing():
     found = figures(traces)
     assert found.figures.step_time_s.count == 5
     assert avg_us(found) == pytest.approx(sum(LENGTHS_US[1:6]) / 5)
+
+
+def test_nor_do_they_where_the_first_ones_are_cut_away():
+    """The profiler dropped events between the second and the third: what is left begins with a greater number."""
+    traces = []
+    for skipped in (0, 1):
+        traced = Traced()
+        core = traced.core(0)
+        for number in range(10):
+            begin_us, length_us = 40_000 * (number + skipped), LENGTHS_US[number + skipped]
+            core.event("Steps", str(number), begin_us, length_us)
+            core.event("XLA Ops", CONV, begin_us, length_us)
+        core.event("XLA TraceMe", "Trace Buffers Dropped", 40_000 * (2 + skipped) - 1000, 500)
+        traces.append(read_trace(traced.bytes()))
+    found = figures(traces)
+    assert found.truncated is not None
+    assert found.figures.step_time_s.count == 7
+    assert avg_us(found) == pytest.approx(sum(LENGTHS_US[3:10]) / 7)

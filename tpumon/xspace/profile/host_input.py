@@ -79,7 +79,7 @@ def read_host_input(plane: Plane | None) -> HostInput:
         events = plane.read([line])
         events = events.take(np.isin(events.metadata_id, ops)).sorted()
         own_ps = self_times_ps(events.begin_ps, events.duration_ps)
-        for number, count, time_ps, self_ps in _per_id(events.metadata_id, events.duration_ps, own_ps):
+        for number, count, time_ps, self_ps in per_id(events.metadata_id, events.duration_ps, own_ps):
             if number in stages:
                 total = sums.setdefault(number, [0, 0, 0])
                 for i, amount in enumerate((count, time_ps, self_ps)):
@@ -104,7 +104,7 @@ def read_host_input(plane: Plane | None) -> HostInput:
     )
 
 
-def _per_id(ids: Ints, duration_ps: Ints, self_ps: Ints) -> list[tuple[int, int, int, int]]:
+def per_id(ids: Ints, duration_ps: Ints, self_ps: Ints) -> list[tuple[int, int, int, int]]:
     """Count, time and self time of each id."""
     different, of_event = np.unique(ids, return_inverse=True)
     columns = [np.bincount(of_event, minlength=len(different))]

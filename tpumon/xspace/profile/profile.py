@@ -15,16 +15,18 @@ from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.planes.plane import Plane, Value, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space, time_ns
-from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
+from tpumon.xspace.profile.hlo import read_contents
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
+from tpumon.xspace.profile.host_ops import HostThreads, read_host_threads
 from tpumon.xspace.profile.kernels import Kernel, read_kernels
 from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
+from tpumon.xspace.profile.program_memory import ProgramMemory, read_programs
 from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.wire import stored
 
-Extra = Literal["ops", "op_steps", "contents", "input", "memory", "buffers", "environment"]
+Extra = Literal["ops", "op_steps", "contents", "host_threads", "input", "memory", "buffers", "environment"]
 """What to read beyond the trace. `op_steps`: the time of each op in each step. From the programs' HLO: `contents` of
 fusions, and `buffers`."""
 
@@ -70,6 +72,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         programs: names by program, without the number.
         environment: where and how it was taken.
         host_input: what the host did for input.
+        host_threads: what they did.
         memory: in use over time, by memory.
         buffers: what the programs need.
     """
@@ -80,6 +83,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     programs: Mapping[int, str] = field(default_factory=dict)
     environment: CaptureEnvironment = field(default_factory=CaptureEnvironment)
     host_input: HostInput = field(default_factory=HostInput)
+    host_threads: HostThreads = field(default_factory=HostThreads)
     memory: tuple[MemoryUse, ...] = ()
     buffers: tuple[ProgramMemory, ...] = ()
 
@@ -107,6 +111,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
         programs=program_names(space, trace, {op.program_id for op in ops}),
         environment=_environment(space) if "environment" in wanted else CaptureEnvironment(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
+        host_threads=read_host_threads(space.host) if "host_threads" in wanted else HostThreads(),
         memory=read_memory(space.host) if "memory" in wanted else (),
         buffers=read_programs(hlo) if "buffers" in wanted else (),
     )

@@ -91,7 +91,16 @@ def _own_numbers(cores: Sequence[CoreLines], markers: Sequence[tuple[Events, Int
             name = core.plane.event_name(kind)
             if not _NUMBER.fullmatch(name) or steps.setdefault(group, int(name)) != int(name):
                 return {}
-    return steps if min(steps.values(), default=0) > 1 and len(set(steps.values())) == len(steps) else {}
+    if min(steps.values(), default=0) <= 1 or any(_lacks_first(core) for core in cores):
+        return {}
+    return steps if len(set(steps.values())) == len(steps) else {}
+
+
+def _lacks_first(core: CoreLines) -> bool:
+    """True if the first markers of a core are cut away, and count from the window's begin."""
+    if core.span_ps is None:
+        return False
+    return any(core.plane.event_name(number) in {"0", "1"} for number in core.plane.metadata_by_id)
 
 
 def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> tuple[Ints, Mapping[int, int]] | None:
