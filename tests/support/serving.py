@@ -20,7 +20,7 @@ from support.jobs import JOBS, SMALL, jax_python
 
 LOOP = REPOSITORY.parent / "shared" / "data" / "serving_loop.py"
 _COMPILES_S = 240  # many programs, on a machine that does much else
-_LARGE = ("--width", "768", "--layers", "4")
+_LARGE = ("--width", "512", "--layers", "4")
 """A model of which a step takes a hundred times as long as what the host does for it."""
 FAMILIES = {"run_model_impl": "step", "prefill": "prefill", "generate": "decode"}
 
