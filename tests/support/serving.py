@@ -20,7 +20,7 @@ from support.jobs import JOBS, SMALL, jax_python
 
 LOOP = REPOSITORY.parent / "shared" / "data" / "serving_loop.py"
 _COMPILES_S = 240  # many programs, on a machine that does much else
-_LARGE = ("--width", "768", "--layers", "4")
+_LARGE = ("--width", "512", "--layers", "4")
 """A model of which a step takes a hundred times as long as what the host does for it."""
 FAMILIES = {"run_model_impl": "step", "prefill": "prefill", "generate": "decode"}
 
@@ -30,6 +30,7 @@ class Truth:
     """What the log says of some spans.
 
     Attributes:
+        decoded_per_s: tokens per second from the first span to the last, but for the first one of each request.
         steps: rows of steps that begin in them.
         whole: those that end in them, too.
         busy_ratio: share of the spans in steps.
@@ -37,6 +38,7 @@ class Truth:
             part was not the program's.
     """
 
+    decoded_per_s: float
     steps: Sequence[Mapping[str, Any]]
     whole: Sequence[Mapping[str, Any]]
     spans_s: float
@@ -63,6 +65,7 @@ class Server:
     """A running server."""
 
     address: str
+    page: str
     log: Path
     processor_times: Path
 
@@ -75,7 +78,10 @@ class Server:
         spans_s = sum(last - first for first, last in spans)
         busy_s = sum(max(0.0, min(end, last) - max(begin, first)) for begin, end, _ in ends for first, last in spans)
         steps_s = sum(row["seconds"] for row in whole)
+        first_s, last_s = spans[0][0], spans[-1][0]
+        decoded = sum(row["decode_tokens"] for begin, _, row in ends if first_s <= begin < last_s)
         return Truth(
+            decoded_per_s=decoded / (last_s - first_s),
             steps=[row for begin, _, row in ends if any(first <= begin < last for first, last in spans)],
             whole=whole,
             spans_s=spans_s,
@@ -94,7 +100,8 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
     log, times, printed = (directory / name for name in ("log", "times", "printed"))
     for folder in ("cwd", "home", "run"):
         (directory / folder).mkdir()
-    port, more = free_port(), (*_LARGE, "--load", load, *options)
+    port, page_port = free_port(), free_port()
+    more = (*_LARGE, "--metrics-port", str(page_port), "--load", load, *options)
     with printed.open("wb") as out:
         process = subprocess.Popen(
             [python, JOBS / "serving.py", LOOP, times, "--profiler-port", str(port), "--log", log, *more],
@@ -108,7 +115,8 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
         ready = lambda: process.poll() is not None or "READY" in printed.read_text(errors="replace")  # noqa: E731
         wait_until(ready, _COMPILES_S, lambda: printed.read_text(errors="replace")[-2000:])
         assert process.poll() is None, printed.read_text(errors="replace")[-2000:]
-        yield Server(address=f"127.0.0.1:{port}", log=log, processor_times=times)
+        page = f"http://127.0.0.1:{page_port}/metrics"
+        yield Server(address=f"127.0.0.1:{port}", page=page, log=log, processor_times=times)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -221,7 +221,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         kv_used_ratio: share of its cache of keys and values that is in use.
         preemptions_per_s: requests put back for want of cache, per second.
         device_s_per_token: time in programs on this worker's cores, summed over them, per generated token.
-        device_time_source: whether that time is from traces or from libtpu's duty cycle.
+        device_time_source: whether that time is of the programs in traces, or from the duty cycle of libtpu.
         padding_ratio: share of the computed tokens that are padding up to the next compiled size.
         host_gap_ratio: share of the time with requests in which no program ran.
         kv_pool_hbm_ratio: share of HBM that the cache was given.
@@ -237,7 +237,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     kv_used_ratio: float | None = None
     preemptions_per_s: float | None = None
     device_s_per_token: float | None = None
-    device_time_source: Literal["trace", "runtime"] | None = None
+    device_time_source: Literal["programs", "libtpu"] | None = None
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
     kv_pool_hbm_ratio: float | None = None

@@ -11,6 +11,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NEAR = 0.03
 WINDOW_S = 5.0
+LEAST_DECODED = 0.6  # of all tokens: the log does not tell the first ones of requests
+EDGES = 0.1  # the server counts a token when it is made, and tpumon asks every few seconds
 RANKS = 0.015  # of a quantile: there are few steps of the longest kinds
 
 
@@ -47,9 +49,21 @@ def check(server, samples):
             print(name, mine["duration_s"][name], low, high)
             assert low * (1 - late) <= mine["duration_s"][name] <= high * (1 + NEAR)
         assert set(mine["sizes"]) == {row["bucket"] for row in truth.whole if FAMILIES[row["program"]] == family}
+    join(figures, truth, late)
     if truth.whole:
         print("padding", figures["padding_ratio"], truth.padding_ratio)
         assert figures["padding_ratio"] == pytest.approx(truth.padding_ratio, abs=NEAR)
+
+
+def join(figures, truth, late):
+    """What its programs and its own metrics say together."""
+    gap, each_s = figures["host_gap_ratio"], figures["device_s_per_token"]
+    print("gap", gap, "device seconds per token", each_s, "decoded per second", truth.decoded_per_s)
+    # The busy time of the windows with requests is part of the busy time of all.
+    assert gap is None or gap <= 1 - truth.busy_ratio + late + 0.01
+    if truth.decoded_per_s:
+        most_s = truth.busy_ratio / truth.decoded_per_s
+        assert most_s * (1 - late) * LEAST_DECODED <= each_s <= most_s * (1 + NEAR + EDGES)
 
 
 def quantile(ascending, share):
@@ -58,7 +72,8 @@ def quantile(ascending, share):
 
 def look(server, queries):
     options = ("--interval", "0", "--max-duty", "1", "--duration-ms", f"{WINDOW_S * 1000:.0f}", "--output", "jsonl")
-    result = tpumon(*options, "--num-queries", str(queries), "--service-addr", server.address, timeout_s=300)
+    result = tpumon(*options, "--num-queries", str(queries), "--service-addr", server.address,
+                    "--server-metrics", server.page, timeout_s=300)  # fmt: skip
     return result.ended(0).samples
 
 

@@ -135,7 +135,7 @@ def test_device_time_per_token():
     samples = [traced(DECODE, server=says(tokens_per_s=rate)) for rate in (None, 12.0, 36.0)]
     server = last(*samples).server
     assert server.device_s_per_token == pytest.approx(0.1)
-    assert server.device_time_source == "trace"
+    assert server.device_time_source == "programs"
     assert last(*samples, looked=False).server.device_s_per_token is None  # nothing new was said
 
 
@@ -145,7 +145,7 @@ def test_libtpus_duty_cycle_is_the_better_witness():
     fields = {name: getattr(sample.figures, name) for name in Figures.__struct_fields__} | {"devices": devices}
     server = last(*[changed(sample, figures=Figures(**fields))] * 2).server
     assert server.device_s_per_token == pytest.approx(0.3 * 4 / 12)
-    assert server.device_time_source == "runtime"
+    assert server.device_time_source == "libtpu"
     assert server.busy_ratio == pytest.approx(0.6)
 
 

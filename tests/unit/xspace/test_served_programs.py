@@ -191,6 +191,23 @@ def test_runs_that_the_window_cuts_on_the_hosts_own_processors():
     assert step.durations_s == pytest.approx((0.010, 0.010))
 
 
+@pytest.mark.parametrize("end", [0, 1])
+def test_the_only_run_of_a_program_at_the_edge_of_a_window(end):
+    """Its ops do not tell if it is whole: the first one had no call in the window, nothing runs after the last one."""
+    traced = on_host(runs=True)
+    host = Plane(traced.space.planes[0])
+    (line,) = (line for line in host.plane.lines if line.name == "tf_XLAEigen")
+    for event in (line.events[:2], line.events[-2:])[end]:
+        for stat in event.stats:
+            if stat.metadata_id == host.stat_id("program_id"):
+                stat.int64_value = 6
+    if not end:
+        (python,) = (line for line in host.plane.lines if line.name == "python")
+        del python.events[:2]
+    (step,) = served(traced).families
+    assert step.runs == 3
+
+
 def test_calls_alone_do_not_tell_when_programs_ran():
     programs = served(on_host(runs=False))
     assert programs.families[0].durations_s == pytest.approx((0.001,) * 4)

@@ -155,7 +155,7 @@ class ServerSpan:
 
     def _device_s_per_token(
         self, busy_ratio: float | None
-    ) -> tuple[float | None, Literal["trace", "runtime"] | None, str]:
+    ) -> tuple[float | None, Literal["programs", "libtpu"] | None, str]:
         """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there."""
         tokens_per_s, duty_ratio = _mean(self._tokens_per_s), _mean(self._duty)
         ratio = busy_ratio if duty_ratio is None else duty_ratio
@@ -165,7 +165,7 @@ class ServerSpan:
             return None, None, "no token was generated in the last two minutes"
         if ratio is None:
             return None, None, _NO_PROGRAMS
-        return ratio * self._cores / tokens_per_s, "trace" if duty_ratio is None else "runtime", ""
+        return ratio * self._cores / tokens_per_s, "programs" if duty_ratio is None else "libtpu", ""
 
     @staticmethod
     def _host_gap(windows: Sequence[_Window]) -> tuple[float | None, str]:

@@ -89,12 +89,12 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         begin_ps: starts, ascending.
         duration_ps: shape as `begin_ps`.
-        cut: whether the window cuts the last one, whose duration then says nothing.
+        cut: whether the window cuts the first one, and the last one: their durations then say nothing.
     """
 
     begin_ps: Ints
     duration_ps: Ints
-    cut: bool = False
+    cut: tuple[bool, bool] = (False, False)
 
     def __len__(self) -> int:
         return len(self.begin_ps)
@@ -102,7 +102,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def whole_ps(self) -> Ints:
         """Durations of those that the window shows whole."""
-        return self.duration_ps[: len(self) - self.cut]
+        return self.duration_ps[int(self.cut[0]) : len(self) - int(self.cut[1])]
 
     @property
     def period_ps(self) -> Ints:
@@ -406,8 +406,10 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
             rows = mine[here]
             rows = rows[np.argsort(begin_ps[rows], kind="stable")]
             begun_before, cut = (_lacks_ops(row, rows, different, program[first]) for row in (rows[0], rows[-1]))
+            is_last = begin_ps[rows[-1]] == begin_ps[device[first] == place].max()
+            cut |= bool(is_last) and not (program[first][rows[:-1]] == program[first][rows[-1]]).any()
             rows = rows[int(begun_before) :]
-            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows], cut=cut)
+            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows], cut=(False, cut))
             found.setdefault(named_function(names.get(number, "")), {})[place] = runs
     return found
 
@@ -425,9 +427,17 @@ def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]
         runs: by name of the module, for example jit_f.
     """
     return tuple(
-        each if (own := runs.get(f"jit_{each.name}")) is None else replace(each, places=own, on_device=True)
+        each
+        if (own := runs.get(f"jit_{each.name}")) is None
+        else replace(each, places=_cut_as_called(own, each.places), on_device=True)
         for each in functions
     )
+
+
+def _cut_as_called(runs: Mapping[int, Runs], calls: Mapping[int, Runs]) -> dict[int, Runs]:
+    """Runs of a function; those of which no call is shown before the first one began before the window."""
+    called_ps = min(int(each.begin_ps[0]) for each in calls.values())
+    return {place: replace(each, cut=(bool(each.begin_ps[0] < called_ps), each.cut[1])) for place, each in runs.items()}
 
 
 def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:

@@ -1,0 +1,104 @@
+"""A server's programs and its own metrics in one sample, as the sampler takes it. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support import virtual_time
+from support.samples import sample as taken
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import Reading
+from tpumon.discovery.finder import Fixed
+from tpumon.errors import SourceError
+from tpumon.model import Figures, ProgramRuns, Query, ServerFigures, Target, TracedPrograms
+
+
+class Channel:
+    def __init__(self, address):
+        self.address = address
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exc):
+        pass
+
+
+class Traces:
+    """Traces of 2 s: one with a decode of 0.5 s, then an empty one, then none as nobody listens any more."""
+
+    name = "trace"
+    usual_interval_s = 10.0
+    costs_job = False
+    unpaid_s = 0.0
+
+    def __init__(self):
+        self.asked = []
+
+    def likely_s(self, _query):
+        return 0.0
+
+    async def fetch(self, query):
+        self.asked.append(query)
+        await asyncio.sleep(0.1)
+        match len(self.asked):
+            case 1:
+                decode = ProgramRuns(family="decode", runs=1, durations_s=(0.5,), time_s=0.5)
+                figures = Figures(traced_programs=TracedPrograms(families=(decode,), busy_s=0.5, window_s=2.0))
+                return taken("w", address="a:1", source="trace", cores=4, figures=figures)
+            case 2:
+                raise SourceError("empty-trace", "nothing ran", window_s=2.0)
+        raise SourceError("unavailable", "nobody")
+
+
+class Page:
+    """Says that ten tokens are made a second, and then no more."""
+
+    name = alone = "server-metrics"
+    title = ""
+    usual_interval_s = 5.0
+    shows_life = False
+
+    def open(self, _target, _open_client, _options):
+        return self
+
+    async def read(self):
+        return Reading(figures=Figures(server=ServerFigures(requests_running=3.0, tokens_per_s=10.0)))
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def followed():
+    samples, traces = [], Traces()
+
+    async def no_pause():
+        """This host is not paused."""
+
+    sampler = Sampler(
+        Fixed([Target(worker="w", address="a:1")]),
+        Query(level=2),
+        Pace(num_queries=3, attempts=1, max_duty_ratio=0.05),
+        on_sample=samples.append,
+        open_client=Channel,
+        profilers=[lambda *_: traces],
+        companions=[Page()],
+        pause=no_pause,
+    )
+    virtual_time.run(sampler.run())
+    return samples, traces
+
+
+def test_both_in_one_sample(followed):
+    first, empty, gone = (sample.figures.server for sample in followed[0])
+    assert (first.requests_running, first.busy_ratio, first.families[0].family) == (3.0, 0.25, "decode")
+    assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (3.0, 0.125, 0.875)
+    assert empty.device_s_per_token == pytest.approx(0.125 * 4 / 10)
+    assert gone is None or gone.busy_ratio is None
+
+
+def test_the_source_hears_how_long_a_window_may_be(followed):
+    assert followed[1].asked[0].allowed_s == pytest.approx(10.0 * 0.05)
