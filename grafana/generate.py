@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from grafana import alerting, fleet, steps, worker
+from grafana import alerting, fleet, servers, steps, worker
 from grafana.config import Config, ConfigError, read
 
 HERE = Path(__file__).parent
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 def dashboards(config: Config) -> Mapping[str, str]:
     """Returns all dashboards as JSON, by file name."""
-    made = (module.dashboard(config).to_json() for module in (fleet, worker, steps))
+    made = (module.dashboard(config).to_json() for module in (fleet, worker, steps, servers))
     return {f"{dashboard['uid']}.json": _text(dashboard) for dashboard in made}
 
 

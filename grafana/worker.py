@@ -98,8 +98,8 @@ _ADVICE: Mapping[str, str] = {
 
 
 def _figures() -> list[Panel]:
-    """One panel for each figure that has a metric: a new row of the table appears by itself."""
-    drawn = [figure for figure in FIGURES if figure.metric is not None and figure is not STEP]
+    """One panel for each figure that has a metric, but for servers': a new row of the table appears by itself."""
+    drawn = [figure for figure in FIGURES if not (figure.metric is None or figure is STEP or figure.of_server)]
     return [
         *(
             _each(

@@ -21,7 +21,8 @@ sys.path.insert(0, str(_ROOT))
 from grafana.alerting import ALERTED, FindingAlert  # noqa: E402
 from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
-from tpumon.model.figure_table import FIGURES, Figure  # noqa: E402
+from tpumon.model.figure import Figure  # noqa: E402
+from tpumon.model.figure_table import FIGURES  # noqa: E402
 from tpumon.outputs.metrics import (  # noqa: E402
     EXPORTER_METRICS,
     FINDING_METRICS,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from support.samples import sample
-from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Distribution, Sample, Spread, StepTimes
+from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Distribution, Percentiles, Sample, Spread, StepTimes
+from tpumon.model.figures import FamilyFigures, ServerFigures
 
 
 def healthy(number: int, now: float, **changes: Any) -> Sample:
-    """A worker of a job of two slices, with every figure that there is; number 7 takes twice as long."""
+    """A worker of a job of two slices, with every figure, a server's too; number 7 takes twice as long."""
     cores = [{"chip": chip, "core": 0, "idle_ratio": 0.1, "flops_utilization_ratio": 0.3, "infeed_ratio": 0.02,
               "step_time_s": 0.1} for chip in range(4)]  # fmt: skip
     devices = [
@@ -48,6 +49,30 @@ def healthy(number: int, now: float, **changes: Any) -> Sample:
         step_durations_s=(0.1, 0.1, 0.3),
         op_time_ratios={"compute": 0.8, "infeed": 0.02, "collective": 0.1},
         compile_ratio=0.01,
+        server=ServerFigures(
+            busy_ratio=0.8,
+            families=tuple(
+                FamilyFigures(
+                    family=family,
+                    executions_per_s=number + 1.0,
+                    duration_s=Percentiles(p50=0.01, p95=0.02),
+                    time_ratio=0.5,
+                    sizes=(8, 16),
+                )
+                for family in ("decode", "prefill")
+            ),
+            requests_running=4.0,
+            requests_waiting=float(number % 3),
+            tokens_per_s=500.0 + number,
+            prompt_tokens_per_s=1000.0,
+            time_to_first_token_s=Percentiles(p50=0.2, p95=0.5),
+            kv_used_ratio=0.5,
+            preemptions_per_s=0.0,
+            device_s_per_token=0.001,
+            padding_ratio=0.25,
+            host_gap_ratio=0.1,
+            kv_pool_hbm_ratio=0.8,
+        ),
         per_core=tuple(cores),
         devices=tuple(devices),
         runtime={

@@ -11,6 +11,7 @@ from support.samples import failed_sample, sample
 from tpumon.model import (
     Figures,
     FunctionFigures,
+    JobKind,
     OpCategoryFigures,
     OpFigures,
     Percentiles,
@@ -21,6 +22,7 @@ from tpumon.model import (
     Workers,
 )
 from tpumon.model.figure_table import FIGURES
+from tpumon.model.figures import FamilyFigures, ServerFigures
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
@@ -133,6 +135,66 @@ def monitored(worker: str = "monitor", **fields) -> Sample:
     return sample(worker, **(_usual(worker) | answered | fields))
 
 
+def served(worker: str = "server", **figures) -> Sample:
+    """A server of models, which decodes most of the time; `figures` are those of `ServerFigures` that differ."""
+    usual = {
+        "busy_ratio": 0.4125,
+        "families": (
+            FamilyFigures(
+                family="decode",
+                executions_per_s=24.5,
+                duration_s=Percentiles(p50=0.0125, p95=0.0138),
+                time_ratio=0.75,
+                sizes=(8, 16, 32),
+            ),
+            FamilyFigures(
+                family="prefill",
+                executions_per_s=1.5,
+                duration_s=Percentiles(p50=0.0625, p95=0.125),
+                time_ratio=0.25,
+                sizes=(256,),
+            ),
+        ),
+        "requests_running": 12.0,
+        "requests_waiting": 3.0,
+        "tokens_per_s": 812.5,
+        "prompt_tokens_per_s": 3250.0,
+        "time_to_first_token_s": Percentiles(p50=0.25, p95=0.75),
+        "kv_used_ratio": 0.625,
+        "preemptions_per_s": 0.0,
+        "device_s_per_token": 0.0005,
+        "padding_ratio": 0.4375,
+        "host_gap_ratio": 0.125,
+        "kv_pool_hbm_ratio": 0.875,
+    }
+    kind = JobKind(kind="serving", evidence=("a server of models in its process tree",), since_unix_s=NOW - 3 * 3600.0)
+    return traced(
+        worker,
+        job_kind=kind,
+        slice=None,
+        mxu_utilization_ratio=0.0625,
+        idle_ratio=0.07,
+        step_time_s=StepTimes(avg=0.0134, min=0.0125, max=0.0625, stddev=0.004, count=8),
+        step_source="modules",
+        step_name="jit__generate_jit",
+        step_durations_s=(),
+        infeed_ratio=None,
+        input_wait_ratio=None,
+        hbm_used_bytes=60 * GIB,
+        devices=tuple(
+            {
+                "device": str(device),
+                "hbm_used_bytes": 30 * GIB,
+                "hbm_total_bytes": 32 * GIB,
+                "runtime_duty_cycle_ratio": 0.875,
+            }
+            for device in range(2)
+        ),
+        server=ServerFigures(**(usual | figures)),
+        absent={"infeed_ratio": "no infeed ops"},
+    )
+
+
 KINDS: Mapping[str, Sample] = {
     "trace": traced(),
     # Without step markers and the counter: methods other than the usual ones are named.
@@ -180,6 +242,18 @@ KINDS: Mapping[str, Sample] = {
         absent=dict.fromkeys(("mxu_utilization_ratio", "idle_ratio", "infeed_ratio"), "no TPU in the trace"),
     ),
     "simulated": traced("simulated", simulated=True),
+    "server": served(),
+    # Its own metrics are not there.
+    "server-alone": served(
+        "server-alone",
+        **dict.fromkeys(
+            ("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s", "time_to_first_token_s")
+        ),
+        **dict.fromkeys(
+            ("kv_used_ratio", "preemptions_per_s", "device_s_per_token", "padding_ratio", "host_gap_ratio")
+        ),
+        kv_pool_hbm_ratio=None,
+    ),
     # Someone else profiles, but the runtime metric service answers.
     "runtime": failed(
         "runtime",
@@ -262,4 +336,22 @@ def fleet(count: int) -> list[Sample]:
             else:
                 one = traced(worker, mxu_utilization_ratio=0.4 + (7 * number + query) % 10 / 100, **usual, **when)
             samples.append(replace(one, slice="slice-0"))
+    return samples
+
+
+def servers(count: int) -> list[Sample]:
+    """Six samples of each server, oldest first; one has nothing to do, and one has too much."""
+    samples = []
+    for query in range(6):
+        for number in range(count):
+            figures = {"tokens_per_s": 800.0 + 50 * query + number, "requests_waiting": float(number % 3)}
+            if number == 1:
+                figures = {"busy_ratio": 0.0, "tokens_per_s": 0.0, "requests_running": 0.0, "requests_waiting": 0.0}
+            if number == 2:
+                figures = {"busy_ratio": 0.97, "tokens_per_s": 2400.0, "requests_waiting": 140.0, "kv_used_ratio": 0.99}
+            one = served(f"server-{number}", **figures)
+            duty = one.figures.server.busy_ratio + 0.0625 * (number % 2)
+            devices = tuple(replace(each, runtime_duty_cycle_ratio=duty / 1.125) for each in one.figures.devices)
+            figures = replace(one.figures, devices=devices)
+            samples.append(replace(one, time_unix_s=NOW - 3.0 - 10.0 * (5 - query), figures=figures))
     return samples

@@ -73,11 +73,16 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
         from tpumon.simulator.simulated_fleet import SimulatedFleet
 
         fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
-        runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)
+        runtime, pages = fleet.runtime_addresses, fleet.server_metrics
         return Fixed(
             [
-                replace(target, slice=selection.simulate.topology, runtime_addresses=(address,) if address else ())
-                for target, address in zip(fleet.targets, runtime, strict=True)
+                replace(
+                    target,
+                    slice=selection.simulate.topology,
+                    runtime_addresses=runtime[index : index + 1],
+                    server_metrics=pages[index] if pages else None,
+                )
+                for index, target in enumerate(fleet.targets)
             ]
         )
     discovery = _named(selection, runtime_only=not profilers_only)

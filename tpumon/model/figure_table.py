@@ -6,83 +6,18 @@ docs/architecture.md says how to add a figure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from tpumon.model import Figures, Spread, StepTimes
+from tpumon.model.figure import Figure, serves, trains
+from tpumon.model.figures import Figures, Percentiles, ProgramFamily, ServerFigures, Spread, StepTimes
+from tpumon.model.sample import Sample
+from tpumon.model.server_figures import SERVER_FIGURES, families_of
 
-Unit = Literal["ratio", "seconds"]
-Origin = Literal["device", "steps", "host", "runtime"]
 Scalar = float | int | str | None
-
-
-def _nothing(_figures: Figures) -> None:
-    return None
-
-
-class Figure(Struct, frozen=True, kw_only=True):
-    """One figure of a worker.
-
-    Attributes:
-        key: short name: what `--sort` takes, and the key of graphs and medians.
-        fields: the fields of `Figures` that it is made of; the reason for its absence is that of the first.
-        label: its name in a list, for example "MXU".
-        title: its column title, if it is compared; includes the unit if the cells do not show it.
-        about: one sentence that explains it.
-        value: the number to compare and draw; None for a figure that is no single number.
-        range: min and max over the steps of the window; None for a figure without steps.
-        method: how it was measured, if there are several methods.
-        subject: what the program calls the thing measured, for example the step's function.
-        size_bytes: used and total bytes, for a share of a size.
-        unit: ratio (0-1) or seconds.
-        worse: which end is worse.
-        compared: whether workers are compared by it: in rows, graphs, the summary and `--sort`.
-        level: the lowest monitoring level that includes it.
-        origin: what shows it: ops of the device or steps in a trace, events of the host in a trace, or libtpu's
-            runtime metrics.
-        from_monitor: True if the Monitor RPC reports it, too.
-        always_shown: whether it is on screen even before any worker has reported it.
-        metric: name of its Prometheus metric; None for figures whose metrics are per device.
-    """
-
-    key: str
-    fields: tuple[str, ...]
-    label: str
-    about: str
-    title: str = ""
-    value: Callable[[Figures], float | None] = _nothing
-    range: Callable[[Figures], tuple[float, float] | None] | None = None
-    method: Callable[[Figures], str | None] = _nothing
-    subject: Callable[[Figures], str | None] = _nothing
-    size_bytes: Callable[[Figures], tuple[float, float] | None] = _nothing
-    unit: Unit = "ratio"
-    worse: Literal["low", "high"] = "high"
-    compared: bool = False
-    level: int = 2
-    origin: Origin = "device"
-    from_monitor: bool = False
-    always_shown: bool = False
-    metric: str | None = None
-
-    @property
-    def source(self) -> str:
-        """Its source, in a few words."""
-        if self.origin == "runtime":
-            return "runtime metrics"
-        traces = "traces with host events" if self.origin == "host" else "traces"
-        return f"Monitor RPC or {traces}" if self.from_monitor else traces
-
-    @property
-    def help(self) -> str:
-        """The HELP of its metric."""
-        return self.about if self.from_monitor or self.origin == "runtime" else f"{self.about} Only from {self.source}."
-
-    def why_absent(self, figures: Figures) -> str | None:
-        """The reason why it is absent; None if it is present or no reason is known."""
-        return figures.absent.get(self.fields[0])
 
 
 def _average(name: str) -> Callable[[Figures], float | None]:
@@ -150,6 +85,7 @@ IDLE = Figure(
     title="IDLE",
     about="Share of the window in which no op ran, as on XProf's overview page.",
     value=attrgetter("idle_ratio"),
+    of_training=True,
     compared=True,
     always_shown=True,
     metric="tpu_idle_ratio",
@@ -192,6 +128,7 @@ STEP = Figure(
     method=lambda figures: figures.step_source,
     subject=lambda figures: figures.step_name,
     unit="seconds",
+    of_training=True,
     compared=True,
     always_shown=True,
     metric="tpu_step_time_seconds",
@@ -206,6 +143,7 @@ INFEED = Figure(
     about="Average share of the step time spent waiting for infeed; absent for programs without infeed.",
     value=_average("infeed_ratio"),
     range=_ends("infeed_ratio"),
+    of_training=True,
     compared=True,
     metric="tpu_infeed_ratio",
     from_monitor=True,
@@ -215,6 +153,7 @@ PARTS = Figure(
     fields=("step_parts_s",),
     label="Step parts",
     about="Time that an average step spends in each kind of op, and idle.",
+    of_training=True,
     origin="steps",
 )
 HBM = Figure(
@@ -248,6 +187,7 @@ BETWEEN_PROGRAMS = Figure(
     label="Idle between programs",
     about="Share of the window in which no program ran; in the rest of idle time a program ran, but none of its ops.",
     value=attrgetter("idle_between_programs_ratio"),
+    of_training=True,
 )
 BARRIER = Figure(
     key="barrier",
@@ -255,6 +195,7 @@ BARRIER = Figure(
     label="Barriers",
     about="Share of a step in which cores wait at barriers.",
     value=attrgetter("barrier_ratio"),
+    of_training=True,
 )
 DEBUG_PRINT = Figure(
     key="debug-print",
@@ -262,6 +203,7 @@ DEBUG_PRINT = Figure(
     label="Debug print",
     about="Share of a step in which the device prints.",
     value=attrgetter("debug_print_ratio"),
+    of_training=True,
 )
 COMPILING = Figure(
     key="compiling",
@@ -277,6 +219,7 @@ INPUT_WAIT = Figure(
     label="Waiting for input",
     about="Share of the window in which the thread that runs the steps waited for input.",
     value=attrgetter("input_wait_ratio"),
+    of_training=True,
     origin="host",
 )
 CALLBACKS = Figure(
@@ -288,7 +231,7 @@ CALLBACKS = Figure(
     origin="host",
 )
 
-FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM,
+FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, *SERVER_FIGURES, INFEED, PARTS, HBM,
                                OP_TIME, PADDING, BETWEEN_PROGRAMS, BARRIER, DEBUG_PRINT,
                                COMPILING, INPUT_WAIT, CALLBACKS)  # fmt: skip
 """Every figure, in the order of CSV columns."""
@@ -297,7 +240,7 @@ DEVICE_FIELDS: tuple[str, ...] = tuple(figure.fields[0] for figure in FIGURES if
 """Fields that are computed from a device's ops: without a device in the trace all are absent, for one reason."""
 
 TRACE_FIELDS: tuple[str, ...] = tuple(
-    figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and not figure.from_monitor
+    figure.fields[0] for figure in FIGURES if figure.origin in {"device", "steps", "host"} and not figure.from_monitor
 )
 """Fields that only traces show."""
 
@@ -340,6 +283,27 @@ def values(figures: Figures) -> Mapping[str, float | None]:
     return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
+def held_by(samples: Iterable[Sample]) -> list[Figure]:
+    """The compared figures that say something of some of these workers' jobs: of training while none is known."""
+    known = list(samples)
+    served, trained = any(map(serves, known)), not known or any(map(trains, known))
+    return [
+        figure for figure in COMPARED.values() if (served if figure.of_server else trained or not figure.of_training)
+    ]
+
+
+def of_job(sample: Sample) -> Sample:
+    """The sample with the figures that screens show of its job: those of a server, or those of training."""
+    figures = sample.figures
+    if figures.server is None or (serves(sample) and trains(sample)):
+        return sample
+    gone = [figure for figure in FIGURES if (figure.of_server if trains(sample) else figure.of_training)]
+    names = {name.partition(".")[0] for figure in gone for name in figure.fields}
+    reasons = {figure.name for figure in gone}
+    absent = {name: why for name, why in figures.absent.items() if name not in reasons}
+    return replace(sample, figures=replace(figures, **dict.fromkeys(names), absent=absent))
+
+
 def of_level(figures: Figures, level: int) -> Figures:
     """Only the figures of a monitoring level; the others are absent, without a reason."""
     if level > 1:
@@ -351,18 +315,26 @@ def of_level(figures: Figures, level: int) -> Figures:
 
 def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
     """The CSV columns of all figures, by name: one per field, per number of a spread, or per part of a step."""
-    kinds = get_type_hints(Figures)
     columns: dict[str, Callable[[Figures], Scalar]] = {}
-    for figure in FIGURES:
-        for name in figure.fields:
-            new = _columns(name, {*get_args(kinds[name])})
-            assert columns.keys().isdisjoint(new), f"{name}: two columns with one name"
-            columns.update(new)
+    for name in dict.fromkeys(name for figure in FIGURES for name in figure.fields):
+        new = _columns(name)
+        assert columns.keys().isdisjoint(new), f"{name}: two columns with one name"
+        columns.update(new)
     return columns
 
 
-def _columns(name: str, kinds: set[object]) -> Mapping[str, Callable[[Figures], Scalar]]:
-    stem, _, unit = name.rpartition("_")
+def _columns(name: str) -> Mapping[str, Callable[[Figures], Scalar]]:
+    owner = ServerFigures if name.startswith("server.") else Figures
+    kinds = {*get_args(get_type_hints(owner)[name.removeprefix("server.")])}
+    stem, _, unit = name.replace(".", "_").rpartition("_")
+    if Percentiles in kinds:
+        return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("p50", "p95")}
+    if name == "server.families":
+        return {
+            f"server_{family}_{column}": _of_family(family, path)
+            for family in get_args(ProgramFamily)
+            for column, path in _FAMILY_COLUMNS.items()
+        }
     if StepTimes in kinds:
         numbers = {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max", "stddev")}
         return {**numbers, f"{stem.removesuffix('_time')}_count": _item(name, "count")}
@@ -372,11 +344,37 @@ def _columns(name: str, kinds: set[object]) -> Mapping[str, Callable[[Figures], 
         return {f"step_part_{part}_s": _key(name, part) for part in STEP_PARTS}
     if name == "op_time_ratios":
         return {f"op_time_{kind}_ratio": _key(name, kind) for kind in OP_KINDS}
-    return {name: attrgetter(name)}
+    return {name.replace(".", "_"): _at(name)}
+
+
+_FAMILY_COLUMNS: Mapping[str, str] = {
+    "executions_per_s": "executions_per_s",
+    "duration_p50_s": "duration_s.p50",
+    "duration_p95_s": "duration_s.p95",
+    "time_ratio": "time_ratio",
+}
+"""Fields of `FamilyFigures` by column."""
+
+
+def _at(path: str) -> Callable[[Any], Scalar]:
+    """Reads what is at the end of a path of fields; None where any of them is None."""
+
+    def read(value: Any) -> Scalar:
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        found: Scalar = value
+        return found
+
+    return read
+
+
+def _of_family(family: str, path: str) -> Callable[[Figures], Scalar]:
+    read = _at(path)
+    return lambda figures: read(next((each for each in families_of(figures) if each.family == family), None))
 
 
 def _item(name: str, key: str) -> Callable[[Figures], Scalar]:
-    return lambda figures: getattr(getattr(figures, name), key, None)
+    return _at(f"{name}.{key}")
 
 
 def _key(name: str, key: str) -> Callable[[Figures], Scalar]:

@@ -174,10 +174,13 @@ class Query(Struct, frozen=True, kw_only=True):
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
         window_s: length of the window; None lets the source choose it.
         interval_s: the effective interval, to be recorded in the sample.
+        allowed_s: for how long the job may be traced at a time without being asked less often than is wanted; None:
+            not known.
         ops: how many top operations and categories to name; 0: none, which costs nothing.
     """
 
     level: int
     window_s: float | None = None
     interval_s: float | None = None
+    allowed_s: float | None = None
     ops: int = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP, Figure
+from tpumon.model.figure import Figure, Unit, serves, trains
+from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
+from tpumon.model.server_figures import SERVER_FIGURES
 from tpumon.outputs import Output
 from tpumon.untrusted_text import safe
 
@@ -88,15 +90,30 @@ def render_block(sample: Sample, *, level: int) -> str:
         ]
     mxu = _percent(MXU.value(figures)) or _why(MXU, figures)
     lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(MXU.method(figures))}")
-    if level > 1:
+    if level > 1 and trains(sample):
         step = _step_time(figures.step_time_s) or _why(STEP, figures)
         lines += [
             f"Step time: {step}{_method(STEP.method(figures), STEP.subject(figures))}",
             f"Infeed percentage: {_spread(figures.infeed_ratio) or _why(INFEED, figures)}",
         ]
+    if level > 1 and serves(sample):
+        lines += _server_lines(figures)
     if sample.simulated:
         lines.append(SIMULATED_MARK)
     return "\n".join(lines)
+
+
+def _server_lines(figures: Figures) -> list[str]:
+    """A line for each figure of a server that is there, or that servers are compared by."""
+    lines = []
+    for figure in SERVER_FIGURES:
+        value = figure.value(figures)
+        if value is not None:
+            method = _method(figure.method(figures), figure.subject(figures))
+            lines.append(f"{figure.label}: {_UNITS[figure.unit](value)}{method}")
+        elif figure.compared:
+            lines.append(f"{figure.label}: {_why(figure, figures)}")
+    return lines
 
 
 def three_digits(value: float) -> str:
@@ -116,6 +133,14 @@ def milliseconds(time_s: float) -> str:
 
 def _percent(ratio: float | None) -> str | None:
     return None if ratio is None else f"{three_digits(ratio * 100)}%"
+
+
+_UNITS: Mapping[Unit, Callable[[float], str]] = {
+    "ratio": lambda ratio: f"{three_digits(ratio * 100)}%",
+    "seconds": milliseconds,
+    "count": lambda count: f"{count:g}",
+    "rate": three_digits,
+}
 
 
 def _step_time(times: StepTimes | None) -> str | None:

@@ -9,7 +9,8 @@ from msgspec.structs import asdict, replace
 
 from tpumon.model import Figures, Finding
 from tpumon.model.documents import fields_of
-from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import FIGURES, PARTS, STEP
 from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
@@ -109,7 +110,7 @@ def _figure_rows(figures: Figures) -> list[tuple[str, str]]:
     return [
         (figure.label, _figure_text(figure, figures))
         for figure in FIGURES
-        if figure.key not in {STEP.key, PARTS.key}
+        if figure.key not in {STEP.key, PARTS.key} and not figure.of_server
         if figure.value(figures) is not None or figure.why_absent(figures)
     ]
 

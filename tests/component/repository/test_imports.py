@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "outputs.run_notices": {"analysis.history", "errors", "model"},
     "outputs": {"analysis", "errors", "model", "system", "untrusted_text"},
     "report": {"errors", "model", "untrusted_text", "outputs", "xspace", "rich", "jinja2"},
-    "simulator": {"errors", "model", "proto", *GRPC},
+    "simulator": {"errors", "model", "proto", "aiohttp", *GRPC},
     "attach": set(),
     "exporters": {
         *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system"),

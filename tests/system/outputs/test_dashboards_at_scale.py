@@ -32,7 +32,7 @@ FINDINGS = ("straggler", "input-bound", "hang", "compute-bound")
 SEVERITIES = ("info", "warning", "critical")
 
 MOST_OF_A_PANEL = 2_000
-MOST_OF_A_DASHBOARD = {"tpumon-fleet": 2_900, "tpumon-worker": 2_000, "tpumon-steps": 400}
+MOST_OF_A_DASHBOARD = {"tpumon-fleet": 2_900, "tpumon-worker": 2_000, "tpumon-steps": 400, "tpumon-servers": 150}
 """Series at 1,000 workers, all selected."""
 
 ALSO_WHILE_PAUSED = {

@@ -55,16 +55,16 @@ def everything(series, key="mxu"):
 
 
 @cache
-def a_week(workers=1, every_s=1.0):
-    """Five figures that vary at random, in the last hours at this interval, of one of so many workers."""
+def a_week(workers=1, every_s=1.0, keys="abcde"):
+    """Figures that vary at random, in the last hours at this interval, of one of so many workers."""
     dice = random.Random(1)
-    series = RollupSeries(tuple("abcde"))
+    series = RollupSeries(tuple(keys))
     series.coarsen(-(-workers // 256))
     at_s = NOW - 7 * DAY_S
     for until_s, gap_s in ((NOW - DAY_S, 60.0), (NOW - 3 * HOUR_S, 10.0), (NOW, 0.0)):
         while at_s < until_s:
             at_s += max(gap_s, every_s)
-            series.add(at_s, "live", [dice.gauss(0.4, 0.02) for _ in range(5)])
+            series.add(at_s, "live", [dice.gauss(0.4, 0.02) for _ in keys])
     return series
 
 
@@ -192,9 +192,10 @@ def test_no_spike_and_no_query_is_lost_or_counted_twice(gaps_s, most_bytes, fact
             assert point.states == {STATES[i % len(STATES)] for i in inside}
 
 
-def test_256_workers_take_120_mb_at_most():
-    """A week of five figures, every second at last; the objects around them take little."""
-    series = a_week()
+@pytest.mark.parametrize("keys", ["abcde", "abcdefg"])
+def test_256_workers_take_120_mb_at_most(keys):
+    """A week of the figures of training, or of a server, every second at last; the objects around them take little."""
+    series = a_week(keys=keys)
     assert size(series) + 4000 < 120e6 / 256
     assert [len(ring.starts) >= rows for ring, rows in zip(series._rings, (3600, 1440, 1000), strict=True)] == [
         True
@@ -207,6 +208,28 @@ def test_with_more_workers_a_week_is_coarser(workers):
     series = a_week(workers, 10.0)
     assert (size(series) + 2000) * workers < 120e6
     assert series.oldest_unix_s < NOW - 6.9 * DAY_S
+
+
+def test_a_figure_takes_room_only_once_there_was_one():
+    """Before, it is absent, in every ring."""
+    series = filled(3000, 10.0)
+    without = size(series)
+    assert size(filled(3000, 10.0, lambda _: None)) < 0.8 * without
+    series.add(NOW + 10, "live", (None, 5.0))
+    assert [point.median for point in series.points("step", NOW - 20, NOW + 20)] == [None, None, None, 5.0]
+    assert {point.median for point in everything(series, "mxu")} == {1.0, None}
+    series.add(NOW + 7 * HOUR_S, "live", (1.0, 6.0))
+    assert {point.median for point in everything(series, "step")} == {None, 5.0, 6.0}
+    assert sum(point.queries for point in everything(series, "step")) == 3002
+
+
+def test_history_is_handed_on_with_the_figures_that_there_were():
+    """To a reader that knows more, in whatever order; one that knows fewer cannot read it."""
+    series = filled(100, 10.0)
+    assert series.to_plain()["figures"] == ["mxu"]
+    assert everything(handed_on(series, keys=("new", *reversed(KEYS)))) == everything(handed_on(series))
+    with pytest.raises(ValueError, match="other figures"):
+        handed_on(series, keys=("step",))
 
 
 def test_a_worker_that_is_new_takes_little():

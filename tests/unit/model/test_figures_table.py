@@ -10,6 +10,7 @@ from msgspec.structs import fields
 from support import REPOSITORY
 from tpumon.model import Figures
 from tpumon.model.figure_table import FIGURES, csv_columns, of_level
+from tpumon.model.figures import ServerFigures
 
 COMPUTED_IN = {"tpumon/xspace/trace_figures.py", "tpumon/collection/sources/monitor_rpc.py"}
 AT_HOME = {"tpumon/model/figure_table.py", "tpumon/model/figures.py"}
@@ -32,7 +33,7 @@ def test_a_figure_is_named_where_it_is_declared_and_computed_only(name):
 
 
 def test_every_row_is_made_of_fields_of_figures():
-    known = {item.name for item in fields(Figures)}
+    known = {item.name for item in fields(Figures)} | {f"server.{item.name}" for item in fields(ServerFigures)}
     assert {name for figure in FIGURES for name in figure.fields} <= known
     assert len({figure.key for figure in FIGURES}) == len(FIGURES)
 
@@ -41,7 +42,8 @@ def test_every_field_of_a_row_has_its_columns():
     columns = csv_columns()
     for figure in FIGURES:
         for name in figure.fields:
-            stem = name.rpartition("_")[0].removesuffix("_time").removesuffix("_parts")
+            column = name.replace(".", "_").replace("_families", "_decode_")
+            stem = column.rpartition("_")[0].removesuffix("_time").removesuffix("_parts")
             assert any(column.startswith(stem) for column in columns), name
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
+from support.sample_kinds import KINDS, NOW, fleet, servers, with_top_ops, workers_of
 from support.shown import empty_display, screen
 from tpumon.analysis.findings import Thresholds
 from tpumon.collection.sources import titles
@@ -33,6 +33,11 @@ SCREENS = {
     "ops": (None, [with_top_ops(one) for one in fleet(1)], ("o",)),
     "ops-by-category": (None, [with_top_ops(KINDS["trace"])], ("enter", "o", "s")),
     "ops-none": (None, [KINDS["monitor"]], ("o",)),
+    "servers": (None, servers(6), ()),
+    "servers-256": (None, servers(256), ()),
+    "servers-and-training": (None, [*servers(4), *fleet(8)], ()),
+    "worker-server": (None, [KINDS["server"], KINDS["down"]], ("down", "down", "enter")),
+    "worker-server-alone": (None, [KINDS["server-alone"], KINDS["down"]], ("down", "down", "enter")),
     "worker-functions": (None, [KINDS["fallbacks"], KINDS["down"]], ("down", "down", "enter")),
 }
 """By name: the workers, unless they are those of the samples; samples in their order; keys pressed at the end."""

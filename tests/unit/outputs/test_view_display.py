@@ -427,7 +427,7 @@ def test_enter_opens_the_chosen_worker_and_esc_goes_back():
     )
     press(display, "j", "j", "j", "enter")
 
-    shown = screen(display, 120, 60)
+    shown = screen(display, 120, 70)
     assert name_of(2) in shown
     for words in ("Compute, high FLOPS", "CORE", "DEVICE", "9.00", "uptime 1h00m", "went away", "30s ago", "1 failed"):
         assert words in shown, words

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, fleet, lines, name_of, press, screen
-from tpumon.model.figure_table import COMPARED, SORT_KEYS, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import COMPARED, SORT_KEYS
 
 SPREAD = Figure(
     key="spread",

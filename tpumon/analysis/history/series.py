@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache, reduce
-from itertools import chain, filterfalse, groupby, pairwise
+from itertools import chain, filterfalse, groupby, pairwise, repeat
 from math import isnan, nan
 from operator import or_
 from typing import Any, NamedTuple, get_args
@@ -71,10 +71,19 @@ class _Ring:
         """One number of each row from `first` to before `end`."""
         return self.cells[first * self.width + place : end * self.width : self.width]
 
-    def figure(self, figure: int, first: int, end: int) -> Iterator[array[float]]:
-        """Min, median and max of a figure in each row from `first` to before `end`."""
+    def figure(self, figure: int | None, first: int, end: int) -> Iterable[array[float]]:
+        """Min, median and max of a figure in each row from `first` to before `end`; None: one that no row has."""
+        if figure is None:
+            return repeat(array("f", [nan]) * (end - first), 3)
         place = _HEAD + self.parts * figure
         return (self.column(place + part, first, end) for part in (0, self.parts // 2, self.parts - 1))
+
+    def widen(self) -> None:
+        """Adds a figure, which no row has."""
+        rows, width, absent = self.cells, self.width, array("f", [nan]) * self.parts
+        self.figures, self.width, self.cells = self.figures + 1, width + self.parts, array("f")
+        for at in range(0, len(rows), width):
+            self.cells += rows[at : at + width] + absent
 
     def take(self, finer: _Ring, until_s: float) -> None:
         """Adds the rows of a finer ring until a time, several as one."""
@@ -111,7 +120,7 @@ class _Ring:
         row = bisect_left(self.starts, at_s) - 1
         return at_s if row < 0 else max(at_s, self.starts[row] + self.column(0, row, row + 1)[0])
 
-    def points(self, figure: int, begin_s: float, until_s: float, shift_s: float) -> Iterator[Point]:
+    def points(self, figure: int | None, begin_s: float, until_s: float, shift_s: float) -> Iterator[Point]:
         """One figure of the rows that begin in this time."""
         rows = first, end = bisect_left(self.starts, begin_s), bisect_left(self.starts, until_s)
         heads = (self.column(place, *rows) for place in range(_HEAD))
@@ -126,6 +135,8 @@ class _Ring:
 class RollupSeries:
     """The figures of one worker over the last 7 days. One thread adds, any may read.
 
+    A figure takes room only once the worker has had it.
+
     Args:
         keys: keys of the figures, in the order in which `add` takes them.
 
@@ -135,6 +146,7 @@ class RollupSeries:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
+        self._kept: list[int] = []  # of the figures that it has had, places in `keys`
         self._lock = threading.Lock()
         self._shift_s = 0.0  # from the times of the rows to those of the wall clock as it is set now
         self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
@@ -142,7 +154,7 @@ class RollupSeries:
         self._clear()
 
     def _clear(self) -> None:
-        self._rings = [_Ring(len(self._keys), self.factor * row_s, span_s) for row_s, span_s in _RINGS]
+        self._rings = [_Ring(len(self._kept), self.factor * row_s, span_s) for row_s, span_s in _RINGS]
         self._last_s = _EVER_S
 
     def add(
@@ -180,8 +192,15 @@ class RollupSeries:
                 place_s = at_s // ring.row_s * ring.row_s
                 if place_s > ring.until_s:
                     ring.take(finer, place_s)
+            values = tuple(figures)
+            for place, value in enumerate(values):
+                if value is not None and place not in self._kept:
+                    self._kept.append(place)
+                    for ring in self._rings:
+                        ring.widen()
+            cells = (_cell(values[place]) for place in self._kept)
             self._rings[0].starts.append(at_s)
-            self._rings[0].cells.extend((0.0, 1.0, 1 << _STATES.index(state), *map(_cell, figures)))
+            self._rings[0].cells.extend((0.0, 1.0, 1 << _STATES.index(state), *cells))
             self._trim()
 
     def _trim(self) -> None:
@@ -233,11 +252,12 @@ class RollupSeries:
         """
         if key not in self._keys:
             return []
-        pieces = []
+        pieces, place = [], self._keys.index(key)
         with self._lock:
+            figure = self._kept.index(place) if place in self._kept else None
             begin_s, until_s = begin_unix_s - self._shift_s - 1e-6, end_unix_s - self._shift_s + 1e-6
             for from_s, ring in self._read(every_s):
-                points = ring.points(self._keys.index(key), max(begin_s, from_s), until_s, self._shift_s)
+                points = ring.points(figure, max(begin_s, from_s), until_s, self._shift_s)
                 pieces.append([*points])
                 until_s = min(until_s, from_s)
         return [*chain.from_iterable(reversed(pieces))]
@@ -261,6 +281,7 @@ class RollupSeries:
         copy = RollupSeries(self._keys)
         with self._lock:
             copy._rings, copy._last_s, copy.factor = deepcopy(self._rings), self._last_s, self.factor
+            copy._kept = [*self._kept]
             shift_s = self._shift_s
         times = sum(len(ring.cells) for ring in copy._rings) * _PLAIN_BYTES // most_bytes + 1
         if times > 1:
@@ -274,7 +295,7 @@ class RollupSeries:
             }
             for ring in copy._rings
         ]
-        return {"figures": list(self._keys), "rings": rings}
+        return {"figures": [self._keys[place] for place in copy._kept], "rings": rings}
 
     @classmethod
     def from_plain(cls, plain: Any, keys: Sequence[str], *, shift_s: float = 0.0) -> RollupSeries:
@@ -290,8 +311,10 @@ class RollupSeries:
         """
         series = cls(keys)
         try:
-            if plain["figures"] != list(keys):
+            if not set(keys).issuperset(plain["figures"]):
                 raise ValueError("it has other figures")
+            series._kept = [series._keys.index(key) for key in dict.fromkeys(plain["figures"])]
+            series._clear()
             for ring, part in zip(series._rings, plain["rings"], strict=True):
                 ring.since_s, ring.until_s = part["since_unix_s"] + shift_s, part["until_unix_s"] + shift_s
                 ring.starts = array("d", (start + shift_s for start in part["starts_unix_s"]))

@@ -18,7 +18,7 @@ from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import listens, restarted, state_of
 from tpumon.errors import MEANING, Reason
 from tpumon.model import Distribution, Process, Sample, State, Target, Workers
-from tpumon.model.figure_table import COMPARED, values
+from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
 _PER_DECADE = 14
@@ -41,6 +41,11 @@ def _is_of(restart: Sample | None, sample: Sample) -> bool:
     if restart is None or uptime_s is None:
         return False
     return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
+def _figures_of(sample: Sample) -> Mapping[str, float | None]:
+    """The compared figures, by key; only those of its kind of job."""
+    return values(of_job(sample).figures)
 
 
 NO_FIGURES: Mapping[str, float | None] = dict.fromkeys(COMPARED)
@@ -107,6 +112,8 @@ class WorkerHistory(Struct):
     def with_last(self, sample: Sample) -> WorkerHistory:
         """The history with the last sample in another form, for example judged."""
         history = replace(self, last=sample)
+        if sample.figures.server is not None:  # its kind may be known only now
+            history.figures = _figures_of(sample)
         history.answer = sample if self.answer is self.last else self.answer
         history.failed = sample if self.failed is self.last else self.failed
         history.restarted = sample if self.restarted is self.last else self.restarted
@@ -124,7 +131,9 @@ class WorkerHistory(Struct):
             self._uptime_s = None  # of the job before it; the new one's may become known later
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
-        self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)
+        kind = sample.job_kind if sample.job_kind is not None or self.last is None else self.last.job_kind
+        self.figures = _figures_of(replace(sample, job_kind=kind))
+        self.last, self.last_state = sample, state_of(sample)
         failure = sample.failure
         self._was_closed = failure is not None and failure.port_closed and self.answer is not None
         of_exporter = failure is not None and sample.of_exporter  # not a query of this worker

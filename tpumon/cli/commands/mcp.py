@@ -15,7 +15,6 @@ from tpumon.cli.session import Needs, Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
 from tpumon.model.documents import encoded
-from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
 from tpumon.untrusted_text import ascii_line, plain_word
 
@@ -142,14 +141,13 @@ def _figures(status: FleetStatus, name: str) -> str:
     if worker is None:
         raise TpumonError(f'no worker "{plain_word(name)}"; list_workers names them')
     sample = worker.sample
-    values = {} if sample is None else {key: figure.value(sample.figures) for key, figure in COMPARED.items()}
     absent = {} if sample is None else dict(list(sample.figures.absent.items())[:_MOST_REASONS])
     return _json(
         {
             "worker": plain_word(worker.name),
             "state": worker.verdict.state,
             "time_unix_s": None if sample is None else sample.time_unix_s,
-            "figures": values,
+            "figures": {} if sample is None else worker.figures,
             "step_parts_s": None if sample is None else sample.figures.step_parts_s,
             "absent": {plain_word(name): ascii_line(reason, 100) for name, reason in absent.items()},
         }

@@ -15,7 +15,7 @@ from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
-from tpumon.model.figure_table import COMPARED
+from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.live.drawing.style import LOOKS
@@ -143,19 +143,17 @@ def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> On
 
 def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
     """One line per worker below a line of titles; a column that no worker has is left out."""
+    samples = [of_job(row.worker.sample) for row in rows if row.worker.sample is not None]
     shown = [
         figure
-        for figure in COMPARED.values()
-        if figure.always_shown
-        or any(row.worker.sample is not None and figure.value(row.worker.sample.figures) is not None for row in rows)
+        for figure in held_by(samples)
+        if figure.always_shown or any(figure.value(sample.figures) is not None for sample in samples)
     ]
     lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
         look = LOOKS[row.kind]
-        sample, verdict = row.worker.sample, row.worker.verdict
-        cells = [
-            FORMATS[figure.unit].cell(None if sample is None else figure.value(sample.figures)) for figure in shown
-        ]
+        verdict = row.worker.verdict
+        cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = one_line("; ".join(cause.words for cause in verdict.causes), limit=200)
         since = verdict.since_unix_s
         shown_since = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"

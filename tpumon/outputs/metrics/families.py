@@ -9,7 +9,8 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Sample
-from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
     FindingMetric,
@@ -22,6 +23,7 @@ from tpumon.outputs.metrics.metric_types import (
     single,
 )
 from tpumon.outputs.metrics.runtime_families import RUNTIME_COUNTERS, RUNTIME_GAUGES, RUNTIME_HISTOGRAMS
+from tpumon.outputs.metrics.server_families import SERVER_METRICS
 
 _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
@@ -136,6 +138,7 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
         labels=("core", "device"),
         values=_devices_of_cores,
     ),
+    *SERVER_METRICS,
     *RUNTIME_GAUGES,
     *RUNTIME_COUNTERS,
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from tpumon.model.figure_table import Unit
+from tpumon.model.figure import Unit
 from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
@@ -56,6 +56,22 @@ def step_word(time_s: float | None) -> str:
     return milliseconds(time_s) if time_s < _LONG_STEP_S else short_time(time_s)
 
 
+def number(value: float | None) -> str:
+    """A count, or a rate per second: 0, 3, 2.5, 812, 12340, 123k; five cells at most below a billion."""
+    if value is None or not math.isfinite(value):
+        return NOT_KNOWN
+    if value < 99999.5:
+        return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")
+    return f"{value / 1e3:.0f}k" if value < 9999.5e3 else f"{value / 1e6:.0f}M"
+
+
+def number_short(value: float | None) -> str:
+    """The same in four cells: 812, 12k, 1.2M."""
+    if value is None or not math.isfinite(value) or value < 9999.5:
+        return number(value)
+    return f"{value / 1e3:.0f}k" if value < 999.5e3 else f"{value / 1e6:.0f}M"
+
+
 class Format(Struct, frozen=True, kw_only=True):
     """The forms in which figures of one unit are written.
 
@@ -77,8 +93,10 @@ class Format(Struct, frozen=True, kw_only=True):
 FORMATS: Mapping[Unit, Format] = {
     "ratio": Format(cell=percent, width=6, short=percent_short, word=percent, unit=""),
     "seconds": Format(cell=step_cell, width=7, short=step_short, word=step_word, unit=" ms"),
+    "count": Format(cell=number, width=5, short=number_short, word=number, unit=""),
+    "rate": Format(cell=number, width=5, short=number_short, word=number, unit=""),
 }
-"""Formats by the unit of `tpumon.model.figure_table.Figure`."""
+"""Formats by the unit of `tpumon.model.figure.Figure`."""
 
 
 def gib(size_bytes: float | None) -> str:

@@ -11,7 +11,7 @@ from rich.style import Style
 from tpumon.analysis import FigureStats, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
-from tpumon.model.figure_table import COMPARED, MXU, Figure
+from tpumon.model.figure import Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import Axis, level, spark
 from tpumon.outputs.live.drawing.line import Line
@@ -39,10 +39,10 @@ _COUNT = 11
 _MOST_WHO = 8
 
 
-def figures(seen: frozenset[str], level: int) -> list[Figure]:
+def figures(scene: Scene, level: int) -> list[Figure]:
     """The figures to show: those that some worker has had, and those that are always shown."""
     return [
-        figure for figure in COMPARED.values() if figure.level <= level and (figure.always_shown or figure.key in seen)
+        figure for figure in scene.held if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
     ]
 
 
@@ -113,14 +113,15 @@ def counts_line(scene: Scene, width: int) -> list[Segment]:
 def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[list[Segment]]:
     """One cell per worker in discovery order; if there are too many, per group of workers, showing the worst.
 
-    A worker that is ok shows its MXU utilization as the cell's fill, any other its mark.
+    A worker that is ok shows how much it uses its TPUs as the cell's fill, any other its mark.
     """
     room = (width - 2) * most_lines
     if room <= 0 or not scene.rows:
         return []
     size = -(-len(scene.rows) // room)
-    axis = axis_of(scene, MXU)
-    cells = [_cell(scene.rows[at : at + size], axis, glyphs) for at in range(0, len(scene.rows), size)]
+    use = scene.leading[0]
+    axis = axis_of(scene, use)
+    cells = [_cell(scene.rows[at : at + size], use, axis, glyphs) for at in range(0, len(scene.rows), size)]
     lines = []
     for at in range(0, len(cells), width - 2):
         line = Line(width).fill(1)
@@ -135,12 +136,12 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
     return -(-workers // max((width - 2) * most_lines, 1))
 
 
-def _cell(rows: Sequence[WorkerStatus], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
+def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
     look = LOOKS[worst.verdict.status]
     if look.style is not None:
         return look.mark, look.style
-    values = [MXU.value(row.sample.figures) for row in rows if row.sample is not None]
+    values = [use.value(row.sample.figures) for row in rows if row.sample is not None]
     known = [value for value in values if value is not None]
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
 

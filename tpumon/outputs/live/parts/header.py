@@ -39,8 +39,8 @@ _GAP = "  "
 HINT_GAP = len(_GAP)
 """Cells between two hints of the footer."""
 
-_METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
-_USUAL = frozenset({"server", "counter", "steps"})
+_METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:", "busy": "busy:"}
+_USUAL = frozenset({"server", "counter", "steps", "libtpu"})
 
 
 class HeaderPiece(NamedTuple):

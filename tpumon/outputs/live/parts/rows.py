@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -11,13 +11,14 @@ from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Sample
-from tpumon.model.figure_table import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.parts.scene import Scene
+from tpumon.outputs.live.parts.scene import Scene, methods
 
 _COMPACT = 32
 """Below this width figures have no decimals."""
@@ -60,7 +61,7 @@ class Sparks(NamedTuple):
     axis: Axis
 
 
-def _columns(level: int) -> list[WorkerColumn]:
+def _columns(held: Sequence[Figure]) -> list[WorkerColumn]:
     """A column for each figure that workers are compared by."""
     return [
         WorkerColumn(
@@ -70,12 +71,11 @@ def _columns(level: int) -> list[WorkerColumn]:
             text=_writer(figure, FORMATS[figure.unit].cell),
             needs=None if figure.always_shown else figure.key,
         )
-        for figure in COMPARED.values()
-        if figure.level <= level
+        for figure in held
     ]
 
 
-def _compact_columns(level: int) -> list[WorkerColumn]:
+def _compact_columns(held: Sequence[Figure]) -> list[WorkerColumn]:
     """The most important figures, in four cells each."""
     return [
         WorkerColumn(
@@ -84,19 +84,19 @@ def _compact_columns(level: int) -> list[WorkerColumn]:
             width=_COMPACT_WIDTH,
             text=_writer(figure, FORMATS[figure.unit].short),
         )
-        for figure in COMPARED.values()
-        if figure.level <= level and figure.always_shown
+        for figure in held
+        if figure.always_shown
     ]
 
 
-def _wide_columns(level: int) -> list[WorkerColumn]:
+def _wide_columns(held: Sequence[Figure], level: int) -> list[WorkerColumn]:
     """Columns that appear only if they leave enough room for sparklines; the first come first."""
-    first, *ranges = [_range_column(figure) for figure in COMPARED.values() if figure.range is not None]
+    ranges = [_range_column(figure) for figure in held if figure.range is not None]
     columns = (
-        first,
+        *ranges[:1],
         WorkerColumn(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
         WorkerColumn(key="", title="FIGURES FROM", width=20, text=_sources, level=1, needs=MXU.key),
-        *ranges,
+        *ranges[1:],
     )
     return [column for column in columns if column.level <= level]
 
@@ -117,7 +117,7 @@ def _range_column(figure: Figure) -> WorkerColumn:
 
 
 def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
-    return lambda sample: form(figure.value(sample.figures))
+    return lambda sample: form(figure.value(sample.figures)) if figure.holds_for(sample) else ""
 
 
 def short_title(figure: Figure) -> str:
@@ -131,9 +131,8 @@ def _hbm_sizes(sample: Sample) -> str:
 
 
 def _sources(sample: Sample) -> str:
-    methods = [sample.source, MXU.method(sample.figures), STEP.method(sample.figures)]
-    methods += [_TRUNCATED] if sample.truncated else []
-    return "/".join(dict.fromkeys(method for method in methods if method is not None and method != "server"))
+    found = [*methods(sample).values(), _TRUNCATED if sample.truncated else None]
+    return "/".join(dict.fromkeys(method for method in found if method is not None and method != "server"))
 
 
 class Rows:
@@ -149,14 +148,15 @@ class Rows:
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
-        offered = _compact_columns(level) if self._compact else _columns(level)
+        held = [figure for figure in scene.held if figure.level <= level]
+        offered = _compact_columns(held) if self._compact else _columns(held)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
         most = min(max(_LEAST_LABEL, width // 6), room)
         self._labels = scene.labels.at(most)
         self._name_width = max(min(scene.labels.width_at(most), room), min(len("WORKER"), room))
         room -= self._name_width
-        wide = [] if self._compact else _wide_columns(level)
+        wide = [] if self._compact else _wide_columns(held, level)
         for column in (*offered, *wide):
             left = room - column.width - self._gap
             enough = 2 * (_GOOD_SPARK + self._gap) if column in wide else 0
@@ -172,10 +172,11 @@ class Rows:
         """Rows share a figure's axis, so that a worker that differs stands out."""
         if room < _LEAST_SPARK:
             return []
+        figures = (MXU,) if level < 2 else self._scene.leading
         if level < 2 or room < 2 * _GOOD_SPARK:
-            return [Sparks(MXU, min(room, _MOST_SPARK), axis_of(self._scene, MXU))]
+            return [Sparks(figures[0], min(room, _MOST_SPARK), axis_of(self._scene, figures[0]))]
         each = min((room - self._gap) // 2, _MOST_SPARK)
-        return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in (MXU, STEP)]
+        return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in figures]
 
     def titles(self) -> list[Segment]:
         """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
@@ -267,7 +268,9 @@ def axis_title(figure: Figure, axis: Axis) -> str:
     low, high = axis
     if figure.unit == "ratio":
         return f"{short_title(figure)} {100 * low:.0f}-{100 * high:.0f}%"
-    return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
+    if figure.unit == "seconds":
+        return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
+    return f"{short_title(figure)} {low:g}-{high:g}"
 
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.analysis import Analysis, FigureStats, FleetStatus, WorkerStatus
 from tpumon.analysis.history import WorkerHistory
 from tpumon.model import Change, Sample
-from tpumon.model.figure_table import MXU, STEP
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import MXU, STEP, held_by, of_job
+from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.trends import Trend
@@ -29,7 +32,8 @@ class Scene(Struct, frozen=True, kw_only=True):
         began_unix_s: start of each worker's last sample with figures, by the wall clock as it is set now.
         traced_ratio: share of time that a job is traced, of the job traced most; None: not known yet.
         labels: short names of the workers.
-        seen: keys of the figures that any worker has had.
+        held: the compared figures that say something of some worker's job.
+        seen: keys of those that any worker has had.
     """
 
     status: FleetStatus
@@ -39,7 +43,13 @@ class Scene(Struct, frozen=True, kw_only=True):
     began_unix_s: Mapping[str, float]
     traced_ratio: float | None
     labels: Labels
+    held: Sequence[Figure]
     seen: frozenset[str]
+
+    @property
+    def leading(self) -> tuple[Figure, Figure]:
+        """The two figures that are drawn first: use, and progress; of servers, if there is nothing else."""
+        return leading_of(self.held)
 
     @property
     def time_unix_s(self) -> float:
@@ -79,8 +89,8 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def methods(self) -> Mapping[str, Counter[str]]:
-        """For `source`, `mxu` and `step`: number of workers by method."""
-        counts = {kind: Counter[str]() for kind in ("source", "mxu", "step")}
+        """For `source`, `mxu`, `step` and `busy`: number of workers by method."""
+        counts = {kind: Counter[str]() for kind in ("source", *(figure.key for figure in _MEASURED))}
         for row in self.rows:
             for kind, method in {} if row.sample is None else methods(row.sample).items():
                 counts[kind].update([] if method is None else [method])
@@ -106,8 +116,12 @@ class Scene(Struct, frozen=True, kw_only=True):
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
-    """The methods behind a sample's figures: of `source`, `mxu` and `step`."""
-    return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in (MXU, STEP)}}
+    """The methods behind a sample's figures: of `source`, `mxu`, `step` and `busy`."""
+    return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in _MEASURED}}
+
+
+_MEASURED = (MXU, STEP, BUSY)
+"""Figures with several methods."""
 
 
 def exporter_failed(row: WorkerStatus) -> bool:
@@ -136,13 +150,14 @@ class Scenes:
 
     def scene(self, now_unix_s: float) -> Scene:
         """The fleet as it is now."""
-        status = self._analysis.status(now_unix_s)
+        status = _of_jobs(self._analysis.status(now_unix_s))
         names = tuple(status.workers)
         if names != self._labels.workers:
             self._labels = Labels(names, self._glyphs)
         figures = status.figures()
         self._seen |= figures.keys()
         rows = status.all()
+        held = held_by(row.sample for row in rows if row.sample is not None)
         lasts = {row.name: _with_figures(row.history) for row in rows}
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
         traced = [
@@ -162,5 +177,21 @@ class Scenes:
             },
             traced_ratio=max((ratio for ratio in traced if ratio is not None), default=None),
             labels=self._labels,
-            seen=self._seen,
+            held=held,
+            seen=self._seen & {figure.key for figure in held},
         )
+
+
+def leading_of(held: Sequence[Figure]) -> tuple[Figure, Figure]:
+    """As `Scene.leading`, of the figures that say something of some worker's job."""
+    return (MXU, STEP) if STEP in held else (BUSY, PROGRAM)
+
+
+def _of_jobs(status: FleetStatus) -> FleetStatus:
+    """The status in which each worker has the figures of its kind of job only."""
+    others = {
+        row.name: replace(row, sample=shown)
+        for row in status.all()
+        if row.sample is not None and (shown := of_job(row.sample)) is not row.sample
+    }
+    return replace(status, workers={**status.workers, **others}) if others else status

@@ -7,7 +7,6 @@ from functools import partial
 from rich.segment import Segment
 
 from tpumon.analysis.history import WELL
-from tpumon.model.figure_table import MXU
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts import fleet_lines
@@ -158,7 +157,7 @@ def _above(frame: Frame, table: Rows, worst: Lines) -> Lines:
 def _summary(frame: Frame) -> Lines:
     """The fleet in as many lines as the height allows."""
     height = frame.height
-    figures = fleet_lines.figures(frame.seen, frame.level)
+    figures = fleet_lines.figures(frame.scene, frame.level)
     if height < _LEAST_SUMMARY:
         return []
     if height < 15:
@@ -169,7 +168,8 @@ def _summary(frame: Frame) -> Lines:
         most = max(height // 8, 1)
         size = fleet_lines.strip_size(len(frame.scene.rows), frame.width, most)
         each = "" if size == 1 else f", in each cell the worst of {size}"
-        title = f"ALL WORKERS, {axis_title(MXU, axis_of(frame.scene, MXU))}{each}"
+        use = frame.scene.leading[0]
+        title = f"ALL WORKERS, {axis_title(use, axis_of(frame.scene, use))}{each}"
         blank: Lines = [[]] if height >= _ROOMY else []
         lines += [*blank, plain(f" {title}", frame.width, BOLD)]
         lines += [*fleet_lines.strip(frame.scene, frame.width, most, frame.glyphs), *blank]

@@ -10,7 +10,7 @@ from msgspec import Struct
 from rich.segment import Segment
 
 from tpumon.analysis.history import RollupSeries, State
-from tpumon.model.figure_table import COMPARED, MXU, STEP, Figure
+from tpumon.model.figure import Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut
@@ -59,10 +59,17 @@ def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) ->
     return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
 
 
-def chart_figures(seen: frozenset[str], level: int) -> list[Figure]:
-    """The figures to draw over time: MXU, step time, then the others in the table's order."""
-    drawn = [figure for figure in COMPARED.values() if figure.level <= level and figure.key in {*seen, MXU.key}]
-    return sorted(drawn, key=lambda figure: figure not in {MXU, STEP})
+def chart_figures(held: Sequence[Figure], seen: frozenset[str], leading: Sequence[Figure], level: int) -> list[Figure]:
+    """The figures to draw over time.
+
+    Args:
+        held: those that say something of the worker's job, in the table's order.
+        seen: keys of those that any worker has had.
+        leading: the ones that come first; of these the first is always there.
+        level: 1 or 2.
+    """
+    drawn = [figure for figure in held if figure.level <= level and figure.key in {*seen, leading[0].key}]
+    return sorted(drawn, key=lambda figure: figure not in leading)
 
 
 def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int, glyphs: Glyphs) -> Lines:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Figures
-from tpumon.model.figure_table import COMPARED, STEP, Figure
+from tpumon.model import Figures, Sample
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import STEP, held_by
 from tpumon.outputs.live.drawing.cells import FORMATS, gib
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
@@ -21,11 +22,12 @@ _WITH_DECIMALS = 32
 _WITH_NAMES, _SHORT_NAME = 30, 6
 
 
-def _shown(figures: Figures, level: int) -> list[Figure]:
+def _shown(sample: Sample, level: int) -> list[Figure]:
     """The compared figures in the table's order: those that are there, always shown, or absent for a known reason."""
+    figures = sample.figures
     return [
         figure
-        for figure in COMPARED.values()
+        for figure in held_by([sample])
         if figure.level <= level
         and (figure.value(figures) is not None or figure.always_shown or figure.why_absent(figures) is not None)
     ]
@@ -60,7 +62,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
         return []
     style = LOOKS[row.verdict.status].style
     lines = [Line(width)]
-    for figure in COMPARED.values():
+    for figure in held_by([row.sample]):
         if figure.level > level or not figure.always_shown:
             continue
         form = FORMATS[figure.unit]
@@ -81,6 +83,9 @@ _METHODS = {
     "steps": "by step markers",
     "modules": "by modules",
     "host": "by host events",
+    "libtpu": "by libtpu's duty cycle",
+    "programs": "by programs in traces",
+    "median": "median run",
 }
 
 
@@ -89,7 +94,7 @@ def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peer
     if row.sample is None:
         return []
     figures = row.sample.figures
-    shown = {figure: ", ".join(_details(figure, figures, glyphs, peers)) for figure in _shown(figures, level)}
+    shown = {figure: ", ".join(_details(figure, figures, glyphs, peers)) for figure in _shown(row.sample, level)}
     longest = max(
         (len(more) for figure, more in shown.items() if figure.unit == "ratio" and figure.value(figures) is not None),
         default=0,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS
+from tpumon.model.figure import Figure, trains
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS, held_by
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -30,6 +31,7 @@ from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.charts import (
@@ -42,6 +44,7 @@ from tpumon.outputs.live.worker.charts import (
     span_words,
 )
 from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
+from tpumon.outputs.live.worker.job_lines import family_line, family_table, kind_line
 from tpumon.outputs.live.worker.peers import peers_of
 
 _PART_NAME = 20
@@ -77,7 +80,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
 """Columns of cores and devices, by field."""
 
 _TABLE_CELL = 9
-_LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
+_LABELS = {figure.name: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
 
 class WorkerPage:
@@ -104,7 +107,7 @@ class WorkerPage:
 
     def top(self) -> Lines:
         """Its identity, verdict and figures."""
-        return self._who() + self._verdict() + self._figures()
+        return self._who() + self._kind() + self._verdict() + self._figures()
 
     def _fitting_parts(self) -> Lines:
         """The parts of a step and the top operations in a line each, where their table is likely to be out of sight."""
@@ -113,14 +116,21 @@ class WorkerPage:
     def _short_parts(self) -> Lines:
         sample = self._row.sample
         ops = op_lines(sample, self._width, self._glyphs) if sample is not None and self._level > 1 else []
-        return self._parts_line() + ops
+        families = [] if sample is None else family_line(sample.figures, self._width, self._glyphs)
+        return self._parts_line() + families + ops
 
     def screen(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
-        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + self._figures()
+        return (
+            short_lines(self._row, self._width, self._level)
+            + self._verdict()
+            + self._who()
+            + self._kind()
+            + self._figures()
+        )
 
     def preview(self, height: int) -> Lines:
         """Everything that its row does not say, in at most `height` lines."""
@@ -164,16 +174,15 @@ class WorkerPage:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
             parts = self._parts(sample, half)
-            cores = self._table(
-                "CORE", [f"{row.chip}.{row.core}" for row in sample.figures.per_core], sample.figures.per_core, half
-            )
+            cores = self._cores(sample, half)
             names = [device.device for device in sample.figures.devices]
             devices = self._table("DEVICE", names, sample.figures.devices, half)
             functions = self._functions(sample, half)
             ops = op_table(sample.figures.ops[:_MOST_OPS], half, self._glyphs) if sample.figures.ops else []
             categories = sample.figures.op_categories or ()
             kinds = category_table(categories[:_MOST_OPS], half, self._glyphs) if categories else []
-            blocks = (parts, cores, ops, kinds, functions, devices)
+            families = family_table(sample.figures, half, self._glyphs)
+            blocks = (parts, families, cores, ops, kinds, functions, devices)
             lines += self._columns([block for block in blocks if block], half)
             lines += self._runtime(sample)
         if sample is not None:
@@ -201,8 +210,7 @@ class WorkerPage:
 
     def _charts_height(self, height: int) -> int:
         """Number of lines that `_charts` returns."""
-        figures = chart_figures(self._seen, self._level)
-        return 0 if self._span() is None else charts_height(len(figures), self._width, height)
+        return 0 if self._span() is None else charts_height(len(self._chart_figures()), self._width, height)
 
     def _charts(self, height: int) -> Lines:
         history, frame, span = self._row.history, self._frame, self._span()
@@ -216,7 +224,13 @@ class WorkerPage:
         if row_s and series.factor > 1:  # because there are so many workers
             words += f" in steps of {short_time(row_s)}"
         graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
-        return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
+        return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
+
+    def _chart_figures(self) -> Sequence[Figure]:
+        sample = self._row.sample
+        held = self._scene.held if sample is None else held_by([sample])
+        leading = self._scene.leading if sample is None else leading_of(held)
+        return chart_figures(held, self._seen, leading, self._level)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
@@ -251,6 +265,10 @@ class WorkerPage:
             if line.room >= len(word) + 3:
                 line.add(self._glyphs.dot, DIM).add(word)
         return [line.segments()]
+
+    def _kind(self) -> Lines:
+        last = self._row.history.last
+        return kind_line(None if last is None else last.job_kind, self._now_unix_s, self._width, self._glyphs)
 
     def _figures(self) -> Lines:
         return figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
@@ -351,6 +369,12 @@ class WorkerPage:
             if any(value is not None for value in cells[key])
         ]
         return self._lines(TableColumn(title, names, _TABLE_CELL), columns, width) if rows else []
+
+    def _cores(self, sample: Sample, width: int) -> Lines:
+        rows = sample.figures.per_core
+        if not trains(sample):
+            rows = tuple(replace(row, idle_ratio=None, infeed_ratio=None, step_time_s=None) for row in rows)
+        return self._table("CORE", [f"{row.chip}.{row.core}" for row in rows], rows, width)
 
     def _functions(self, sample: Sample, width: int) -> Lines:
         """A line per function: its share of the devices' time, its runs, median period and duration."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.model import Confidence, Evidence, FindingDetail
-from tpumon.model.figure_table import HBM_BANDWIDTH, MXU, Figure
+from tpumon.model.figure import Figure
+from tpumon.model.figure_table import HBM_BANDWIDTH, MXU
 
 LOW_RATIO, HIGH_RATIO = 0.50, 0.70
 """XProf's limits of utilization: below the first it is low, above the second high."""

@@ -1,0 +1,207 @@
+"""The figures of a server of models: rows of the table of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpumon.model.figure import Figure
+from tpumon.model.figures import FamilyFigures, Figures
+
+
+def _of_server(name: str) -> Callable[[Figures], float | None]:
+    return lambda figures: getattr(figures.server, name, None)
+
+
+def _first_token(name: str) -> Callable[[Figures], float | None]:
+    return lambda figures: getattr(getattr(figures.server, "time_to_first_token_s", None), name, None)
+
+
+def _runtime_duty(figures: Figures) -> float | None:
+    """The duty cycle of a server as libtpu says it, over the devices that report it."""
+    if figures.server is None:
+        return None
+    known = [each.runtime_duty_cycle_ratio for each in figures.devices if each.runtime_duty_cycle_ratio is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _busy(figures: Figures) -> float | None:
+    duty = _runtime_duty(figures)
+    return _of_server("busy_ratio")(figures) if duty is None else duty
+
+
+def _busy_method(figures: Figures) -> str | None:
+    if _busy(figures) is None:
+        return None
+    return "programs" if _runtime_duty(figures) is None else "libtpu"
+
+
+def families_of(figures: Figures) -> tuple[FamilyFigures, ...]:
+    """The families of a server's programs, the one with most time first."""
+    return () if figures.server is None else figures.server.families
+
+
+def _main_family(figures: Figures) -> FamilyFigures | None:
+    """The programs that make tokens: they go on while a server has requests. Otherwise the heaviest."""
+    families = families_of(figures)
+    return next((each for each in families if each.family in {"decode", "step"}), next(iter(families), None))
+
+
+def _program(figures: Figures) -> float | None:
+    family = _main_family(figures)
+    return None if family is None or family.duration_s is None else family.duration_s.p50
+
+
+BUSY = Figure(
+    key="busy",
+    fields=("server.busy_ratio",),
+    label="Busy",
+    title="BUSY",
+    about="Share of the time in which a server's programs ran: time in programs over traced time.",
+    value=_busy,
+    method=_busy_method,
+    compared=True,
+    always_shown=True,
+    origin="programs",
+)
+"""On screens libtpu's duty cycle where it is there: it knows the time between traces, too."""
+PROGRAM = Figure(
+    key="program",
+    fields=("server.families",),
+    label="Program",
+    title="PROG ms",
+    about="Runs, median and 95th percentile of their duration, share of the time of all programs, and sizes, of each "
+    "family of a server's programs.",
+    value=_program,
+    method=lambda figures: None if _program(figures) is None else "median",
+    subject=lambda figures: None if (family := _main_family(figures)) is None else family.family,
+    unit="seconds",
+    compared=True,
+    always_shown=True,
+    origin="programs",
+)
+TOKENS = Figure(
+    key="tokens",
+    fields=("server.tokens_per_s",),
+    label="Tokens/s",
+    title="TOK/S",
+    about="Tokens that a server generates, per second.",
+    value=_of_server("tokens_per_s"),
+    unit="rate",
+    worse="low",
+    compared=True,
+    origin="requests",
+    metric="tpu_server_tokens_per_second",
+)
+WAITING = Figure(
+    key="waiting",
+    fields=("server.requests_waiting",),
+    label="Requests waiting",
+    title="WAITING",
+    about="Requests that wait in a server's queue.",
+    value=_of_server("requests_waiting"),
+    unit="count",
+    compared=True,
+    origin="requests",
+    metric="tpu_server_requests_waiting",
+)
+KV_USED = Figure(
+    key="kv",
+    fields=("server.kv_used_ratio",),
+    label="KV cache",
+    title="KV",
+    about="Share of a server's cache of keys and values that is in use.",
+    value=_of_server("kv_used_ratio"),
+    compared=True,
+    origin="requests",
+    metric="tpu_server_kv_used_ratio",
+)
+RUNNING = Figure(
+    key="running",
+    fields=("server.requests_running",),
+    label="Requests running",
+    about="Requests that a server works on.",
+    value=_of_server("requests_running"),
+    unit="count",
+    origin="requests",
+    metric="tpu_server_requests_running",
+)
+PROMPT_TOKENS = Figure(
+    key="prompt-tokens",
+    fields=("server.prompt_tokens_per_s",),
+    label="Prompt tokens/s",
+    about="Tokens of prompts that a server takes in, per second.",
+    value=_of_server("prompt_tokens_per_s"),
+    unit="rate",
+    origin="requests",
+)
+FIRST_TOKEN = Figure(
+    key="first-token",
+    fields=("server.time_to_first_token_s",),
+    label="Time to first token",
+    about="Median time from a request to its first token.",
+    value=_first_token("p50"),
+    unit="seconds",
+    origin="requests",
+    metric="tpu_server_time_to_first_token_p50_seconds",
+)
+LATE_FIRST_TOKEN = Figure(
+    key="late-first-token",
+    fields=("server.time_to_first_token_s",),
+    label="Time to first token, p95",
+    about="95th percentile of the time from a request to its first token.",
+    value=_first_token("p95"),
+    unit="seconds",
+    origin="requests",
+    metric="tpu_server_time_to_first_token_p95_seconds",
+)
+PREEMPTIONS = Figure(
+    key="preemptions",
+    fields=("server.preemptions_per_s",),
+    label="Preemptions/s",
+    about="Requests that a server puts back for want of cache, per second.",
+    value=_of_server("preemptions_per_s"),
+    unit="rate",
+    origin="requests",
+)
+DEVICE_PER_TOKEN = Figure(
+    key="device-per-token",
+    fields=("server.device_s_per_token",),
+    label="Device time per token",
+    about="Time in a server's programs, summed over cores, per generated token.",
+    value=_of_server("device_s_per_token"),
+    unit="seconds",
+    origin="both",
+    metric="tpu_server_device_seconds_per_token",
+)
+SERVER_PADDING = Figure(
+    key="server-padding",
+    fields=("server.padding_ratio",),
+    label="Padding of batches",
+    about="Share of the tokens that a server computes that are padding up to the next compiled size.",
+    value=_of_server("padding_ratio"),
+    origin="programs",
+    metric="tpu_server_padding_ratio",
+)
+HOST_GAP = Figure(
+    key="host-gap",
+    fields=("server.host_gap_ratio",),
+    label="Host gap",
+    about="Share of the time with requests in which none of a server's programs ran.",
+    value=_of_server("host_gap_ratio"),
+    origin="both",
+    metric="tpu_server_host_gap_ratio",
+)
+KV_POOL = Figure(
+    key="kv-pool",
+    fields=("server.kv_pool_hbm_ratio",),
+    label="KV cache of HBM",
+    about="Share of HBM that a server's cache of keys and values was given.",
+    value=_of_server("kv_pool_hbm_ratio"),
+    origin="both",
+    metric="tpu_server_kv_pool_hbm_ratio",
+)
+
+SERVER_FIGURES: tuple[Figure, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
+                                      LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING, HOST_GAP,
+                                      KV_POOL)  # fmt: skip
+"""Those by which servers are compared first."""
