@@ -29,12 +29,15 @@ class FakeProc:
         self._sockets: list[tuple[str, int, int, str]] = []
         self._write()
 
-    def process(self, pid: int, *libraries: str, program: str = "python3.11", cmdline: str = "train.py") -> None:
+    def process(
+        self, pid: int, *libraries: str, program: str = "python3.11", cmdline: str = "train.py", parent: int = 1
+    ) -> None:
         """A process with these libraries loaded; what it was before is replaced."""
         folder = self.root / str(pid)
         (folder / "fd").mkdir(parents=True, exist_ok=True)
         (folder / "exe").unlink(missing_ok=True)
         (folder / "exe").symlink_to(f"/usr/bin/{program}")
+        (folder / "stat").write_text(f"{pid} (name) S {parent} " + "0 " * 17 + "100 0\n")
         (folder / "cmdline").write_bytes(cmdline.replace(" ", "\0").encode() + b"\0")
         lines = [f"7f00{number:04x}0000-7f00{number:04x}1000 r-xp 00000000 fe:00 12 {path}\n"
                  for number, path in enumerate(libraries)]  # fmt: skip

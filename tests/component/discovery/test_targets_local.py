@@ -390,6 +390,50 @@ async def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(w
     assert said == [line]
 
 
+PAGE = "http://127.0.0.1:8001/metrics"
+
+
+@pytest.mark.parametrize(
+    ("server", "worker", "command", "ip", "page"),
+    [
+        (70, 71, "vllm serve m --port 8001", "0.0.0.0", PAGE),  # above the worker
+        (71, 71, "vllm serve m --port 8001", "127.0.0.1", PAGE),  # itself
+        (72, 71, "vllm serve m --port 8001", "127.0.0.1", PAGE),  # below it, as of a trainer with its rollouts
+        (90, 71, "vllm serve m --port 8001", "127.0.0.1", None),  # of another job
+        (70, 71, "vllm serve m --port 8002", "127.0.0.1", None),  # not where it says
+        (70, 71, "vllm serve m", "127.0.0.1", None),
+        (70, 71, "vllm serve m --port 8001", "10.0.0.7", None),  # not on loopback
+        (70, 71, "python3 train.py --port 8001", "127.0.0.1", None),  # no known server
+    ],
+)
+async def test_the_page_of_the_jobs_own_server_is_found(world, server, worker, command, ip, page):
+    """In the process tree of the worker, and nowhere else."""
+    for pid, parent in ((70, 1), (71, 70), (72, 71), (90, 1)):
+        world.proc.process(pid, JAX, parent=parent, cmdline=command if pid == server else "python3 x.py")
+    world.answers[9999] = None
+    world.proc.listen(9999, worker)
+    world.proc.listen(8001, server, ip=ip)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found and watch.found[-1].targets, "a worker")
+    assert [target.server_metrics for target in watch.found[-1].targets] == [page]
+
+
+async def test_a_page_of_several_workers_is_none_of_one(world, said):
+    """Each would claim all requests; one line says how to give it to one of them."""
+    world.proc.process(70, cmdline="vllm serve m --port 8001")
+    world.proc.listen(8001, 70)
+    for pid, port in ((71, 9999), (72, 9012)):
+        world.proc.process(pid, JAX, parent=70)
+        world.answers[port] = None
+        world.proc.listen(port, pid)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: watch.found and len(watch.found[-1].targets) == 2, "two workers")
+        await world.looked_again(watch)
+    assert [target.server_metrics for target in watch.found[-1].targets] == [None, None]
+    (line,) = [line for line in said if "requests of several workers" in line]
+    assert line.endswith(f"(to read it for one of them: --server-metrics WORKER={PAGE})")
+
+
 async def test_where_a_stranger_listens_no_profiler_is_awaited(world):
     """It would be called again and again; another usual port stands in."""
     world.proc.listen(8431, JOB)

@@ -213,6 +213,13 @@ def merged(items, patches, key):
     return list(by_key.values())
 
 
+def test_pages_of_servers_are_named_in_the_chart_s_values():
+    """A DaemonSet does not see the processes of other containers, and so finds none itself."""
+    page = "http://127.0.0.1:8000/metrics"
+    (container,) = rendered(daemonset={"serverMetrics": [page]})[0]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-2:] == ["--server-metrics", page]
+
+
 @pytest.mark.real
 def test_without_root_there_is_no_path_of_the_node(schemas):
     """The chart and the component agree."""

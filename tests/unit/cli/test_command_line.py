@@ -302,6 +302,8 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
     assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
     with pytest.raises(UsageError, match="decided where samples are taken"):
         settings("once", "--from", "h:1", "--job-kind", "training")
+    with pytest.raises(UsageError, match="read where samples are taken"):
+        settings("once", "--from", "h:1", "--server-metrics", "http://h:1")
 
 
 @pytest.mark.parametrize(

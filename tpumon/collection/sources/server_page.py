@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct, field
-from prometheus_client.parser import text_string_to_metric_families
 
 from tpumon.model import Figures, Percentiles, ServerFigures
 
@@ -294,6 +293,8 @@ def _samples(text: str) -> Iterator[tuple[str, _Labels, float]]:
     Raises:
         ValueError: a line is none.
     """
+    from prometheus_client.parser import text_string_to_metric_families  # here: it takes long to import
+
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
