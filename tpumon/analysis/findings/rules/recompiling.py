@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule
 from tpumon.model import Evidence, FindingDetail
 
 _COMPILE_RATIO = 0.10
@@ -45,7 +45,8 @@ class Recompiling(Rule[Compiling, None]):
     """
 
     finding = "recompiling"
-    of_training = True
+    not_for = SERVERS
+    info_for = PAUSING
     memory_type = Compiling
     remedy = (
         "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "
