@@ -135,6 +135,7 @@ class SourceError(TpumonError):
         status: name of the gRPC status that the server answered with, for example "NOT_FOUND"; None for none.
         details: the text that came with that status, as it came.
         traced_s: how long the job was traced although the query failed.
+        window_s: length of the window in which nothing ran; None of other failures.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class SourceError(TpumonError):
         status: str | None = None,
         details: str = "",
         traced_s: float = 0.0,
+        window_s: float | None = None,
     ) -> None:
         super().__init__(message if address is None else f"{address}: {message}")
         self.reason: Reason = reason
@@ -154,3 +156,4 @@ class SourceError(TpumonError):
         self.status = status
         self.details = details
         self.traced_s = traced_s
+        self.window_s = window_s

@@ -98,6 +98,14 @@ class TargetOptions(Struct, frozen=True, kw_only=True):
             "Default: found.",
         ),
     ] = None
+    server_metrics: Annotated[
+        list[str] | None,
+        _target(
+            metavar="[WORKER=]URL",
+            help="Metrics page of a worker's server, such as http://127.0.0.1:8000/metrics; repeatable. Default: that "
+            "of a vLLM or JetStream on this host.",
+        ),
+    ] = None
     port: Annotated[
         int | None,
         _target(

@@ -293,6 +293,8 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
     if is_typed(context, "job_kind"):
         raise UsageError("--job-kind is decided where samples are taken; give it to the tpumon that --from reads")
+    if is_typed(context, "server_metrics"):
+        raise UsageError("--server-metrics is read where samples are taken; give it to the tpumon that --from reads")
     origin = origin_of(options.from_, options.from_auth)
     if isinstance(origin, ExportersSource):
         return replace(origin, job=options.job or None, slice=options.slice or None)
@@ -345,10 +347,12 @@ def selection_of(
     """The workers that the options name; if they name some in several ways, the most specific wins."""
     from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
     from tpumon.discovery.selection import Selection
+    from tpumon.discovery.server_metrics import parse_server_metrics
 
     if is_typed(context, "from_auth"):
         raise UsageError("--from-auth requires --from URL")
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
+    server_metrics = parse_server_metrics(targets.server_metrics or [])
     if targets.simulate is not None:
         if any(is_typed(context, name) for name in NAMING_WORKERS):
             raise UsageError("--simulate cannot be combined with options naming workers")
@@ -356,6 +360,7 @@ def selection_of(
         return Selection(
             simulate=simulate,
             runtime_addresses=runtime_addresses,
+            server_metrics=server_metrics,
             job=targets.job,
             slice=targets.slice,
             job_kind=targets.job_kind,
@@ -378,6 +383,7 @@ def selection_of(
         project=targets.project,
         targets_file=targets.targets,
         runtime_addresses=runtime_addresses,
+        server_metrics=server_metrics,
         job=targets.job,
         slice=targets.slice,
         job_kind=targets.job_kind,

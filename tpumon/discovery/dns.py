@@ -5,36 +5,22 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from tpumon.discovery.addresses import name_targets
 from tpumon.model import Address, Workers
-from tpumon.system.threads import in_thread
+from tpumon.system.names import Resolve, resolve_host
 from tpumon.untrusted_text import unexpected
 
 _log = logging.getLogger(__name__)
 
 _RESOLVE_EVERY_S = 30.0
 _SOON_S = 5.0  # when no worker answers any more
-_ANSWER_S = 5.0
 _FIRST_S = 3.0  # the first result does not wait longer for a name server
 _AT_ONCE = 32
 _GONE_AFTER = 3
 """Answers in a row without an address until it counts as gone: name servers give partial answers at times."""
-
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
-
-
-async def resolve_host(host: str) -> Sequence[str]:
-    """Looks up all addresses of a name with this machine's resolver.
-
-    Raises:
-        OSError: it has none, or there was no answer within 5 s.
-    """
-    infos = await in_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM), timeout_s=_ANSWER_S)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in infos))
 
 
 @dataclass(slots=True)

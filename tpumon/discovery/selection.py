@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.discovery.finder import Discovery, Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
+from tpumon.discovery.server_metrics import WithServerMetrics
 from tpumon.errors import NoTargetError
 from tpumon.model import JobKindName, Target
 from tpumon.simulator.simulator_settings import SimulatorSettings
@@ -29,6 +30,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         waits: whether to wait for that file if it is missing or wrong at the start.
         runtime_addresses: runtime metric service of each worker, in the order of the workers; empty: at the usual
             port.
+        server_metrics: pages of their servers' metrics, by worker; by "" that of the only one.
         job, slice: of all of them, unless the targets file says otherwise; None: found.
         job_kind: of all of them; None: found.
     """
@@ -42,6 +44,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     targets_file: str | None = None
     waits: bool = False
     runtime_addresses: Sequence[str] = ()
+    server_metrics: Mapping[str, str] = field(default_factory=dict)
     job: str | None = None
     slice: str | None = None
     job_kind: JobKindName | None = None
@@ -59,6 +62,8 @@ async def open_discovery(selection: Selection, stack: AsyncExitStack, *, profile
         TpumonError: the simulated TPU cannot start.
     """
     discovery = await _open(selection, stack, profilers_only=profilers_only)
+    if selection.server_metrics:
+        discovery = WithServerMetrics(discovery, selection.server_metrics)
     given = names(selection.job, selection.slice)
     return Identified(discovery, given, job_kind=selection.job_kind, by_labels=selection.targets_file is not None)
 
@@ -68,11 +73,16 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
         from tpumon.simulator.simulated_fleet import SimulatedFleet
 
         fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
-        runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)
+        runtime, pages = fleet.runtime_addresses, fleet.server_metrics
         return Fixed(
             [
-                replace(target, slice=selection.simulate.topology, runtime_addresses=(address,) if address else ())
-                for target, address in zip(fleet.targets, runtime, strict=True)
+                replace(
+                    target,
+                    slice=selection.simulate.topology,
+                    runtime_addresses=runtime[index : index + 1],
+                    server_metrics=pages[index] if pages else None,
+                )
+                for index, target in enumerate(fleet.targets)
             ]
         )
     discovery = _named(selection, runtime_only=not profilers_only)

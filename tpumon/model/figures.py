@@ -220,7 +220,8 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         time_to_first_token_s: of the requests since the figures before.
         kv_used_ratio: share of its cache of keys and values that is in use.
         preemptions_per_s: requests put back for want of cache, per second.
-        device_s_per_token: time in programs, summed over cores, per generated token.
+        device_s_per_token: time in programs on this worker's cores, summed over them, per generated token.
+        device_time_source: whether that time is from traces or from libtpu's duty cycle.
         padding_ratio: share of the computed tokens that are padding up to the next compiled size.
         host_gap_ratio: share of the time with requests in which no program ran.
         kv_pool_hbm_ratio: share of HBM that the cache was given.
@@ -236,6 +237,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     kv_used_ratio: float | None = None
     preemptions_per_s: float | None = None
     device_s_per_token: float | None = None
+    device_time_source: Literal["trace", "runtime"] | None = None
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
     kv_pool_hbm_ratio: float | None = None
@@ -245,9 +247,9 @@ class ProgramRuns(Struct, frozen=True, kw_only=True):
     """The runs of one family of programs in one window, from which the figures of several windows are made.
 
     Attributes:
-        runs: runs that begin in the window, on the core that ran most of them.
-        durations_s: of those that are whole.
-        time_s: time in all of them on that core.
+        runs: runs that the window shows whole, on the core that ran most of them.
+        durations_s: of each of these.
+        time_s: time in all of them.
         sizes: as in `FamilyFigures`.
     """
 
@@ -262,14 +264,16 @@ class TracedPrograms(Struct, frozen=True, kw_only=True):
     """What one trace shows of a server's programs.
 
     Attributes:
-        families: by family; empty if no program belongs to a server.
-        busy_s: time in programs of any kind, on the core with most.
+        families: by family.
+        busy_s: time in programs of any kind, on the core with most; None if only calls on the host are shown.
+        window_s: for how long the profiler looked, also before the first event and after the last one.
         real_tokens: tokens in the batches that the host annotates; None if it annotates none.
         padded_tokens: the sizes to which these were padded; None if they are not known.
     """
 
     families: Annotated[tuple[ProgramRuns, ...], at_most(_MOST_FAMILIES)] = ()
-    busy_s: float = 0.0
+    busy_s: float | None = None
+    window_s: float = 0.0
     real_tokens: int | None = None
     padded_tokens: int | None = None
 

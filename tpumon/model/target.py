@@ -90,6 +90,7 @@ class Target(Struct, frozen=True, kw_only=True):
         slice: the slice whose workers run the same steps, if known; medians are computed per job and slice.
         independent: True if it is not known to work together with others; it is then compared with no other worker.
         runtime_addresses: candidates for its runtime metric service, tried in this order.
+        server_metrics: URL of the page on which its server counts its requests, found or given; None: it has none.
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
         process: its process, where it runs on this host.
@@ -109,6 +110,7 @@ class Target(Struct, frozen=True, kw_only=True):
     slice: str | None = None
     independent: bool = False
     runtime_addresses: tuple[str, ...] = ()
+    server_metrics: str | None = None
     attached: bool = False
     pod: Pod | None = None
     process: Process | None = None
@@ -172,10 +174,13 @@ class Query(Struct, frozen=True, kw_only=True):
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
         window_s: length of the window; None lets the source choose it.
         interval_s: the effective interval, to be recorded in the sample.
+        allowed_s: for how long the job may be traced at a time without being asked less often than is wanted; None:
+            not known.
         ops: how many top operations and categories to name; 0: none, which costs nothing.
     """
 
     level: int
     window_s: float | None = None
     interval_s: float | None = None
+    allowed_s: float | None = None
     ops: int = 0

@@ -11,7 +11,8 @@
     grpc_servers.py        gRPC servers made of coroutines
     profiler.py            the profiler service of one worker
     runtime_service.py     the runtime metric service of one worker
-    simulated_fleet.py     both services on ports, one pair per worker
+    server_metrics.py      the metrics page of a server of models
+    simulated_fleet.py     all of them on ports
 
 Every answer of a simulated TPU carries `tpumon.model.SIMULATED_MARK`: in a line of the Monitor text, in a warning of
 the XSpace, in the description of a runtime metric.

@@ -1,4 +1,4 @@
-"""Runs a simulated TPU on real ports: one profiler server and one runtime metric server per worker."""
+"""Runs a simulated TPU on real ports: the servers of each worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Target
@@ -17,6 +17,9 @@ from tpumon.simulator.runtime_service import RuntimeMetricService
 from tpumon.simulator.scenario import SimulatedJob, to_ns
 from tpumon.simulator.simulator_settings import SERVERS, SimulatorSettings
 from tpumon.simulator.topology import parse_topology
+
+if TYPE_CHECKING:
+    from tpumon.simulator.server_metrics import ServerMetricsPage
 
 __all__ = ["SimulatedFleet", "SimulatorSettings"]
 
@@ -44,7 +47,8 @@ class SimulatedFleet:
         if settings.server not in SERVERS:
             raise UsageError(f"unknown server generation {settings.server!r}; choose one of {', '.join(SERVERS)}")
         hosts = self.job.topology.hosts
-        last_port = settings.port + hosts * (2 if settings.runtime_metrics else 1) - 1
+        services = 1 + settings.runtime_metrics + self.job.serves
+        last_port = settings.port + hosts * services - 1
         if not 0 <= settings.port <= 65535 or (settings.port and last_port > 65535):
             raise UsageError(
                 f"{self.job.topology.name} needs {last_port - settings.port + 1} ports starting at --port "
@@ -91,6 +95,11 @@ class SimulatedFleet:
         """Addresses of the workers' runtime metric servers, in order; empty without `runtime_metrics`."""
         return tuple(worker.runtime.address for worker in self._workers if worker.runtime is not None)
 
+    @property
+    def server_metrics(self) -> tuple[str, ...]:
+        """URLs of the metrics pages of a server of models, in the order of the workers; empty for other jobs."""
+        return tuple(worker.page.url for worker in self._workers if worker.page is not None)
+
     def _worker(self, index: int, epoch_unix_ns: int) -> _WorkerServers:
         settings, job = self._settings, self.job
         monitor = job.topology.generation.answers_monitor if settings.monitor is None else settings.monitor
@@ -103,13 +112,18 @@ class SimulatedFleet:
             epoch_unix_ns=epoch_unix_ns,
             refused_writes=self.refused_writes,
         )
-        port = settings.port and settings.port + index
+        port, hosts = settings.port and settings.port + index, job.topology.hosts
         profiler = PortServer(service.methods, host=settings.host, port=port)
-        if not settings.runtime_metrics:
-            return _WorkerServers(service, profiler, None)
-        metrics = RuntimeMetricService(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
-        runtime = PortServer(metrics.methods, host=settings.host, port=port and port + job.topology.hosts)
-        return _WorkerServers(service, profiler, runtime)
+        runtime = page = None
+        if settings.runtime_metrics:
+            metrics = RuntimeMetricService(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
+            runtime = PortServer(metrics.methods, host=settings.host, port=port and port + hosts)
+        if job.serves:
+            from tpumon.simulator.server_metrics import ServerMetricsPage  # here: aiohttp takes long to import
+
+            at = port and port + hosts * (2 if settings.runtime_metrics else 1)
+            page = ServerMetricsPage(job, host=settings.host, port=at, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
+        return _WorkerServers(service, profiler, runtime, page)
 
     async def _live(self, epoch_unix_ns: int) -> None:
         """Stops and starts workers as the scenario says."""
@@ -130,28 +144,37 @@ class SimulatedFleet:
 
 
 class _WorkerServers:
-    """The two servers of one worker, which start and stop together."""
+    """The servers of one worker, which start and stop together: its profiler, and what else there is."""
 
-    def __init__(self, service: ProfilerService, profiler: PortServer, runtime: PortServer | None) -> None:
+    def __init__(
+        self,
+        service: ProfilerService,
+        profiler: PortServer,
+        runtime: PortServer | None,
+        page: ServerMetricsPage | None,
+    ) -> None:
         self._service = service
         self.profiler = profiler
         self.runtime = runtime
+        self.page = page
 
     @property
     def running(self) -> bool:
         return self.profiler.running
 
+    @property
+    def _servers(self) -> list[PortServer | ServerMetricsPage]:
+        return [server for server in (self.profiler, self.runtime, self.page) if server is not None]
+
     async def start(self) -> None:
         self._service.restart()
-        await self.profiler.start()
-        if self.runtime is not None:
-            try:
-                await self.runtime.start()
-            except TpumonError:
-                await self.profiler.stop()
-                raise
+        try:
+            for server in self._servers:
+                await server.start()
+        except TpumonError:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
-        await self.profiler.stop()
-        if self.runtime is not None:
-            await self.runtime.stop()
+        for server in self._servers:
+            await server.stop()

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tpumon.simulator.plane_writer import PlaneWriter
-from tpumon.simulator.scenario import MS, Interval, SimulatedJob, Step, StepPart, Stop
+from tpumon.simulator.scenario import BATCH, MS, Interval, SimulatedJob, Step, StepPart, Stop
 
 CONTEXT = 12  # _pt and _ct: the kind of link; any number that is equal on both sides
 
@@ -52,6 +52,9 @@ def _of_step(job: SimulatedJob, worker: int, step: Step) -> Iterator[_ThreadEven
     if not program.jax:
         annotates = {"step_num": step.number, "_r": 1}
         yield _ThreadEvent(program.function.removesuffix("_step"), begin_ns, step.period_ns - 5_000, stats=annotates)
+    elif job.serves:
+        batch = f"execute_model: {BATCH} reqs, {BATCH} toks"
+        yield _ThreadEvent(batch, begin_ns + 1_000, step.period_ns - 6_000)
     launches = {"_pt": CONTEXT, "_p": step.number}
     yield _ThreadEvent(f"PjitFunction({program.function})", begin_ns + 2_000, 400_000, stats=launches)
     yield _ThreadEvent("TpuExecute", begin_ns + 50_000, 200_000, level=2)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import SIMULATED_MARK, Caution
+from tpumon.model import SIMULATED_MARK, Caution, TracedPrograms
 from tpumon.xspace.columns.columns import Events, Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.hardware import GpuActivity, Peak, gpu_name, mxu_busy_ratio, peak_of, read_gpus, text_of
@@ -28,6 +28,7 @@ from tpumon.xspace.planes.core import (
     read_sparse_core,
 )
 from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.served_programs import traced_programs
 from tpumon.xspace.steps.functions import (
     NO_STEP,
     Function,
@@ -122,6 +123,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         functions: what the cores ran; what the host called if there is no TPU.
         programs_ps: time of each program, by its id; of the host's own where no core ran any.
         program_names: of those that ran on its TensorCores, by their numbers.
+        served: the programs of a server of models; None if it ran none.
         host: what the host's threads show; None if they were not needed.
         host_times: shares of the time in which the host did what may keep devices waiting.
         gpus: what its GPUs did.
@@ -151,6 +153,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     functions: tuple[Function, ...]
     programs_ps: Mapping[str, int]
     program_names: Mapping[int, str]
+    served: TracedPrograms | None
     host: HostActivity | None
     host_times: HostTimes
     gpus: GpuActivity
@@ -285,12 +288,13 @@ def _trace(
     if hardware == "TPU":
         span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
         duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
+    window_ps = gpus.window_ps or _window(windows, found.host, truncation)
     trace = Trace(
         hardware=hardware,
         device_type=device_type,
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
         cores=tuple(core.totals for core in cores),
-        window_ps=gpus.window_ps or _window(windows, found.host, truncation),
+        window_ps=window_ps,
         duty_ps=chip_times_ps(duties),
         peak=_peak(space, device_type, lines),
         mxu_counter=_mxu_counter(space),
@@ -304,6 +308,16 @@ def _trace(
         functions=found.functions,
         programs_ps=_programs_ps(runs) or (activity.programs_ps if activity else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
+        served=None
+        if hardware == "GPU"
+        else traced_programs(
+            found.functions,
+            window_ps if truncation is None else truncation.span_ps,
+            duties=[core.duty for core in cores],
+            cores=[core.plane for core in lines],
+            runs=runs,
+            host=space.host,
+        ),
         host=found.host,
         host_times=_host_times(activity, windows),
         gpus=gpus,

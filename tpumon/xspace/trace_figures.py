@@ -357,7 +357,7 @@ def _mxu_width(traces: Sequence[Trace]) -> int:
 
 
 def _host_times(traces: Sequence[Trace]) -> PartialFigures:
-    """Compiling, input and callbacks, of the host with most of it; which programs ran."""
+    """Compiling, input and callbacks, of the host with most of it; which programs ran, and those of a server."""
     reasons = {
         "compile_ratio": _NO_HOST_EVENTS,
         "input_wait_ratio": "no event of an input pipeline",
@@ -373,4 +373,5 @@ def _host_times(traces: Sequence[Trace]) -> PartialFigures:
     for trace in traces:
         times_ps.update(trace.programs_ps)
     programs = tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS))
-    return PartialFigures(figures=Figures(**ratios, programs=programs), absent=absent)
+    served = next((trace.served for trace in traces if trace.served is not None), None)
+    return PartialFigures(figures=Figures(**ratios, programs=programs, traced_programs=served), absent=absent)

@@ -14,7 +14,8 @@ import pytest
 
 from support.exporter import found, sample, serving
 from tpumon.analysis import Analysis
-from tpumon.collection.remote import RemoteFleet, exchange, fleet
+from tpumon.collection import exchange
+from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.fleet import Pacer
 from tpumon.collection.remote.server import Secret, TroubleError

@@ -17,7 +17,7 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Figures, Query, StepTimes, Target
+from tpumon.model import LONGEST_WINDOW_S, Figures, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
 from tpumon.xspace.trace_figures import TraceFigures
@@ -273,10 +273,59 @@ def test_a_window_made_for_short_steps_recovers_where_the_next_program_shows_non
             source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
             source._window.learn(0.005)
             for _ in range(4):
-                source._learn(nothing, 2)
+                source._learn(nothing, Query(level=2))
             return source._window.length_s
 
     assert asyncio.run(main()) == pytest.approx(0.5)
+
+
+def requests_at_random(idle_ratio, *, stepless=True):
+    """What a trace of a server shows whose requests come at random times."""
+    programs = TracedPrograms(families=(ProgramRuns(family="step", runs=1, durations_s=(0.02,), time_s=0.02),))
+    return TraceFigures(
+        device_type="TPU v6 Lite",
+        cores=1,
+        window_s=0.3,
+        simulated=False,
+        hostnames=(),
+        warnings=(),
+        truncated=None,
+        figures=Figures(idle_ratio=idle_ratio, traced_programs=programs),
+        stepless=stepless,
+    )
+
+
+@pytest.mark.parametrize(
+    ("trace", "allowed_s", "window_s"),
+    [
+        (requests_at_random(0.9), 2.1, 2.0),  # 0.1 s for collecting
+        (requests_at_random(0.1), 4.1, 4.0),
+        (requests_at_random(0.9, stepless=False), 2.1, 2.0),
+        (requests_at_random(None), 100.0, 10.0),
+        (requests_at_random(0.9), 0.1, 0.5),
+        (requests_at_random(0.9), None, 0.5),
+        (requests_at_random(0.1, stepless=False), 2.1, 1.0),  # within a long step, maybe: twice as long
+    ],
+)
+def test_the_window_of_a_server_without_steps_is_as_long_as_duty_allows(trace, allowed_s, window_s):
+    async def main():
+        async with Watched("127.0.0.1:1") as client:
+            source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
+            source._profiler.saw_devices()
+            for _ in range(1 if window_s == 1.0 else 3):
+                source._learn(trace, Query(level=2, allowed_s=allowed_s))
+            learned_s = source._window.length_s
+            source._learn(None, Query(level=2))
+            assert source._window.length_s == learned_s or window_s == 1.0, "nothing runs now"
+            return learned_s
+
+    assert asyncio.run(main()) == pytest.approx(window_s)
+
+
+def test_an_empty_trace_says_how_long_nothing_ran():
+    with pytest.raises(SourceError) as caught:
+        ask(QUERY, scenario="idle")
+    assert caught.value.window_s == 0.2
 
 
 def test_the_automatic_window_follows_the_steps():
@@ -379,7 +428,7 @@ def test_an_idle_device_does_not_make_the_window_grow_beyond_two_seconds():
                         await source.fetch(Query(level=2))
                 grown_s = source._window.length_s
                 source._window.length_s = 1.5
-                source._learn(None, 2)
+                source._learn(None, Query(level=2))
                 return grown_s, source._window.length_s
 
     assert asyncio.run(main()) == (pytest.approx(0.16), 2.0)
@@ -396,7 +445,7 @@ def test_a_job_that_stands_still_does_not_make_the_window_grow():
                 await source.fetch(Query(level=2))
                 known_s = source._window.length_s
                 for _ in range(4):
-                    source._learn(None, 2)
+                    source._learn(None, Query(level=2))
                 return source._window.length_s / known_s
 
     assert asyncio.run(main()) == 1
@@ -412,7 +461,7 @@ def test_the_window_grows_again_for_the_next_process_until_it_has_had_steps():
             with pytest.raises(SourceError, match="refused"):
                 await source.fetch(Query(level=2))
             source._profiler.saw_devices()
-            source._learn(None, 2)
+            source._learn(None, Query(level=2))
             return source._window.length_s
 
     assert asyncio.run(main()) == pytest.approx(0.2)

@@ -17,8 +17,7 @@ import pytest
 from fakes.run import Tpumon
 from support import wait_until
 from support.exporter import certificates, sample, serving
-from tpumon.collection import remote
-from tpumon.collection.remote import exchange
+from tpumon.collection import exchange, remote
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page

@@ -7,7 +7,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.job_kind import KindOfWorker
-from tpumon.model import JobKind, Process, StepTimes, Target, Workers
+from tpumon.model import FunctionFigures, JobKind, Process, ServerFigures, StepTimes, Target, Workers
 
 HERE = Process(pid=7)
 NAMELESS = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1), "step_source": "modules", "step_name": "jit_f"}
@@ -19,6 +19,13 @@ def kind_after(*samples, **target):
     for one in samples:
         kind.note(one, Target(worker="w0", address="w0:1", **target))
     return kind.known
+
+
+def ran(*names, **given):
+    """A sample of these programs, with or without figures of a server."""
+    server = {name: given.pop(name) for name in ("requests_running", "busy_ratio") if name in given}
+    functions = tuple(FunctionFigures(name=name, runs=3) for name in names)
+    return sample(functions=functions, server=ServerFigures(**server) if server else None, **given)
 
 
 def steps(*averages_s, **figures):
@@ -50,7 +57,7 @@ def steps(*averages_s, **figures):
             for name in ("jit_generate", "jit_prefill_fn", "jit_decode", "jit_run_model")
         ),
         pytest.param(
-            steps(0.1, step_name="jit_generate") + steps(0.1, step_name="jit_train_step"), {}, "training", id="RL"
+            steps(0.1, step_name="jit_generate") + steps(0.1, step_name="jit_train_step"), {}, "mixed", id="RL"
         ),
         pytest.param(
             steps(0.1, step_name="jit_decode") + steps(0.1, step_source="steps", step_name="3"), {}, "unknown",
@@ -71,13 +78,86 @@ def test_the_kind_of_a_job_by_what_is_seen(samples, target, kind):
     assert found.evidence or kind == "unknown"
 
 
+TPU_INFERENCE = ("jit_run_model_impl", "jit_sample", "jit_run_compute_logits")
+MAX_ENGINE = ("jit__prefill_jit", "jit__insert_jit", "jit__generate_jit")
+SGLANG = ("jit_jitted_run_model", "jit_jitted_sampler")
+
+
+@pytest.mark.parametrize(
+    ("samples", "target", "kind"),
+    [
+        *(
+            pytest.param([ran(*names)], {}, "serving", id=names[0])
+            for names in (TPU_INFERENCE, MAX_ENGINE, SGLANG, ("execute_model: 3 reqs, 48 toks",), ("run_batch",))
+        ),
+        pytest.param([ran("jit_prefill"), ran("jit_generate")], {}, "serving", id="one after the other"),
+        pytest.param([ran("jit_f", requests_running=0.0)], {}, "serving", id="its own metrics"),
+        pytest.param([ran("jit_f", busy_ratio=0.5)], {}, "unknown", id="figures without requests"),
+        pytest.param([ran("jit_decode", "jit_train_step")], {}, "training", id="the decoder of an autoencoder"),
+        pytest.param([ran("jit_forward", "jit_eval_step")] * 4, {}, "unknown", id="evaluation only"),
+        pytest.param([ran("jit_sample", "jit_insert")] * 4, {}, "unknown", id="what runs beside models, alone"),
+        pytest.param([ran("run_batches", "execute_models")], {}, "unknown", id="longer words"),
+        pytest.param(
+            [ran(*TPU_INFERENCE, requests_running=3.0), ran("jit_train_step")], {}, "mixed",
+            id="RL with a server for its rollout",
+        ),
+        pytest.param([ran("jit_train_step")], {"kind_signs": ("server",)}, "mixed", id="RL within a server"),
+        pytest.param(
+            [ran(*SGLANG), *steps(0.1, step_source="steps", step_name="update_policy")], {}, "mixed",
+            id="RL, its training by markers",
+        ),
+        pytest.param(
+            [ran(*SGLANG), ran(*SGLANG, **{**NAMELESS, "step_source": "steps"})], {}, "serving",
+            id="markers around a server's programs",
+        ),
+        pytest.param([ran(*SGLANG, busy_ratio=0.99)], {"kind_signs": ("job",)}, "batch", id="offline inference"),
+        pytest.param([ran(*SGLANG, busy_ratio=0.99)], {}, "serving", id="full, but no job"),
+        pytest.param([ran(*SGLANG, busy_ratio=0.5)], {"kind_signs": ("job",)}, "serving", id="a job that is not full"),
+        pytest.param(
+            [ran(*SGLANG, busy_ratio=0.99, requests_running=9.0)], {"kind_signs": ("job",)}, "serving",
+            id="a full server of a job",
+        ),
+    ],
+)  # fmt: skip
+def test_servers_and_jobs_that_infer_are_told_apart(samples, target, kind):
+    assert kind_after(*samples, **target).kind == kind
+
+
+def test_a_kind_is_that_of_the_last_hour_in_which_something_ran():
+    kind, target = KindOfWorker(), Target(worker="w0", address="w0:1")
+    assert kind.note(ran("jit_train_step", time_unix_s=0.0), target).kind == "training"
+    known = kind.note(ran(*SGLANG, time_unix_s=60.0), target)
+    assert (known.kind, known.since_unix_s) == ("mixed", 60.0)
+    assert known.evidence == ("jit_train_step is a program of training", "programs of inference: sample, step")
+    assert kind.note(ran(*SGLANG, time_unix_s=3500.0), target) == known
+    known = kind.note(ran(*SGLANG, time_unix_s=3700.0), target)
+    assert (known.kind, known.since_unix_s) == ("serving", 3700.0)
+    quiet = failed_sample(reason="empty-trace", time_unix_s=40_000.0)
+    assert kind.note(quiet, target) == known, "a quiet night changes nothing"
+
+
+def test_offline_inference_stays_batch_over_a_short_pause():
+    kind, target = KindOfWorker(), Target(worker="w0", address="w0:1", kind_signs=("job",))
+    assert kind.note(ran(*SGLANG, busy_ratio=0.99), target).kind == "batch"
+    idle = failed_sample(reason="empty-trace", server=ServerFigures(busy_ratio=0.1))
+    assert kind.note(idle, target).kind == "batch"
+    assert kind.note(ran(*SGLANG, busy_ratio=0.8), target).kind == "batch"
+    assert kind.note(ran(*SGLANG, busy_ratio=0.4), target).kind == "serving"
+
+
+def test_an_option_counts_while_it_is_given():
+    kind, target = KindOfWorker(), Target(worker="w0", address="w0:1")
+    assert kind.note(ran("jit_train_step"), Target(worker="w0", address="w0:1", job_kind="serving")).kind == "serving"
+    assert kind.note(ran("jit_train_step"), target).kind == "training"
+
+
 def test_a_kind_holds_until_something_stronger_is_seen_or_the_job_begins_anew():
     kind, target = KindOfWorker(), Target(worker="w0", address="w0:1")
     kind.note(sample(time_unix_s=1.0, **{**NAMELESS, "step_name": "train_step"}), target)
-    known = kind.note(sample(time_unix_s=2.0, **{**NAMELESS, "step_name": "decode"}), target)
+    known = kind.note(sample(time_unix_s=2.0, **{**NAMELESS, "step_source": "steps"}), target)
     assert (known.kind, known.since_unix_s) == ("training", 1.0)
-    known = kind.note(sample(time_unix_s=3.0), Target(worker="w0", address="w0:1", kind_signs=("server",)))
-    assert (known.kind, known.since_unix_s) == ("serving", 3.0)
+    known = kind.note(sample(time_unix_s=3.0), Target(worker="w0", address="w0:1", kind_signs=("notebook",)))
+    assert (known.kind, known.since_unix_s) == ("interactive", 3.0)
     assert kind.note(sample(time_unix_s=4.0), target, restarted=True).kind == "unknown"
 
 
@@ -95,12 +175,18 @@ def test_the_kind_of_before_a_restart_of_tpumon_holds_until_something_is_seen():
         (JobKind(kind="unknown", evidence=("jit_decode is a program of inference",)), "unknown"),
         (JobKind(kind="unknown"), "training"),
         (JobKind(kind="serving", evidence=("--job-kind",)), "training"),
+        (JobKind(kind="batch", evidence=("programs of inference: sample, step",)), "batch"),
     ],
 )
 def test_what_was_seen_before_a_restart_of_tpumon_counts_more_than_how_the_job_was_started(kept, later):
     """What an option said counts while it is given."""
     target = Target(worker="w0", address="w0:1", kind_signs=("job",))
     assert KindOfWorker(kept).note(failed_sample(reason="empty-trace"), target).kind == later
+
+
+def test_one_program_of_a_server_ends_no_kept_kind():
+    kept = JobKind(kind="serving", evidence=("programs of inference: decode, prefill",))
+    assert KindOfWorker(kept).note(ran("jit_decode"), Target(worker="w0", address="w0:1")) == kept
 
 
 def hang_after(minutes, **target):

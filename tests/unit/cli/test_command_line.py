@@ -41,6 +41,7 @@ SAMPLES = {
     "--job": ("team/gemma", "team/gemma"),
     "--slice": ("0", "0"),
     "--job-kind": ("batch", "batch"),
+    "--server-metrics": ("w0=http://h:8000", ["w0=http://h:8000"]),
     "--port": ("9999", 9999),
     "--simulate": ("v5e-8", "v5e-8"),
     "--scenario": ("idle", "idle"),

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from support.watching import watching
-from tpumon.discovery.dns import DnsNames, resolve_host
+from tpumon.discovery.dns import DnsNames
+from tpumon.system.names import resolve_host
 
 
 class NameServer:

@@ -252,6 +252,7 @@ def test_a_hang_shows_nothing_but_idle_time():
 SHOWN_ELSEWHERE = {
     *("compile-pause", "idle", "flaky", "crash-and-return", "overflow", "overflow-refused", "overflow-nothing"),
     *("hang", "checkpoint", "evaluation", "recompiling", "straggler", "slow-core"),
+    *("serving", "quiet-night", "bursts", "buckets", "stuck", "pool-pressure"),
     *("hbm-leak", "hbm-nearly-full", "restart", "preemption", "drift"),
 }
 """Faults with a test of their own, here or in the other tests of the simulator."""

@@ -41,6 +41,13 @@ def _greeting(fleet: SimulatedFleet) -> list[str]:
     lines = [f"{SIMULATED_MARK}: {target.worker} profiler {target.address}" for target in targets]
     if runtime:
         lines = [f"{line} runtime metrics {address}" for line, address in zip(lines, runtime, strict=True)]
+    pages = fleet.server_metrics
+    if pages:
+        lines = [f"{line} metrics {page}" for line, page in zip(lines, pages, strict=True)]
     addresses = ",".join(target.address for target in targets)
     watch = f"tpumon --level 2 --service-addr {addresses}"
+    if pages:
+        watch += " --server-metrics " + " --server-metrics ".join(
+            f"{target.address}={page}" for target, page in zip(targets, pages, strict=True)
+        )
     return [*lines, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.title}; watch it: {watch}"]

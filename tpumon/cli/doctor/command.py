@@ -47,4 +47,4 @@ async def _diagnose(where: Selection, *, use_proxy: bool) -> Diagnosis:
     local = not (where.addresses or where.simulate or where.tpus or where.targets_file)
     async with AsyncExitStack() as stack:
         find = None if local else partial(find_now, where, stack)
-        return await diagnose(find, port=where.port, use_proxy=use_proxy)
+        return await diagnose(find, port=where.port, use_proxy=use_proxy, pages=tuple(where.server_metrics.values()))

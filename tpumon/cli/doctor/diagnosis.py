@@ -132,19 +132,20 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         return own | {row.kind.about.key: row.reports for row in self.companions}
 
 
-async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> Diagnosis:
+async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, pages: Sequence[str] = ()) -> Diagnosis:
     """Looks around. Every call is harmless and has a deadline; whatever fails is part of the result.
 
     Args:
         find: finds the workers to look at; None: this host.
         port: the only port of this host to look at; None: all.
         use_proxy: obey http_proxy.
+        pages: of servers' metrics, for this host; beside those that are found.
     """
     start_s = time.monotonic()
     look = _Look(partial(Client, use_proxy=use_proxy))
     searching = asyncio.create_task(asyncio.to_thread(find_chips))
     if find is None:
-        await look.at_this_host(port)
+        await look.at_this_host(port, pages)
     else:
         await look.at(find)
     chips = await searching
@@ -184,22 +185,26 @@ class _Look:
         self.frameworks: list[Framework | None] = []
         self.traced_s: dict[str, float] = {}  # by server
 
-    async def at_this_host(self, port: int | None) -> None:
-        """Examines what listens here; what is not a profiler server gets no second call."""
+    async def at_this_host(self, port: int | None, pages: Sequence[str]) -> None:
+        """Examines what listens here; what is not a profiler server gets no second call as one."""
         try:
             seen = await survey(port)
         except OSError as error:
             remedy = "only the usual ports were tried; give --service-addr HOST:PORT"
             self.problems.append(Problem(what=f"cannot read what listens here: {error.strerror}", remedy=remedy))
             ports = USUAL_PORTS if port is None else (port,)
-            await self._examine(*_of_this_host([f"127.0.0.1:{n}" for n in ports], [f"localhost:{RUNTIME_PORTS[0]}"]))
+            usual = [f"127.0.0.1:{n}" for n in ports]
+            await self._examine(*_of_this_host(usual, [f"localhost:{RUNTIME_PORTS[0]}"], pages))
             self.servers = [server for server in self.servers if server.reason != "unavailable"]
             return
         runtimes = [one for one in seen if one.port in RUNTIME_PORTS and (one.owner is None or one.owner.runs_xla)]
         self.frameworks = [one.owner.signs.framework for one in runtimes if one.owner is not None]
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
-        await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
+        found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
+        await self._examine(
+            *_of_this_host([one.address for one in profilers], [one.address for one in runtimes], [*found, *pages])
+        )
         by_address = {one.address: one for one in profilers}
         self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]
 
@@ -322,12 +327,23 @@ async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:
         raise SourceError("deadline", f"no answer within {_SERVER_S:.0f} s") from None
 
 
-def _of_this_host(profilers: Sequence[str], runtimes: Sequence[str]) -> tuple[Sequence[Target], Sequence[Target]]:
+def _of_this_host(
+    profilers: Sequence[str], runtimes: Sequence[str], pages: Sequence[str]
+) -> tuple[Sequence[Target], Sequence[Target]]:
     """The targets at these addresses, and those whose companions to examine; all runtimes go with the first one."""
     targets = [Target(worker=address, address=address) for address in profilers]
     alone = Target(worker="localhost", address=f"127.0.0.1:{SUGGESTED_PORT}")  # where its profiler would be
-    first = targets[0] if targets else alone if runtimes else None
-    return targets, [replace(first, runtime_addresses=tuple(runtimes)), *targets[1:]] if first is not None else []
+    first = targets[0] if targets else alone if runtimes or pages else None
+    if first is None:
+        return targets, []
+    more = [replace(first, server_metrics=page) for page in pages[1:]]
+    first = replace(first, runtime_addresses=tuple(runtimes), server_metrics=pages[0] if pages else None)
+    return targets, [first, *targets[1:], *more]
+
+
+def _has_page(seen: SurveyedPort) -> bool:
+    """Tells if a server of models has its page of metrics there."""
+    return seen.owner is not None and seen.owner.page_port == seen.port and Address.parse(seen.address).is_this_host
 
 
 def _frameworks(pids: Sequence[int]) -> list[Framework | None]:

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.handover import dated, read_handover
-from tpumon.collection.remote.exchange import LARGE_BYTES
+from tpumon.collection.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
 from tpumon.model import SCHEMA_VERSION, Failure, Sample, SourceEvent, Target, Workers, bounded

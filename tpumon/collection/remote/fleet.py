@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 
-from tpumon.collection.remote.exchange import AddressCache
+from tpumon.collection.exchange import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown

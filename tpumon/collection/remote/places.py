@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.server import GOOD_FORM, RemoteServer, Secret
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.dns import DnsNames, Resolve, resolve_host
+from tpumon.discovery.dns import DnsNames
 from tpumon.discovery.finder import Discovery
 from tpumon.discovery.identity import JobNames
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
+from tpumon.system.names import Resolve, resolve_host
 from tpumon.untrusted_text import one_line
 
 EXPORTER_PORT = 10466

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from tpumon.collection.remote.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
+from tpumon.collection.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
 from tpumon.errors import Reason, UsageError
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected

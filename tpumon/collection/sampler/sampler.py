@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tpumon.collection import sources
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import KeepingUp, Pace
+from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.collection.sampler.supplements import WorkerCompanions, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import SampledWorker
@@ -152,7 +153,7 @@ class Sampler:
             companions = await stack.enter_async_context(
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
             )
-            limit = WarningLimit()
+            limit, span = WarningLimit(), ServerSpan()
             last_s = planned_s = None
             responded = 0
             while True:
@@ -160,7 +161,7 @@ class Sampler:
                     self._keeping_up.note(target.address, planned_s, clock_s() - last_s)
                 if not asked:
                     self._keeping_up.first_asked(target.address, clock_s())
-                sample = await self._ask(worker, companions, self._targets[key])
+                sample = await self._ask(worker, companions, span, self._targets[key])
                 if not asked:
                     round_s = self._keeping_up.first_answered(target.address, clock_s())
                 else:  # a second query, or one after a failure, waits for those that have not answered yet
@@ -189,18 +190,22 @@ class Sampler:
             return sample
         return replace(sample, interval_s=late_s)
 
-    async def _ask(self, worker: SampledWorker, companions: WorkerCompanions, target: Target) -> Sample:
+    async def _ask(
+        self, worker: SampledWorker, companions: WorkerCompanions, span: ServerSpan, target: Target
+    ) -> Sample:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        if companions.are_due(target):
+        looked = companions.are_due(target)
+        if looked:
             sample, _ = await asyncio.gather(worker.ask(), companions.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
         if worker.gone:  # the job may have ended since
             await companions.read(target, workers, again=True)
+            span.forget()
         if sample.failure is None or sample.failure.reason != "paused":
-            sample = merged(sample, companions.last)
+            sample = span.joined(merged(sample, companions.last), asked_s, looked=looked)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.

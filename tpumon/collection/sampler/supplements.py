@@ -142,6 +142,8 @@ def _with(sample: Sample, look: CompanionLook) -> Sample:
     reading = look.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
+    if not look.kind.shows_life:
+        return replace(sample, figures=_filled(sample.figures, reading.figures)) if sample.responded else sample
     return replace(
         sample,
         source=sample.source or look.kind.alone or look.kind.name,

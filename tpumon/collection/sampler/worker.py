@@ -27,9 +27,10 @@ _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log,
 
 
 class _QueryFailedError(Exception):
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, window_s: float | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.window_s = window_s  # in which nothing ran
 
 
 class SampledWorker:
@@ -94,8 +95,11 @@ class SampledWorker:
     @property
     def _wanted_interval_s(self) -> float:
         """The interval that is wanted, at least the window: a server may answer before it is over."""
-        wanted_s = self._pace.interval_s if self._pace.interval_s is not None else self._profiler.usual_interval_s
-        return max(wanted_s, self._window_s or 0.0)
+        return max(self._wanted_s, self._window_s or 0.0)
+
+    @property
+    def _wanted_s(self) -> float:
+        return self._pace.interval_s if self._pace.interval_s is not None else self._profiler.usual_interval_s
 
     @property
     def _effective_interval_s(self) -> float | None:
@@ -147,7 +151,7 @@ class SampledWorker:
             try:
                 sample = await self._fetch()
             except _QueryFailedError as error:
-                failure = error.failure
+                failure, window_s = error.failure, error.window_s or self._window_s
                 self._note_failure(failure)
             else:
                 return self._note_answer(sample)
@@ -159,7 +163,7 @@ class SampledWorker:
             worker=self.target.worker,
             address=self.target.address,
             time_unix_s=time_unix_s + self._waited_s,
-            window_s=self._window_s,
+            window_s=window_s,
             took_s=self._took_s,
             interval_s=self._interval_after_failure_s,
             traced_s=self._traced_s,
@@ -218,15 +222,17 @@ class SampledWorker:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
         await self._check_pause()
         query, interval_s = self._query, self._effective_interval_s
-        if query.interval_s != interval_s:
-            self._query = query = replace(query, interval_s=interval_s)
+        allowed_s = self._wanted_s / self._account.pace_s
+        if (query.interval_s, query.allowed_s) != (interval_s, allowed_s):
+            self._query = query = replace(query, interval_s=interval_s, allowed_s=allowed_s)
+        window_s = None
         for profiler in self._profilers[self._profilers.index(self._profiler) :]:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
                 is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
                 words = _OF_ANOTHER if is_others else error.message
-                failure = self._failure(profiler.name, error.reason, words, error.address)
+                failure, window_s = self._failure(profiler.name, error.reason, words, error.address), error.window_s
                 if error.reason != "unimplemented":
                     break
             except _QueryFailedError:
@@ -240,7 +246,7 @@ class SampledWorker:
                 return sample
         if MEANING[failure.reason].unreached or failure.reason == "unimplemented":
             self._profiler = self._profilers[0]
-        raise _QueryFailedError(failure)
+        raise _QueryFailedError(failure, window_s)
 
     async def _check_pause(self) -> None:
         """Raises _QueryFailedError while sampling on this host is paused."""

@@ -6,12 +6,13 @@ from tpumon.collection.sources.connecting import Connecting
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.rpc import Client
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
+from tpumon.collection.sources.server_metrics import ServerMetrics
 from tpumon.collection.sources.traces.source import TraceSource
 
 PROFILERS: tuple[ProfilerFactory, ...] = (MonitorSource, TraceSource)
 """Tried in this order on a worker: the first that it offers gives the figures."""
 
-COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics,)
+COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics, ServerMetrics)
 """Read beside the profiler: their figures are merged into its sample, those of the first ones first."""
 
 
@@ -34,6 +35,7 @@ __all__ = [
     "ProfilerSource",
     "Reading",
     "RuntimeMetrics",
+    "ServerMetrics",
     "SourceOptions",
     "titles",
 ]

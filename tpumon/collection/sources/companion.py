@@ -56,6 +56,7 @@ class Companion(ABC):
         alone: as in `Sample.source` if companions alone answered, this one first; empty: its name.
         title: what the live view calls it then; empty: the same.
         about: how `doctor` speaks of it.
+        shows_life: whether its answer shows that the worker lives; if not, it counts only where something else does.
         usual_interval_s: from one look to the next; looking more often brings nothing new.
     """
 
@@ -63,6 +64,7 @@ class Companion(ABC):
     alone: ClassVar[str] = ""
     title: ClassVar[str] = ""
     about: ClassVar[About]
+    shows_life: ClassVar[bool] = True
     usual_interval_s: ClassVar[float] = 5.0
 
     def __init__(self, target: Target, open_client: OpenClient) -> None:

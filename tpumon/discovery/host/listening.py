@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from tpumon.discovery.host.processes import (
     program_and_arguments,
     program_of,
 )
+from tpumon.discovery.host.server_pages import page_port_of
 from tpumon.model import Address, Framework, JobSigns, KindSign, Process
 
 _LISTEN, _SYN_RECEIVED, _ESTABLISHED = "0A", "03", "01"
@@ -50,6 +51,7 @@ class Owner(Struct, frozen=True, kw_only=True):
         ancestors: its parent, the parent of that, and so on.
         process: what is shown of it.
         kind_signs: what it and those show of the kind of its job.
+        page_port: where it has a page of metrics if it listens there, by its command; None: it is no server with one.
     """
 
     pid: int
@@ -61,6 +63,7 @@ class Owner(Struct, frozen=True, kw_only=True):
     ancestors: tuple[int, ...] = ()
     process: Process | None = None
     kind_signs: tuple[KindSign, ...] = ()
+    page_port: int | None = None
 
 
 class Listener(Struct, frozen=True, kw_only=True):
@@ -164,6 +167,23 @@ def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
     return None if owner is None else replace(owner.signs, pid=owner.pid)
 
 
+def page_of(owner: Owner, listeners: Iterable[Listener], owners: Mapping[int, Owner]) -> str | None:
+    """The URL of the page of metrics that a process of a job's tree has on loopback; None if there is none.
+
+    Args:
+        owner: a process of the job; what it descends from and what descends from it belongs to the job.
+        listeners: what listens on this host.
+        owners: whose that is, by port.
+    """
+    for listener in listeners:
+        one = owners.get(listener.port)
+        if one is None or one.page_port != listener.port or not Address.parse(listener.address).is_this_host:
+            continue
+        if one.pid == owner.pid or one.pid in owner.ancestors or owner.pid in one.ancestors:
+            return f"http://{listener.address}/metrics"
+    return None
+
+
 def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
     """Signs of a process that has these files open."""
     return _signs(_read(proc / str(pid) / "maps"), files)
@@ -231,6 +251,7 @@ def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
         ancestors=ancestors,
         process=process_of(pid, proc),
         kind_signs=kind_signs_of(command_of(one, proc) for one in (pid, *ancestors)),
+        page_port=page_port_of(words, arguments),
     )
 
 

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import math
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tpumon.discovery.host.announced import announced_environment, attached_processes
 from tpumon.discovery.host.jobs import HostJob, find_job
-from tpumon.discovery.host.listening import Listener, Owner, read_listeners
+from tpumon.discovery.host.listening import Listener, Owner, page_of, read_listeners
 from tpumon.discovery.host.port_survey import (
     HIDDEN,
     LINE_FOR_A_JOB,
@@ -143,6 +143,7 @@ class LocalDiscovery:
         self._look_for_job_s = self._noted_s = -math.inf
         self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
+        self._said_pages: set[str] = set()
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields this host's workers each time they have changed."""
@@ -343,8 +344,9 @@ class LocalDiscovery:
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
         self._said_no_profiler = False
         alone = len(workers) == 1
+        pages = self._pages([worker.owner for worker in workers])
         targets = []
-        for worker in workers:
+        for worker, page in zip(workers, pages, strict=True):
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
             targets.append(
@@ -353,6 +355,7 @@ class LocalDiscovery:
                     address=address,
                     independent=True,
                     runtime_addresses=runtime,
+                    server_metrics=page,
                     attached=worker.listener.port in self._attached,
                     process=None if worker.owner is None else worker.owner.process,
                     kind_signs=() if worker.owner is None else worker.owner.kind_signs,
@@ -379,6 +382,20 @@ class LocalDiscovery:
                 )
         self._said_subprocesses &= {worker.owner.pid for worker in workers if worker.owner is not None}
         return own
+
+    def _pages(self, owners: Sequence[Owner | None]) -> list[str | None]:
+        """The page of metrics of each worker's server; none where several have one, which counts for all of them."""
+        here = self._listeners.values()
+        pages = [None if owner is None else page_of(owner, here, self._owners) for owner in owners]
+        for page in sorted({page for page in pages if page is not None and pages.count(page) > 1} - self._said_pages):
+            self._said_pages.add(page)
+            _log.warning(
+                "%s counts the requests of several workers; it is not read (to read it for one of them: "
+                "--server-metrics WORKER=%s)",
+                page,
+                page,
+            )
+        return [page if pages.count(page) == 1 else None for page in pages]
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
         """The runtime addresses of the profiler's process; if that is unknown, all of them where it is alone."""
@@ -412,6 +429,7 @@ class LocalDiscovery:
             address=f"127.0.0.1:{port}",
             independent=True,
             runtime_addresses=runtime,
+            server_metrics=self._pages([owner])[0],
             process=None if owner is None else owner.process,
             kind_signs=() if owner is None else owner.kind_signs,
         )

@@ -14,10 +14,11 @@ from tpumon.simulator.scenario.clock import CHAPTER_NS, Interval, Step
 from tpumon.simulator.scenario.core_steps import STEP_GAP_NS, CoreStepParts, Slot, layout
 from tpumon.simulator.scenario.fault_table import KINDS, SCENARIOS
 from tpumon.simulator.scenario.faults import Fault
-from tpumon.simulator.scenario.job import USABLE_HBM_RATIO, SimulatedJob
+from tpumon.simulator.scenario.job import BATCH, USABLE_HBM_RATIO, SimulatedJob
 from tpumon.simulator.scenario.step_work import HLO_CATEGORIES, OPS, StepPart, StepProgram, Stop
 
 __all__ = [
+    "BATCH",
     "CHAPTER_NS",
     "HLO_CATEGORIES",
     "KINDS",

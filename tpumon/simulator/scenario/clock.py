@@ -28,7 +28,7 @@ CHAPTER_NS = 8 * SECOND
 _DRIFT = 0.03  # of the step time, up and down
 _DRIFT_CHAPTERS = 23  # about three minutes
 _JITTER = 0.015
-_WORST_STOP_LAST: tuple[Stop | None, ...] = (None, "checkpoint", "compile", "hang", "away", "idle")
+_WORST_STOP_LAST: tuple[Stop | None, ...] = (None, "quiet", "checkpoint", "compile", "stuck", "hang", "away", "idle")
 
 
 class Step(NamedTuple):

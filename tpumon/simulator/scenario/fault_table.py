@@ -110,7 +110,22 @@ def _recompile(draft: Draft, fault: ActiveFault) -> None:
     draft.compile(version=fault.occurrence + 1, shape=f"bf16[{rows},8192]{{1,0}}")
 
 
+_BUCKETS = 4
+
+
+def _serve(draft: Draft, _fault: ActiveFault) -> None:
+    draft.compile(function="run_model_impl", jax=True, convolution=3.0, loop=9.0, all_reduce=0.6, idle=0.4)
+
+
+def _next_bucket(draft: Draft, fault: ActiveFault) -> None:
+    """Another of the few sizes that were compiled ahead."""
+    tokens = 64 << fault.occurrence % _BUCKETS
+    draft.compile(version=fault.occurrence % _BUCKETS, shape=f"bf16[{tokens},8192]{{1,0}}")
+
+
 _SMALL = "bf16[8,100,72]{2,1,0:T(8,128)(2,1)}"
+
+SERVING, POOL_PRESSURE = "serving", "pool-pressure"
 
 KINDS: dict[str, Kind] = {
     "input-bound": Kind(
@@ -209,6 +224,17 @@ KINDS: dict[str, Kind] = {
         start_s=60,
         compiles_s=8,
     ),
+    SERVING: Kind(about="a server of models that is always busy, with its own metrics", change=_serve),
+    "quiet-night": Kind(about="no request comes", takes={"every": 0, "lasts": 900}, stop="quiet", start_s=60),
+    "bursts": Kind(about="requests come in bursts", takes={"every": 20, "lasts": 8}, stop="quiet", start_s=8),
+    "buckets": Kind(
+        about="programs of four sizes, compiled ahead, in turn",
+        takes={"every": 6, "lasts": 1},
+        change=_next_bucket,
+        keeps=True,
+    ),
+    "stuck": Kind(about="requests run, but no program does", stop="stuck", start_s=60),
+    POOL_PRESSURE: Kind(about="the cache of keys and values is full: requests wait, and are put back", start_s=30),
     "preemption": Kind(
         about="one worker goes away and returns; the others wait for it",
         takes={"worker": None, "every": 0, "lasts": 60},
@@ -224,6 +250,10 @@ PRESETS: dict[str, tuple[str, str]] = {
     "normal-life": (
         "jitter, checkpoints, evaluation, a restart every 7 hours, a preemption every 11",
         "jitter+checkpoint+evaluation@3600:every=10800+restart@9000:every=25200+preemption@18000:every=39600",
+    ),
+    "server-life": (
+        "a server with several sizes, bursts and a quiet night",
+        "serving+buckets+bursts@30+600+quiet-night@900:every=3600,lasts=1800",
     ),
 }
 """Scenarios that are no fault, or several: one line, and the terms that they stand for."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.clock import Clock, Interval, Step, clock_of, phase
 from tpumon.simulator.scenario.core_steps import CoreStepParts, Slot, before_collective, layout, split
+from tpumon.simulator.scenario.fault_table import POOL_PRESSURE, SERVING
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
 from tpumon.simulator.scenario.step_work import StepPart, StepWork
 from tpumon.simulator.topology import Topology
@@ -19,12 +20,33 @@ USABLE_HBM_RATIO = 31.25 / 32
 """Share of the HBM that a job can use: libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same ratio is
 assumed for the other generations."""
 
+BATCH = 32
+"""Requests that a server runs at once, each with one token a step."""
+
 _FULL_HBM_RATIO = 0.995 * USABLE_HBM_RATIO
 _NEARLY_FULL_HBM_RATIO = 0.95 * USABLE_HBM_RATIO
+_POOL_HBM_RATIO = 0.9 * USABLE_HBM_RATIO  # a server's weights, and its cache, which it allocates at its start
+_QUEUE = 12  # requests
 _CRASH_CYCLE_NS = 40 * SECOND
 _UP_NS = 25 * SECOND
 _FLAKY_UNAVAILABLE = 0.15
 _FLAKY_HANG = 0.04
+
+
+class ServedRequests(Struct, frozen=True, kw_only=True):
+    """The requests of a server at a moment.
+
+    Attributes:
+        running, waiting: now.
+        tokens, preemptions: since the start.
+        kv_ratio: share of the cache of keys and values in use.
+    """
+
+    running: int
+    waiting: int
+    tokens: int
+    preemptions: int
+    kv_ratio: float
 
 
 class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
@@ -164,6 +186,25 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
         kinds = {"overflow": "accepted", "overflow-refused": "refused", "overflow-nothing": "nothing"}
         return next((answer for kind, answer in kinds.items() if self._holds(kind, time_ns)), None)
 
+    @property
+    def serves(self) -> bool:
+        """True for a server of models."""
+        return any(fault.kind == SERVING for fault in self._clock.faults)
+
+    def requests(self, time_ns: int) -> ServedRequests:
+        """The requests of a server, as each of its workers counts them."""
+        step = self._clock.last_step(time_ns, other_than_missing=-1)
+        since_ns = [since for fault in self._clock.faults
+                    if fault.kind == POOL_PRESSURE and (since := fault.since_ns(time_ns)) is not None]  # fmt: skip
+        stop = self.work(time_ns).stop
+        return ServedRequests(
+            running=0 if stop == "quiet" else BATCH,
+            waiting=_QUEUE if since_ns or stop == "stuck" else 0,
+            tokens=0 if step is None else BATCH * (step.number + 1),
+            preemptions=max(0, time_ns - min(since_ns)) // SECOND if since_ns else 0,
+            kv_ratio=0.0 if stop == "quiet" else 0.995 if since_ns else 0.5,
+        )
+
     def _holds(self, kind: str, time_ns: int) -> bool:
         return any(fault.kind == kind and fault.at(time_ns) is not None for fault in self._clock.faults)
 
@@ -172,6 +213,8 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
         total = self.topology.device_hbm_bytes
         if self.work(time_ns).stop == "idle":
             return total // 500
+        if self.serves:
+            return int(total * _POOL_HBM_RATIO)
         own = 0.02 * (chance(self.seed, 4, worker, device) - 0.5)
         wave = 0.01 * math.sin(2 * math.pi * time_ns / (90 * SECOND) + phase(self.seed))
         ratio = 0.6 + own + wave

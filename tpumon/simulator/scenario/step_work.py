@@ -19,8 +19,8 @@ from tpumon.simulator.scenario.basics import MS
 
 FUSIONS = 3  # convolution fusions per step, and as many loop fusions
 
-Stop = Literal["idle", "away", "hang", "compile", "checkpoint"]
-"""A reason why no step runs."""
+Stop = Literal["idle", "away", "hang", "compile", "checkpoint", "quiet", "stuck"]
+"""A reason why no step runs. Of servers: quiet, no request comes; stuck, requests wait for nothing."""
 
 
 class StepPart(IntEnum):

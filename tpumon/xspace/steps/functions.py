@@ -21,8 +21,8 @@ MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
 """Stat of ops on a GPU or on the host: a reference to the name of the module."""
 
-RUN, DEVICE = "run_id", "device_ordinal"
-"""Stats of ops on the host's own processors: the run of their program, and the device that they stand for."""
+RUN, DEVICE, PROGRAM = "run_id", "device_ordinal", "program_id"
+"""Stats of ops on the host's own processors: their run, the device that they stand for, and their program."""
 
 NO_STEP = "no step: "
 """How reasons begin that a longer window would not change."""
@@ -72,8 +72,15 @@ sub subtract sum svd swapaxes take take_along_axis tan tanh tensordot threefry2x
 triangular_solve tril triu true_divide trunc uniform unique unstack vdot vstack where xor zeros zeros_like
 """
 _KNOWN_PRIMITIVES = frozenset(_PRIMITIVES.split())
-# jax.numpy's own helpers: _where, _reduce_sum, _threefry_split. `_fun` is what pmap calls a program's function.
-_HELPER = re.compile(r"_(?!fun$)[a-z0-9_]+")
+# Beside these, what the helpers of jax.numpy and jax.random are named after: _where, _reduce_sum, _threefry_split. A
+# program's own functions begin with `_`, too: _generate_jit, _train_step.
+_HELPED = """
+beta binomial cauchy chisquare dirichlet exponential gamma geometric geomspace gumbel laplace lognormal logspace
+maxwell nanargmax nanargmin orthogonal pareto philox2x32 philox4x32 piecewise pinv poisson ptp rademacher rayleigh
+resize schur searchsorted shuffle threefry threefry4x32 triangular var wald weibull
+"""
+_KNOWN_HELPED = _KNOWN_PRIMITIVES | frozenset(_HELPED.split())
+_MOST_WORDS = 8  # of a helper's name
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -82,13 +89,20 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         begin_ps: starts, ascending.
         duration_ps: shape as `begin_ps`.
+        cut: whether the window cuts the last one, whose duration then says nothing.
     """
 
     begin_ps: Ints
     duration_ps: Ints
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.begin_ps)
+
+    @property
+    def whole_ps(self) -> Ints:
+        """Durations of those that the window shows whole."""
+        return self.duration_ps[: len(self) - self.cut]
 
     @property
     def period_ps(self) -> Ints:
@@ -135,11 +149,13 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
         name: without the program's number.
         places: its runs on each core or thread that ran it, by that one's position.
         device_ps: time that devices spent on it, summed over devices; None if the trace does not say.
+        on_device: whether these are runs on a device, and not calls on the host.
     """
 
     name: str
     places: Mapping[int, Runs]
     device_ps: int | None
+    on_device: bool = False
 
     @property
     def runs(self) -> int:
@@ -265,7 +281,13 @@ def is_primitive(function: str) -> bool:
         function: with or without the `jit_` of its module.
     """
     name = function.removeprefix("jit_")
-    return name in _KNOWN_PRIMITIVES or _HELPER.fullmatch(name) is not None
+    return name in _KNOWN_PRIMITIVES or (name.startswith("_") and _names_operation(name.split("_")[1:]))
+
+
+def _names_operation(words: Sequence[str]) -> bool:
+    """True if some words of a helper's name, one after the other, are an operation's."""
+    places = range(min(len(words), _MOST_WORDS) + 1)
+    return any("_".join(words[begin:end]) in _KNOWN_HELPED for end in places for begin in range(end))
 
 
 def named_function(raw: str) -> str:
@@ -305,7 +327,8 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
     for name, here in parts.items():
         places = {place: _together(each) for place, each in here.items()}
         device_ps = sum(int(each.duration_ps.sum()) for each in places.values())
-        functions.append(Function(name=name, places=places, device_ps=device_ps if on_device else None))
+        known_ps = device_ps if on_device else None
+        functions.append(Function(name=name, places=places, device_ps=known_ps, on_device=on_device))
     return tuple(functions)
 
 
@@ -355,11 +378,11 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
 def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, dict[int, Runs]]:
     """Runs of each module on the host's own processors, by device; empty if the ops do not tell.
 
-    A module's first run counts only if it has as many ops as others: it may have begun before the trace.
+    A module's first run counts only if it has all ops of its program: it may have begun before the trace.
 
     Args:
         names: of the plane's stats, by metadata id.
-        lines: events of each line, with the stats HLO_MODULE, RUN and DEVICE.
+        lines: events of each line, with the stats HLO_MODULE, RUN, DEVICE and PROGRAM.
     """
     telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
     ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
@@ -367,22 +390,31 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
     if not len(ops):
         return found
     module, run = (ops.stats[name].integers() for name in (HLO_MODULE, RUN))
-    device = ops.stats[DEVICE].integers() if DEVICE in ops.stats else np.zeros_like(run)
-    order = np.lexsort((run, device, module))
-    module, device, run = module[order], device[order], run[order]
-    first = np.flatnonzero(np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)]))
+    device, program = (
+        ops.stats[name].integers() if name in ops.stats else np.zeros_like(run) for name in (DEVICE, PROGRAM)
+    )
+    order = np.lexsort((ops.metadata_id, run, device, module))
+    module, device, run, program = module[order], device[order], run[order], program[order]
+    begins = np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)])
+    first = np.flatnonzero(begins)
     begin_ps = np.minimum.reduceat(ops.begin_ps[order], first)
     end_ps = np.maximum.reduceat(ops.end_ps[order], first)
-    count = np.diff(first, append=len(order))
+    is_other = begins | np.concatenate([[True], np.diff(ops.metadata_id[order]) != 0])
+    different = np.add.reduceat(is_other.astype(np.int64), first)
     for number, mine in by_id(module[first]):
         for place, here in by_id(device[first][mine]):
             rows = mine[here]
             rows = rows[np.argsort(begin_ps[rows], kind="stable")]
-            if len(rows) > 1 and count[rows[0]] < np.median(count[rows[1:]]):
-                rows = rows[1:]
-            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows])
+            begun_before, cut = (_lacks_ops(row, rows, different, program[first]) for row in (rows[0], rows[-1]))
+            rows = rows[int(begun_before) :]
+            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows], cut=cut)
             found.setdefault(named_function(names.get(number, "")), {})[place] = runs
     return found
+
+
+def _lacks_ops(row: int, rows: Ints, different: Ints, program: Ints) -> bool:
+    """True for a run with less different ops than others of its program, all of which are in `rows`."""
+    return bool(different[row] < different[rows[program[rows] == program[row]]].max())
 
 
 def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]) -> tuple[Function, ...]:
@@ -392,7 +424,10 @@ def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]
         functions: called on the host, for example f.
         runs: by name of the module, for example jit_f.
     """
-    return tuple(replace(each, places=runs.get(f"jit_{each.name}", each.places)) for each in functions)
+    return tuple(
+        each if (own := runs.get(f"jit_{each.name}")) is None else replace(each, places=own, on_device=True)
+        for each in functions
+    )
 
 
 def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:

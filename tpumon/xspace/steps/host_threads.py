@@ -16,6 +16,7 @@ from tpumon.xspace.planes.plane import STEP_NUMBER, Plane
 from tpumon.xspace.steps.functions import (
     DEVICE,
     HLO_MODULE,
+    PROGRAM,
     RUN,
     TOO_FEW,
     Function,
@@ -30,7 +31,6 @@ from tpumon.xspace.steps.functions import (
 )
 
 _FUNCTION_CALL = "tf_function_call"
-_PROGRAM = "program_id"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
 # As JAX 0.6 to 0.10 and TensorFlow 2.21 name what traces, lowers and compiles a function.
@@ -123,7 +123,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     """
     names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     lines = plane.lines()
-    wanted = (STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, RUN, DEVICE, _PROGRAM, _EAGER_OP)
+    wanted = (STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, RUN, DEVICE, PROGRAM, _EAGER_OP)
     threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
@@ -238,7 +238,7 @@ def _programs_ps(threads: Sequence[Events]) -> dict[str, int]:
     """Time in ops by the id of their program."""
     times_ps = Counter[str]()
     for events in threads:
-        if (column := events.stats.get(_PROGRAM)) is not None:
+        if (column := events.stats.get(PROGRAM)) is not None:
             rows = column.rows
             for number, here in by_id(column.integers()[rows]):
                 times_ps[str(number)] += int(events.duration_ps[rows[here]].sum())

@@ -20,7 +20,7 @@ from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import CONNECTION_REFUSED, MEANING, SourceError, TpumonError
-from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
+from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
@@ -49,10 +49,11 @@ _COST = "; the job is traced for 1 % of the time at most"
 
 
 class _Taken(Struct, frozen=True):
-    """A trace, when its window began, and if it is lighter."""
+    """A trace, when its window began, how long it was to be, and if the trace is lighter."""
 
     xspace: memoryview
     time_unix_s: float
+    window_s: float
     is_lighter: bool
 
 
@@ -125,7 +126,7 @@ class TraceSource(ProfilerSource):
         if not explains:
             if trace.truncated and self._note_overflow(query):
                 self._window.shrink()
-            self._learn(trace, query.level)
+            self._learn(trace, query)
         self._unexplained_on = self._client.connection if _is_unexplained(trace) else None
         return self._sample(query, trace, taken, start_s=start_s)
 
@@ -247,7 +248,7 @@ class TraceSource(ProfilerSource):
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
-        return _Taken(xspace, time_unix_s, is_lighter=is_lighter)
+        return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
         """Reads a trace: one that is large or takes long in the process for such traces.
@@ -275,20 +276,22 @@ class TraceSource(ProfilerSource):
             if error.reason == "empty-trace":
                 if taken.is_lighter:
                     self._reducer.give_up()
-                raise await self._empty(taken.xspace, error, query.level) from error
+                raise await self._empty(taken, error, query) from error
             raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message) from error
 
-    async def _empty(self, xspace: memoryview, error: SourceError, level: int) -> SourceError:
+    async def _empty(self, taken: _Taken, error: SourceError, query: Query) -> SourceError:
         """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
-        if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
+        if (await asyncio.to_thread(outline, taken.xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
-        self._learn(None, level)
+        self._learn(None, query)
         if not self._profiler.records_nothing:
             self._backoff.note_trace()
-            return self._error("empty-trace", error.message)
+            empty = self._error("empty-trace", error.message)
+            empty.window_s = taken.window_s
+            return empty
         why = self._profiler.why_nothing
         return self._backoff.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
 
@@ -330,25 +333,29 @@ class TraceSource(ProfilerSource):
             simulated=profiler.known.simulated,
         )
 
-    def _learn(self, trace: TraceFigures | None, level: int) -> None:
+    def _learn(self, trace: TraceFigures | None, query: Query) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
         Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more.
         """
         figures = None if trace is None else trace.figures
+        idle_ratio = None if figures is None else figures.idle_ratio
+        busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
+        serves = figures is not None and figures.traced_programs is not None
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
+        elif trace is not None and serves and query.level > 1 and (trace.stepless or not busy):
+            self._had_steps = True
+            self._window.serve((query.allowed_s or 0.0) - self._collecting_s)
         elif trace is None and self._had_steps:
             pass
         elif trace is not None and trace.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
-        elif level == 1:
+        elif query.level == 1:
             pass  # its figures need no whole step
         elif self._profiler.known.device_planes:
-            idle_ratio = None if figures is None else figures.idle_ratio
-            busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
             self._window.grow(LONGEST_WINDOW_S if busy else USUAL_LONGEST_WINDOW_S)
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
@@ -414,10 +421,18 @@ class TraceSource(ProfilerSource):
             simulated=trace.simulated,
             device_type=trace.device_type,
             cores=trace.cores if query.level > 1 else None,
-            figures=of_level(trace.figures, query.level),
+            figures=of_level(_for_as_long(trace, taken.window_s), query.level),
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
+
+
+def _for_as_long(trace: TraceFigures, window_s: float) -> Figures:
+    """The figures, told for how long the profiler looked for programs: a whole trace shows when they ran alone."""
+    programs = trace.figures.traced_programs
+    if programs is None or trace.truncated:
+        return trace.figures
+    return replace(trace.figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:

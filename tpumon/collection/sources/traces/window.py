@@ -59,6 +59,14 @@ class Window:
             self._longest_s, self._in_vain = min(LONGEST_WINDOW_S, 2 * self._longest_s), 0
         self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
+    def serve(self, allowed_s: float) -> None:
+        """Notes that the last window shows a server whose requests come at random times: the longer, the better.
+
+        Args:
+            allowed_s: the longest that may be traced without asking less often.
+        """
+        self.length_s = min(self._longest_s, max(FIRST_WINDOW_S, allowed_s))
+
     def caution(self, query: Query, figures: Figures) -> Caution | None:
         """A caution if the device was busy, no step was whole, and the window does not grow by itself."""
         window_s = query.window_s or self.length_s

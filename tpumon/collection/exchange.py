@@ -19,7 +19,7 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-from tpumon.discovery.dns import resolve_host
+from tpumon.system.names import Resolve, resolve_host
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class AddressCache:
         resolve: looks up all addresses of a name; raises OSError without an answer.
     """
 
-    def __init__(self, resolve: Callable[[str], Awaitable[Sequence[str]]] = resolve_host) -> None:
+    def __init__(self, resolve: Resolve = resolve_host) -> None:
         self._resolve = resolve
         self._known: dict[str, tuple[float, Sequence[str]]] = {}
 

@@ -1,0 +1,91 @@
+"""Figures of a real small server, beside its own log of the same spans."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.run import tpumon
+from support.serving import FAMILIES, serving
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NEAR = 0.03
+WINDOW_S = 5.0
+RANKS = 0.015  # of a quantile: there are few steps of the longest kinds
+
+
+def spans_of(samples):
+    """Begins and ends of what the samples show; empty windows are as long as they were to be."""
+    spans = []
+    for sample in samples:
+        empty = any(error["reason"] == "empty-trace" for error in sample["errors"])
+        assert empty or sample["source"] == "trace", sample["errors"]
+        # One sample, which is to explain idle time, is shorter.
+        short = not empty and sample["traced_s"] < WINDOW_S
+        window_s = max(sample["window_s"], 0.5 if short else WINDOW_S)
+        spans.append((sample["time_unix_s"], sample["time_unix_s"] + window_s))
+    return spans
+
+
+def check(server, samples):
+    """Its figures are those of its log."""
+    truth = server.truth(spans_of(samples))
+    figures = samples[-1]["server"]
+    found = {each["family"]: each for each in figures["families"]}
+    print("waited", truth.waited_ratio, "busy", figures["busy_ratio"], truth.busy_ratio, "steps", len(truth.steps))
+    assert set(found) & set(FAMILIES.values()) == {FAMILIES[row["program"]] for row in truth.whole}
+    # Of a step's time that the processors did not work for it, a part may lie outside of its program.
+    late = NEAR + truth.waited_ratio
+    assert truth.busy_ratio * (1 - late) - 0.01 <= figures["busy_ratio"] <= truth.busy_ratio * (1 + NEAR) + 0.01
+    for family in set(found) & set(FAMILIES.values()):
+        mine, seconds = found[family], truth.seconds(family)
+        print(family, mine["executions_per_s"], truth.rate(family), mine["duration_s"], mine["sizes"], len(seconds))
+        edges = len(samples) ** 0.5 / truth.spans_s  # a window may hold a step more or less
+        assert abs(mine["executions_per_s"] - truth.rate(family)) <= NEAR * truth.rate(family) + edges
+        for name, share in (("p50", 0.5), ("p95", 0.95)):
+            low, high = (quantile(seconds, share + sign * (RANKS + 1 / len(seconds))) for sign in (-1, 1))
+            print(name, mine["duration_s"][name], low, high)
+            assert low * (1 - late) <= mine["duration_s"][name] <= high * (1 + NEAR)
+        assert set(mine["sizes"]) == {row["bucket"] for row in truth.whole if FAMILIES[row["program"]] == family}
+    if truth.whole:
+        print("padding", figures["padding_ratio"], truth.padding_ratio)
+        assert figures["padding_ratio"] == pytest.approx(truth.padding_ratio, abs=NEAR)
+
+
+def quantile(ascending, share):
+    return ascending[round(min(max(share, 0.0), 1.0) * (len(ascending) - 1))]
+
+
+def look(server, queries):
+    options = ("--interval", "0", "--max-duty", "1", "--duration-ms", f"{WINDOW_S * 1000:.0f}", "--output", "jsonl")
+    result = tpumon(*options, "--num-queries", str(queries), "--service-addr", server.address, timeout_s=300)
+    return result.ended(0).samples
+
+
+def test_a_steady_load(tmp_path):
+    with serving(tmp_path, "300@1", "--slots", "8", "--batch-tokens", "64") as server:
+        check(server, look(server, 4))
+
+
+PATTERNS = {
+    "steady": ("400@0.7",),
+    "low": ("400@0.15",),
+    "trickle": ("400@0.04", "--output-tokens", "10"),
+    "bursts": (",".join(["7@2,9@0"] * 20), "--output-tokens", "8"),
+    "quiet": ("15@1,60@0,400@1", "--output-tokens", "10"),
+    "saturated": ("400@5",),
+    "split": ("400@0.7", "--style", "split"),
+    "split-bursts": (",".join(["7@2,9@0"] * 20), "--output-tokens", "8", "--style", "split"),
+    "long-context": ("400@0.3", "--length", "2048", "--prompt-tokens", "500", "--output-tokens", "200"),
+    "long-prompts": ("400@1", "--prompt-tokens", "200", "--output-tokens", "4"),
+    "ramp": ("15@0.1,15@0.3,15@0.6,15@1.2,400@2.4",),
+    "host-gap": ("400@0.7", "--host-pause-ms", "100"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_load(tmp_path, pattern):
+    load, *options = PATTERNS[pattern]
+    with serving(tmp_path, load, *options) as server:
+        check(server, look(server, 11))

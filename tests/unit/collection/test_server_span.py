@@ -1,0 +1,188 @@
+"""Figures of a server from its last samples, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpumon.collection.sampler.server_span import ServerSpan
+from tpumon.model import (
+    DeviceFigures,
+    Failure,
+    Figures,
+    FunctionFigures,
+    ProgramRuns,
+    Sample,
+    ServerFigures,
+    TracedPrograms,
+)
+
+SOME = Sample(worker="w", address="a:1", time_unix_s=1.0, source="trace", device_type="TPU v6 Lite", cores=4)
+EMPTY = Failure(source="trace", reason="empty-trace", message="nothing ran")
+
+
+def traced(*programs, busy_s=None, window_s=1.0, server=None, **kwargs):
+    """A sample whose trace shows these runs: family and durations."""
+    families = tuple(
+        ProgramRuns(family=family, runs=len(durations_s), durations_s=durations_s, time_s=sum(durations_s), sizes=sizes)
+        for family, durations_s, sizes in programs
+    )
+    total_s = sum(each.time_s for each in families) if busy_s is None else busy_s
+    programs = TracedPrograms(families=families, busy_s=total_s, window_s=window_s, **kwargs)
+    return changed(SOME, figures=Figures(traced_programs=programs, programs=("1",), server=server))
+
+
+def changed(sample, **fields):
+    return Sample(**{name: getattr(sample, name) for name in Sample.__struct_fields__} | fields)
+
+
+def empty(window_s=1.0, server=None):
+    return Sample(
+        worker="w", address="a:1", time_unix_s=1.0, window_s=window_s, errors=(EMPTY,), figures=Figures(server=server)
+    )
+
+
+def says(running=0.0, waiting=0.0, tokens_per_s=None):
+    return ServerFigures(requests_running=running, requests_waiting=waiting, tokens_per_s=tokens_per_s)
+
+
+DECODE = ("decode", (0.1, 0.2, 0.3), (16,))
+PREFILL = ("prefill", (0.2,), (64, 128))
+
+
+def last(*samples, every_s=10.0, looked=True):
+    span = ServerSpan()
+    for i, sample in enumerate(samples):
+        joined = span.joined(sample, i * every_s, looked=looked)
+    return joined.figures
+
+
+def test_what_is_no_server_stays_as_it_is():
+    span = ServerSpan()
+    for sample in (changed(SOME, figures=Figures(programs=("1",))), empty(), SOME):
+        assert span.joined(sample, 0.0, looked=True) is sample
+
+
+def test_families_and_busy_share():
+    """0.8 s of two windows of 1 s; the mean decode of 0.2 s fits into 0.8 s of each of them."""
+    server = last(traced(DECODE, PREFILL), empty()).server
+    assert server.busy_ratio == pytest.approx(0.4)
+    decode, prefill = server.families
+    assert (decode.family, prefill.family) == ("decode", "prefill")
+    assert decode.executions_per_s == pytest.approx(3 / 1.6)
+    assert (decode.duration_s.p50, decode.duration_s.p95) == pytest.approx((0.2, 0.29))
+    assert (decode.time_ratio, prefill.time_ratio) == pytest.approx((0.75, 0.25))
+    assert (decode.sizes, prefill.sizes) == ((16,), (64, 128))
+
+
+@pytest.mark.parametrize(("duration_s", "runs_per_s"), [(0.1, 1 / 0.9), (0.5, 2.0), (0.9, 2.0)])
+def test_a_long_run_is_seldom_seen_whole(duration_s, runs_per_s):
+    (step,) = last(traced(("step", (duration_s,), ()))).server.families
+    assert step.executions_per_s == pytest.approx(runs_per_s)
+
+
+def test_a_quiet_night_is_idle_time_and_then_all_there_is():
+    server = last(traced(DECODE), empty(3.0)).server
+    assert server.busy_ratio == pytest.approx(0.15)
+    figures = last(traced(DECODE), *[empty()] * 13)
+    assert (figures.server.busy_ratio, figures.server.families) == (0.0, ())
+
+
+def test_windows_of_two_minutes_count():
+    assert last(traced(DECODE), empty(), every_s=120.0).server.busy_ratio == pytest.approx(0.3)
+    assert last(traced(DECODE), empty(), every_s=121.0).server.busy_ratio == 0.0
+
+
+def test_programs_of_others_are_no_idle_time():
+    training = changed(SOME, figures=Figures(functions=(FunctionFigures(name="train", runs=3),), programs=("1",)))
+    assert last(traced(DECODE), training).server.busy_ratio == pytest.approx(0.6)
+    assert last(traced(DECODE), training, training, every_s=100.0).server is None
+
+
+def test_a_failure_shows_nothing():
+    busy = changed(empty(), errors=(Failure(source="trace", reason="busy", message="someone else"),))
+    assert last(traced(DECODE), busy).server is None
+    assert last(traced(DECODE), busy, traced(DECODE)).server.busy_ratio == pytest.approx(0.6)
+
+
+def test_forgotten():
+    span = ServerSpan()
+    span.joined(traced(DECODE), 0.0, looked=True)
+    span.forget()
+    assert span.joined(empty(), 1.0, looked=True).figures.server is None
+
+
+def test_calls_alone_say_nothing_of_busy_time():
+    calls = traced(DECODE)
+    programs = TracedPrograms(families=calls.figures.traced_programs.families, busy_s=None, window_s=1.0)
+    figures = last(changed(calls, figures=Figures(traced_programs=programs)))
+    assert figures.server.busy_ratio is None
+    assert figures.server.families[0].time_ratio is None
+    assert "calls" in figures.absent["busy_ratio"]
+
+
+def test_padding():
+    """140 of 200 tokens of two windows; a third annotates none."""
+    server = last(
+        traced(DECODE, real_tokens=100, padded_tokens=128), traced(DECODE, real_tokens=40, padded_tokens=72),
+        traced(DECODE),
+    ).server  # fmt: skip
+    assert server.padding_ratio == pytest.approx(0.3)
+    assert "annotates no batch" in last(traced(DECODE)).absent["padding_ratio"]
+
+
+def test_device_time_per_token():
+    """Busy for 0.6 of the time on each of 4 cores, for 24 tokens a second: 12 for 10 s, then 36 for 10 s."""
+    samples = [traced(DECODE, server=says(tokens_per_s=rate)) for rate in (None, 12.0, 36.0)]
+    server = last(*samples).server
+    assert server.device_s_per_token == pytest.approx(0.1)
+    assert server.device_time_source == "trace"
+    assert last(*samples, looked=False).server.device_s_per_token is None  # nothing new was said
+
+
+def test_libtpus_duty_cycle_is_the_better_witness():
+    devices = tuple(DeviceFigures(device=str(i), runtime_duty_cycle_ratio=ratio) for i, ratio in enumerate((0.2, 0.4)))
+    sample = traced(DECODE, server=says(tokens_per_s=12.0))
+    fields = {name: getattr(sample.figures, name) for name in Figures.__struct_fields__} | {"devices": devices}
+    server = last(*[changed(sample, figures=Figures(**fields))] * 2).server
+    assert server.device_s_per_token == pytest.approx(0.3 * 4 / 12)
+    assert server.device_time_source == "runtime"
+    assert server.busy_ratio == pytest.approx(0.6)
+
+
+def test_why_there_is_no_time_per_token():
+    assert "own metrics" in last(traced(DECODE)).absent["device_s_per_token"]
+    none = traced(DECODE, server=says(tokens_per_s=0.0))
+    assert "no token" in last(none, none).absent["device_s_per_token"]
+
+
+def test_host_gap_while_there_are_requests():
+    """Of two windows with requests 1.2 s are busy, 0.8 s are not; the quiet ones do not count."""
+    having, without = traced(DECODE, server=says(1, 3)), empty(server=says())
+    server = last(without, having, having, without).server
+    assert server.host_gap_ratio == pytest.approx(0.4)
+    waiting = empty(server=says(0, 5))
+    assert last(having, waiting, without).server.host_gap_ratio == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        ([traced(DECODE)] * 3, "own metrics"),
+        ([traced(DECODE, server=says(2)), empty(server=says())], "few samples"),
+        # Each request lasts for a part of a window: whether one was there when it began says little of the rest.
+        ([*[traced(DECODE, server=says(1))] * 2, traced(DECODE, server=says())], "come and go"),
+    ],
+)
+def test_host_gap_that_cannot_be_told(samples, why):
+    figures = last(*samples)
+    assert figures.server.host_gap_ratio is None
+    assert why in figures.absent["host_gap_ratio"]
+
+
+def test_what_a_server_says_of_itself_stays():
+    server = last(traced(DECODE, server=says(2, 1, 5.0))).server
+    assert (server.requests_running, server.requests_waiting, server.tokens_per_s) == (2, 1, 5.0)
+    assert server.families
+    figures = last(changed(SOME, figures=Figures(server=says(2))))
+    assert figures.server.requests_running == 2
+    assert {"busy_ratio", "padding_ratio", "kv_pool_hbm_ratio"} <= figures.absent.keys()

@@ -1,0 +1,268 @@
+"""The last two minutes of one worker's server: its programs, joined with what it says of its requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tpumon.model import (
+    FamilyFigures,
+    Figures,
+    Percentiles,
+    ProgramFamily,
+    ProgramRuns,
+    Sample,
+    ServerFigures,
+    TracedPrograms,
+)
+
+_SPAN_S = 120.0
+_LEAST_EXPOSED_RATIO = 0.5
+_FEW_WINDOWS = 2
+_COME_AND_GO_RATIO = 0.05
+_MOST_SIZES = 64
+
+_NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
+_CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
+_NO_METRICS = "the server's own metrics are not read"
+_NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
+_NO_BLOCKS = "no metric says how many bytes a block of the cache has"
+
+
+class _Window(Struct, frozen=True):
+    """One sample.
+
+    Attributes:
+        at_s: when it came, by a monotonic clock.
+        window_s: for how long the profiler looked.
+        programs: what ran; nothing if the trace is empty.
+        requests: running and waiting as the window began; None if the server did not say.
+    """
+
+    at_s: float
+    window_s: float
+    programs: TracedPrograms
+    requests: float | None
+
+
+class _Weighted(Struct, frozen=True):
+    """A value that held for some time, until `at_s`."""
+
+    at_s: float
+    value: float
+    for_s: float
+
+
+class ServerSpan:
+    """The samples of one worker, as far as they show a server of models; makes its figures of them."""
+
+    def __init__(self) -> None:
+        self._windows: deque[_Window] = deque()
+        self._tokens_per_s: deque[_Weighted] = deque()
+        self._duty: deque[_Weighted] = deque()
+        self._cores = 1
+        self._serves = False
+        self._noted_s: float | None = None
+        self._read_s: float | None = None
+
+    def forget(self) -> None:
+        """Forgets all: what answers next may be another process."""
+        for held in (self._windows, self._tokens_per_s, self._duty):
+            held.clear()
+        self._serves = False
+        self._noted_s = self._read_s = None
+
+    def joined(self, sample: Sample, now_s: float, *, looked: bool) -> Sample:
+        """The sample with the figures of the server; the sample itself where no server is seen.
+
+        Args:
+            sample: profiler and companions together.
+            now_s: a monotonic clock's time.
+            looked: whether the companions were read for this sample.
+        """
+        failure = sample.failure
+        if failure is not None and not sample.responded:
+            return sample
+        self._note(sample, now_s, looked=looked)
+        server = sample.figures.server
+        if not self._serves and server is None:
+            return sample
+        if failure is not None and failure.reason != "empty-trace":
+            return sample  # figures of traces are absent while none can be taken
+        figures, absent = self._figures(server or ServerFigures())
+        missing = {name: why for name, why in absent.items() if getattr(figures, name) is None}
+        return replace(
+            sample, figures=replace(sample.figures, server=figures, absent={**sample.figures.absent, **missing})
+        )
+
+    def _note(self, sample: Sample, now_s: float, *, looked: bool) -> None:
+        for held in (self._windows, self._tokens_per_s, self._duty):
+            while held and held[0].at_s < now_s - _SPAN_S:
+                held.popleft()
+        figures, server = sample.figures, sample.figures.server
+        self._cores = sample.cores or self._cores
+        requests = _requests(server) if looked else None
+        programs = _programs(sample)
+        if programs is not None:
+            self._windows.append(_Window(now_s, programs.window_s, programs, requests))
+        ran = figures.traced_programs is not None
+        self._serves = ran or (self._serves and not (_has_programs(figures) and not self._shows_programs))
+        if looked and server is not None:
+            if server.tokens_per_s is not None and self._read_s is not None:
+                self._tokens_per_s.append(_Weighted(now_s, server.tokens_per_s, now_s - self._read_s))
+            self._read_s = now_s
+        ratios = [
+            each.runtime_duty_cycle_ratio for each in figures.devices if each.runtime_duty_cycle_ratio is not None
+        ]
+        if ratios and self._noted_s is not None:
+            self._duty.append(_Weighted(now_s, sum(ratios) / len(ratios), now_s - self._noted_s))
+        self._noted_s = now_s
+
+    @property
+    def _shows_programs(self) -> bool:
+        return any(window.programs.families for window in self._windows)
+
+    def _figures(self, server: ServerFigures) -> tuple[ServerFigures, Mapping[str, str]]:
+        """The figures, with those that the server gave itself; why others are absent."""
+        windows = self._windows if self._serves else ()
+        traced_s = sum(window.window_s for window in windows)
+        known = all(window.programs.busy_s is not None for window in windows)
+        busy = _busy_ratio(windows) if known and traced_s > 0 else None
+        why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
+        gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
+        device_s, source, why_no_device_s = self._device_s_per_token(busy)
+        padding = _padding_ratio(windows)
+        computed = replace(
+            server,
+            busy_ratio=busy,
+            families=_families(windows, with_times=known),
+            device_s_per_token=device_s,
+            device_time_source=source,
+            padding_ratio=padding if server.padding_ratio is None else server.padding_ratio,
+            host_gap_ratio=gap,
+        )
+        return computed, {
+            "busy_ratio": why_not_busy,
+            "device_s_per_token": why_no_device_s,
+            "padding_ratio": _NO_BATCHES if windows else _NO_PROGRAMS,
+            "host_gap_ratio": why_no_gap,
+            "kv_pool_hbm_ratio": _NO_BLOCKS,
+        }
+
+    def _device_s_per_token(
+        self, busy_ratio: float | None
+    ) -> tuple[float | None, Literal["trace", "runtime"] | None, str]:
+        """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there."""
+        tokens_per_s, duty_ratio = _mean(self._tokens_per_s), _mean(self._duty)
+        ratio = busy_ratio if duty_ratio is None else duty_ratio
+        if tokens_per_s is None:
+            return None, None, _NO_METRICS
+        if not tokens_per_s:
+            return None, None, "no token was generated in the last two minutes"
+        if ratio is None:
+            return None, None, _NO_PROGRAMS
+        return ratio * self._cores / tokens_per_s, "trace" if duty_ratio is None else "runtime", ""
+
+    @staticmethod
+    def _host_gap(windows: Sequence[_Window]) -> tuple[float | None, str]:
+        """Share of the time with requests in which no program ran.
+
+        Windows count that begin with requests there. Where others, which begin without any, show programs, requests
+        come and go more quickly than windows do, and idle time may be without any.
+        """
+        having = [window for window in windows if window.requests]
+        without = [window for window in windows if window.requests == 0]
+        if not having and not without:
+            return None, _NO_METRICS
+        if len(having) < _FEW_WINDOWS:
+            return None, "there were no requests, or few samples with any"
+        if without and (_busy_ratio(without) or 0.0) > _COME_AND_GO_RATIO:
+            return None, "requests come and go within a window"
+        return 1 - (_busy_ratio(having) or 0.0), ""
+
+
+def _requests(server: ServerFigures | None) -> float | None:
+    if server is None or server.requests_running is None:
+        return None
+    return server.requests_running + (server.requests_waiting or 0.0)
+
+
+def _programs(sample: Sample) -> TracedPrograms | None:
+    """The window's programs; None if it is none, as after a probe, or programs ran in it that are no server's."""
+    figures = sample.figures
+    if figures.traced_programs is not None:
+        return figures.traced_programs
+    is_empty = (sample.source == "trace" and sample.device_type is not None) or (
+        sample.failure is not None and sample.failure.reason == "empty-trace"
+    )
+    if not is_empty or sample.truncated or _has_programs(figures) or not sample.window_s:
+        return None
+    return TracedPrograms(busy_s=0.0, window_s=sample.window_s)
+
+
+def _has_programs(figures: Figures) -> bool:
+    return bool(figures.programs or figures.functions)
+
+
+def _busy_ratio(windows: Sequence[_Window]) -> float | None:
+    traced_s = sum(window.window_s for window in windows)
+    return min(sum(window.programs.busy_s or 0.0 for window in windows) / traced_s, 1.0) if traced_s > 0 else None
+
+
+def _padding_ratio(windows: Sequence[_Window]) -> float | None:
+    told = [window.programs for window in windows if window.programs.padded_tokens]
+    padded = sum(each.padded_tokens or 0 for each in told)
+    return max(0.0, 1 - sum(each.real_tokens or 0 for each in told) / padded) if padded else None
+
+
+def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFigures, ...]:
+    """The families that ran, the one with most time first."""
+    runs: dict[ProgramFamily, list[ProgramRuns]] = {}
+    for window in windows:
+        for each in window.programs.families:
+            runs.setdefault(each.family, []).append(each)
+    times_s = {family: sum(each.time_s for each in mine) for family, mine in runs.items()}
+    total_s = sum(times_s.values())
+    return tuple(
+        FamilyFigures(
+            family=family,
+            executions_per_s=_rate(runs[family], windows),
+            duration_s=_percentiles(sorted(each_s for each in runs[family] for each_s in each.durations_s)),
+            time_ratio=times_s[family] / total_s if total_s and with_times else None,
+            sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:_MOST_SIZES],
+        )
+        for family in sorted(runs, key=lambda family: -times_s[family])
+    )
+
+
+def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float | None:
+    """Runs per second. A window shows whole runs alone: it might have shown one that begins early enough to end in it.
+
+    A run that fills more than half of a window counts as half: else one that just fits would count for many.
+    """
+    count = sum(each.runs for each in runs)
+    mean_s = sum(each.time_s for each in runs) / max(count, 1)
+    exposed_s = sum(max(each.window_s - mean_s, _LEAST_EXPOSED_RATIO * each.window_s) for each in windows)
+    return count / exposed_s if exposed_s > 0 else None
+
+
+def _percentiles(ascending_s: Sequence[float]) -> Percentiles | None:
+    if not ascending_s:
+        return None
+    return Percentiles(p50=_quantile(ascending_s, 0.5), p95=_quantile(ascending_s, 0.95))
+
+
+def _quantile(ascending: Sequence[float], share: float) -> float:
+    place = share * (len(ascending) - 1)
+    below = int(place)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (place - below) * (ascending[above] - ascending[below])
+
+
+def _mean(held: Sequence[_Weighted]) -> float | None:
+    total_s = sum(each.for_s for each in held)
+    return sum(each.value * each.for_s for each in held) / total_s if total_s > 0 else None
