@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
@@ -341,21 +342,32 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
     names_of: dict[str, list[str]] = {}
     for worker in status.all():
         state = worker.verdict.state
-        if state in _GAPS and not ("hang" in said and state == "no-activity"):
+        explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
+        if state in _GAPS and not explained:
             names_of.setdefault(_GAPS[state], []).append(worker.name)
     for words, names in names_of.items():
         named = _names(f'"{plain_word(name)}"' for name in names)
         yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
 
 
+def _serves(worker: WorkerStatus) -> bool:
+    last = worker.history.last
+    return last is not None and last.job_kind is not None and last.job_kind.kind in SERVERS
+
+
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
-    """Reasons why no finding is no all-clear: of all that run it must be known whether they wait, and for whom."""
+    """Reasons why no finding is no all-clear: of all that run it must be known whether they wait, and for whom.
+
+    Of servers, which wait for requests, whether they answer these.
+    """
     if not status.workers:
         return ["No worker is followed."]
     together = compared(status)
     missing: list[FindingId] = []
     for worker in status.all():
         needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
+        if _serves(worker):
+            needed = ("stuck",)
         missing += [finding for finding in needed if finding not in worker.judged]
     reasons = {one.finding: one.reason for one in not_judged}
     return [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]

@@ -215,6 +215,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         busy_ratio: time in programs over traced time, empty windows included.
         families: by family, the one with most time first.
         requests_running, requests_waiting: as the server counts them now.
+        engines: how many engines it counts together; None: one, or it does not say.
         tokens_per_s: tokens that it generated, per second.
         prompt_tokens_per_s: tokens of prompts that it took in, per second.
         time_to_first_token_s: of the requests since the figures before.
@@ -231,6 +232,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     families: Annotated[tuple[FamilyFigures, ...], at_most(_MOST_FAMILIES)] = ()
     requests_running: float | None = None
     requests_waiting: float | None = None
+    engines: int | None = None
     tokens_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     time_to_first_token_s: Percentiles | None = None

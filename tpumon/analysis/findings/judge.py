@@ -42,9 +42,14 @@ URL = "docs/findings.md#"
 
 _NO_ALARM: Mapping[JobKindName | None, str] = {
     "interactive": "It is a notebook, which pauses and changes as its user likes.",
-    "serving": "It serves models: without requests nothing runs.",
+    "serving": "It serves models.",
     "unknown": "What kind of job it is, is not known; --job-kind training would make it an alarm.",
 }
+_NOT_JUDGED: Mapping[JobKindName | None, str] = {
+    "serving": "a server waits for requests",
+    "unknown": "it is not known to serve models (--job-kind serving)",
+}
+_NO_SERVER = "it serves no models"
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -217,17 +222,18 @@ class Judge:
         why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
         for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
-            if not rule.judges(seen.state):
+            unfit = _NOT_JUDGED.get(seen.job_kind, _NO_SERVER) if seen.job_kind in rule.not_for else None
+            if not rule.judges(seen.state) and (unfit is None or seen.state != "no-activity"):
                 continue
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
             member = Member(seen, each.memory, stats)
-            each.judge(member, why_not if rule.compares_slices else None)
+            each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")
-            if rule.of_training and each.detail is not None and (why := _NO_ALARM.get(seen.job_kind)) is not None:
-                each.detail = _as_info(each.detail, why)
+            if seen.job_kind in rule.info_for and each.detail is not None:
+                each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
             if each.since is not before:
                 self._note(group, rule.finding, worker, each.since)
 

@@ -26,6 +26,12 @@ from tpumon.model import (
 )
 from tpumon.model.figure_table import STEP
 
+SERVERS: frozenset[JobKindName] = frozenset({"serving"})
+"""Kinds of job that wait for requests; where training goes on in turn, a pause is none."""
+NO_SERVERS: frozenset[JobKindName] = frozenset({"training", "batch", "interactive", "unknown"})
+PAUSING: frozenset[JobKindName] = frozenset({"interactive", "unknown"})
+"""Kinds of job that pause and change as they like, or may."""
+
 MemoryT = TypeVar("MemoryT")
 StatsT = TypeVar("StatsT")
 
@@ -123,7 +129,8 @@ class Rule(Generic[MemoryT, StatsT]):
             are followed, as far as their numbers are known, and nearly all have figures.
         waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
             one is without figures, it is info.
-        of_training: whether it is info for notebooks, servers and jobs of unknown kind, which pause as they like.
+        not_for: kinds of job for which it does not hold, and is not judged.
+        info_for: kinds of job for which it is info at most.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -138,7 +145,8 @@ class Rule(Generic[MemoryT, StatsT]):
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
     waits: ClassVar[bool] = False
-    of_training: ClassVar[bool] = False
+    not_for: ClassVar[frozenset[JobKindName]] = frozenset()
+    info_for: ClassVar[frozenset[JobKindName]] = frozenset()
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()

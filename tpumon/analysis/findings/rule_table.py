@@ -21,6 +21,12 @@ from tpumon.analysis.findings.rules.idle import HostBound, Idle
 from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.analysis.findings.rules.not_observed import NotObserved
 from tpumon.analysis.findings.rules.recompiling import Recompiling
+from tpumon.analysis.findings.rules.servers.batch_underfilled import BatchUnderfilled
+from tpumon.analysis.findings.rules.servers.compiling import CompilingWhileServing
+from tpumon.analysis.findings.rules.servers.host_gap import HostGap
+from tpumon.analysis.findings.rules.servers.kv_pressure import KvPressure
+from tpumon.analysis.findings.rules.servers.replica_imbalance import ReplicaImbalance
+from tpumon.analysis.findings.rules.servers.stuck import Stuck
 from tpumon.analysis.findings.rules.slow_down import SlowDown
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.findings.rules.truncated import Truncated
@@ -28,14 +34,20 @@ from tpumon.model import FindingId, StateId
 
 RULES: tuple[type[AnyRule], ...] = (
     Hang,
+    Stuck,
     Straggler,
     InputBound,
     Recompiling,
+    CompilingWhileServing,
     SlowDown,
     HbmGrowing,
     HbmNearlyFull,
     HostBound,
     Idle,
+    HostGap,
+    KvPressure,
+    ReplicaImbalance,
+    BatchUnderfilled,
     CollectiveBound,
     BarrierWait,
     SparseCoreBound,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
-from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, seconds_between
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 
@@ -108,7 +108,8 @@ class Hang(Rule[Activity, SliceActivity]):
     """
 
     finding = "hang"
-    of_training = True
+    not_for = SERVERS
+    info_for = PAUSING
     memory_type = Activity
     remedy = (
         "look at the log of the worker named here, or of all; print every thread's stack (py-spy dump, faulthandler) "

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
 
 _NOT_KNOWN = "no runtime metrics tell the HBM in use"
+_OF_SERVERS = (
+    "nothing, as long as it stays: a server gives its cache of keys and values what is left of HBM at the start; if "
+    "larger requests end in out of memory, give the cache less (--gpu-memory-utilization, --mem-fraction-static)"
+)
 _BLOCKS = 5
 _LONG_S, _LEAST_RISE_RATIO = 180.0, 0.02  # from the first block to the last; activity makes waves of about 1 %
 _SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
@@ -22,9 +26,13 @@ _SOON_S = 3600.0
 
 
 class HbmNearlyFull(Rule[None, None]):
-    """HBM in use above 90 % of the fullest device; critical above 97 %."""
+    """HBM in use above 90 % of the fullest device; critical above 97 %.
+
+    A server gives nearly all of it to its cache at the start: that is no news.
+    """
 
     finding = "hbm-nearly-full"
+    info_for = SERVERS
     remedy = (
         "reduce what is live at once: a smaller batch, rematerialization (jax.checkpoint), bfloat16, donated buffers, "
         "sharding over more chips; `tpumon report --section memory` shows what fills it"
@@ -49,6 +57,7 @@ class HbmNearlyFull(Rule[None, None]):
             evidence={"hbm_used_ratio": Evidence(value=used, threshold=self.limits.hbm_warn_ratio)},
             severity="critical" if used > self.limits.hbm_critical_ratio else "warning",
             figure=HBM.key,
+            remedy=_OF_SERVERS if member.seen.job_kind in SERVERS else "",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
@@ -37,6 +37,7 @@ class HostBound(Rule[None, None]):
     """
 
     finding = "host-bound"
+    not_for = SERVERS
     remedy = (
         "give the device more work per call: steps_per_execution (Keras), iterations_per_loop (TPUEstimator), "
         "jax.lax.scan over several steps; fetch losses and write logs every N steps only; remove callbacks and "
@@ -102,6 +103,7 @@ class Idle(Rule[None, None]):
     """Idle above 20 % of the window, where it cannot be told whether for input or for the host, or for neither."""
 
     finding = "idle"
+    not_for = SERVERS
     remedy = (
         "take host events for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
         "1 does not show the input of Keras' fit; not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 
@@ -45,6 +45,7 @@ class InputBound(Rule[_Known, None]):
     """Infeed, or input that the host's events show, above XProf's 5 % of the step; critical above 20 %."""
 
     finding = "input-bound"
+    not_for = SERVERS
     remedy = (
         "make input faster: more parallel calls and prefetch(AUTOTUNE) in tf.data, more workers in a PyTorch or Grain "
         "loader, data near the TPU, less work per example on the host; `tpumon report --section input` shows where "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule
 from tpumon.model import Evidence, FindingDetail
 
-_COMPILE_RATIO = 0.10
-_OFTEN = 2  # samples
+OFTEN = 2  # samples
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
+
+NOT_KNOWN = "nothing tells what the host compiles: traces have no events of the host (--host-tracer-level 1)"
 
 
 @dataclass(slots=True)
@@ -34,8 +35,23 @@ class Compiling:
     @property
     def is_over(self) -> bool:
         """True if it has not compiled for twice as long as it did between compiling."""
-        far = _FURTHEST if self.count < _OFTEN else max(_LEAST_QUIET, 2 * self.gap)
+        far = _FURTHEST if self.count < OFTEN else max(_LEAST_QUIET, 2 * self.gap)
         return self.quiet >= far
+
+    @property
+    def severity_ratio(self) -> float:
+        """Number of such samples, relative to how many it takes."""
+        return self.count / (OFTEN - 0.5)
+
+    def note(self, ratio: float | None) -> None:
+        """Notes a sample: the share of the time for which it shows compiling; None: it shows none."""
+        self.known = True
+        if ratio is None:
+            self.quiet += 1
+            self.count = 0 if self.is_over else self.count
+            return
+        self.gap = max(self.gap, self.quiet + 1) if self.count else 1
+        self.count, self.quiet, self.ratio = self.count + 1, 0, ratio
 
 
 class Recompiling(Rule[Compiling, None]):
@@ -45,7 +61,8 @@ class Recompiling(Rule[Compiling, None]):
     """
 
     finding = "recompiling"
-    of_training = True
+    not_for = SERVERS
+    info_for = PAUSING
     memory_type = Compiling
     remedy = (
         "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "
@@ -61,19 +78,12 @@ class Recompiling(Rule[Compiling, None]):
         figures = seen.figures
         if seen.state != "live" or figures.compile_ratio is None:
             return
-        memory.known = True
-        if figures.step_time_s is None or figures.compile_ratio <= _COMPILE_RATIO:
-            memory.quiet += 1
-            memory.count = 0 if memory.is_over else memory.count
-            return
-        memory.gap = max(memory.gap, memory.quiet + 1) if memory.count else 1
-        memory.count, memory.quiet, memory.ratio = memory.count + 1, 0, figures.compile_ratio
+        counts = figures.step_time_s is not None and figures.compile_ratio > self.limits.compile_ratio
+        memory.note(figures.compile_ratio if counts else None)
 
     def severity_ratio(self, member: Member[Compiling, None]) -> float | str:
         """Number of the last samples that showed it."""
-        if not member.memory.known:
-            return "nothing tells what the host compiles: traces have no events of the host (--host-tracer-level 1)"
-        return member.memory.count / (_OFTEN - 0.5)
+        return member.memory.severity_ratio if member.memory.known else NOT_KNOWN
 
     def detail(self, member: Member[Compiling, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last."""
@@ -83,7 +93,7 @@ class Recompiling(Rule[Compiling, None]):
             sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
             f"{memory.ratio:.0%} of the time.",
             evidence={
-                "compiling_samples": Evidence(value=memory.count, threshold=_OFTEN),
-                "compile_ratio": Evidence(value=memory.ratio, threshold=_COMPILE_RATIO),
+                "compiling_samples": Evidence(value=memory.count, threshold=OFTEN),
+                "compile_ratio": Evidence(value=memory.ratio, threshold=self.limits.compile_ratio),
             },
         )

@@ -10,7 +10,7 @@ from operator import itemgetter
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import alike_s
-from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule
 from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
@@ -90,7 +90,8 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
     """
 
     finding = "slow-down"
-    of_training = True
+    not_for = SERVERS
+    info_for = PAUSING
     memory_type = StepBaselines
     remedy = (
         "look at what changed when it began: `tpumon events`, the job's own log (longer sequences, checkpoints, "

@@ -26,7 +26,7 @@ from tpumon.analysis.findings.recent import (
     median_of_others,
     spread,
 )
-from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, TooFew
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.model import CoreFigures, Evidence, FindingDetail
 from tpumon.model.figure_table import IDLE
@@ -175,6 +175,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
 
     finding = "straggler"
+    info_for = SERVERS
     memory_type = WorkAndWaiting
     remedy = (
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "

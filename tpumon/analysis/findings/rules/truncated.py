@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.rule import Member, Rule
+from tpumon.analysis.findings.rule import SERVERS, Member, Rule
 from tpumon.model import Evidence, FindingDetail
 
 
 class Truncated(Rule[None, None]):
-    """The traces of the last samples are truncated."""
+    """The traces of the last samples are truncated.
+
+    Where a server has no more requests its events end before the window does, as they do in a truncated trace.
+    """
 
     finding = "truncated"
+    not_for = SERVERS
     remedy = (
         "tpumon asks for smaller traces by itself; where that does not help, choose a shorter window (--duration-ms), "
         "and switch kernel tracing off"

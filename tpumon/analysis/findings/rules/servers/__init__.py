@@ -1,0 +1,1 @@
+"""Findings of servers of models: what requests wait for."""

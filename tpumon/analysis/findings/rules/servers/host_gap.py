@@ -1,0 +1,46 @@
+"""host-gap: the chip is idle while requests wait."""
+
+from __future__ import annotations
+
+from tpumon.analysis.findings.rule import Member
+from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.model import Evidence, FindingDetail
+
+
+class HostGap(ServerRule[None, None]):
+    """No program above 30 % of the time in which there are requests; a warning above 50 %."""
+
+    finding = "host-gap"
+    remedy = (
+        "give the host less to do between two programs: asynchronous scheduling (--async-scheduling), several decode "
+        "steps per call, tokenizing and detokenizing in processes of their own, no logging per request, cores that "
+        "nobody else uses; py-spy shows what the engine's thread does"
+    )
+    severities = ("info", "warning")
+    hidden_by = frozenset({"stuck", "compiling-while-serving"})
+
+    def severity_ratio(self, member: Member[None, None]) -> float | str:
+        """Relative to the limit. Requests of several engines say of none that it has any."""
+        server = server_of(member.seen)
+        if server.requests_running is None:
+            return NO_REQUESTS
+        if server.engines is not None and server.engines > 1:
+            return f"its page counts the requests of {server.engines} engines together"
+        if server.host_gap_ratio is None:
+            return member.seen.figures.absent.get("host_gap_ratio", "no trace shows its programs while it has requests")
+        return server.host_gap_ratio / self.limits.host_gap_ratio
+
+    def detail(self, member: Member[None, None]) -> FindingDetail:
+        """Says how many requests there are."""
+        server = server_of(member.seen)
+        gap_ratio, warns_above = server.host_gap_ratio or 0.0, self.limits.host_gap_warn_ratio
+        return FindingDetail(
+            words=f"host gap {gap_ratio:.0%}",
+            sentence=f"{{who}}, the TPU runs no program for {gap_ratio:.0%} of the time in which there are requests: "
+            "the host hands them out too slowly.",
+            evidence={
+                "host_gap_ratio": Evidence(value=gap_ratio, threshold=self.limits.host_gap_ratio),
+                "requests_running": Evidence(value=server.requests_running or 0.0),
+            },
+            severity="warning" if gap_ratio > warns_above else "info",
+        )

@@ -1,0 +1,97 @@
+"""stuck: requests run, but nothing comes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpumon.analysis.findings.rule import Member, Observation, seconds_between
+from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.history import Moment
+from tpumon.model import Evidence, FindingDetail
+
+_STEPS = 10.0  # of the longest step
+_LONGEST_S = 600.0  # to which long steps raise the limit at most
+_WATCHED = frozenset({"live", "no-activity"})
+
+
+@dataclass(slots=True)
+class Standstill:
+    """Time in which requests ran, but no program, and no token came.
+
+    Attributes:
+        since: the first such sample of those in a row; None: the last one was none.
+        last: the last sample that told.
+        step_s: the longest step, or run of a program, that was seen.
+    """
+
+    since: Moment | None = None
+    last: Moment | None = None
+    step_s: float = 0.0
+
+    @property
+    def lasts_s(self) -> float:
+        """Time from the first such sample to the last one."""
+        return 0.0 if self.since is None or self.last is None else seconds_between(self.since, self.last)
+
+
+class Stuck(ServerRule[Standstill, None]):
+    """Requests run, but no program, and no token comes, for 60 s or ten times the longest step."""
+
+    finding = "stuck"
+    memory_type = Standstill
+    remedy = (
+        "send it a request: if that is answered, nothing is stuck, and it counts aborted requests still (vLLM's issue "
+        "22545); else print every thread's stack of the engine's process (py-spy dump) before you restart it, and "
+        "take this replica out of the load balancer meanwhile; where it spans several hosts, look at all of them"
+    )
+    severities = ("critical",)
+    samples = 1  # it looks at several itself
+    hidden_by = frozenset()
+
+    def remember(self, memory: Standstill, seen: Observation) -> None:
+        """Notes whether it stands still; what is not known for a while tells nothing."""
+        server = server_of(seen)
+        durations_s = [each.duration_s.p95 for each in server.families if each.duration_s is not None]
+        memory.step_s = max(memory.step_s, seen.step_s or 0.0, *durations_s)
+        if seen.state not in _WATCHED or server.requests_running is None or server.tokens_per_s is None:
+            return
+        last, memory.last = memory.last, seen.at
+        compiles = (seen.figures.compile_ratio or 0.0) > self.limits.compile_ratio
+        tokens_per_s = server.tokens_per_s + (server.prompt_tokens_per_s or 0.0)
+        if seen.state == "live" or compiles or not server.requests_running or tokens_per_s:
+            memory.since = None
+        elif memory.since is None or last is None or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
+            memory.since = seen.at
+
+    def severity_ratio(self, member: Member[Standstill, None]) -> float | str:
+        """Time relative to the limit."""
+        server = server_of(member.seen)
+        if server.requests_running is None:
+            return NO_REQUESTS
+        if server.tokens_per_s is None:
+            return "nothing tells its tokens per second, or only from the next sample on"
+        return member.memory.lasts_s / self._limit_s(member.memory)
+
+    def _limit_s(self, memory: Standstill) -> float:
+        return max(self.limits.stuck_s, min(_STEPS * memory.step_s, _LONGEST_S))
+
+    def began(self, member: Member[Standstill, None]) -> Moment | None:
+        """At the first sample that showed it."""
+        return member.memory.since
+
+    def detail(self, member: Member[Standstill, None]) -> FindingDetail:
+        """Says how many requests run, and for how long nothing has come of them."""
+        server, lasts_s = server_of(member.seen), member.memory.lasts_s
+        running = server.requests_running or 0.0
+        waiting = f", {server.requests_waiting:.0f} wait" if server.requests_waiting else ""
+        return FindingDetail(
+            words=f"{running:.0f} requests stuck for {lasts_s:.0f} s",
+            sentence=f"{{who}}, {running:.0f} requests run{waiting}, but no program has run and no token has come for "
+            f"{lasts_s:.0f} s.",
+            evidence={
+                "no_activity_s": Evidence(value=lasts_s, threshold=self._limit_s(member.memory)),
+                "requests_running": Evidence(value=running),
+            },
+            severity="critical",
+            confidence="high",
+        )
