@@ -319,6 +319,7 @@ def test_little_more_is_found_after_hours_of_less_in_the_whole_slice_at_once(sce
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_a_steady_day_has_no_event():
     """1.06x comes and goes."""
     scene, fleet = Scene("steady", "v5e-16", interval_s=10.0, computed=True), Analysis()
