@@ -561,6 +561,7 @@ class Runtime:
 
     name = "runtime-metrics"
     alone = "runtime"
+    shows_life = True
     usual_interval_s = 5.0
 
     def __init__(self, *script):
