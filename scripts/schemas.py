@@ -14,6 +14,7 @@ from typer.main import get_command
 from tpumon.analysis.explain import WhyDocument
 from tpumon.cli.app import app
 from tpumon.cli.commands.once import OnceDocument
+from tpumon.cli.commands.why_request import WhyRequestDocument
 from tpumon.cli.config_file import configuration_type
 from tpumon.model.sample import SampleDocument
 from tpumon.model.state import Event
@@ -27,6 +28,7 @@ DOCUMENTS: Mapping[str, type[Struct]] = {
     "event": Event,
     "once": OnceDocument,
     "why": WhyDocument,
+    "why-request": WhyRequestDocument,
     "report": ReportDocument,
     "report-against": Comparison,
 }

@@ -16,6 +16,8 @@ _TERMINAL_SEQUENCE = re.compile(
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
 _NO_WORD = re.compile(r"[^A-Za-z0-9_.:/@%+#=\[\]-]+")
 _LONGEST_WORD = 40
+LONGEST_ID = 128
+"""Of a request: an ID that is cut could not be asked for."""
 
 
 def safe(text: str) -> str:
@@ -43,10 +45,10 @@ def unexpected(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 
-def plain_word(text: str) -> str:
-    """A name as one word of ASCII letters, digits and a few signs, at most 40 characters; `_` stands for others."""
+def plain_word(text: str, *, longest: int = _LONGEST_WORD) -> str:
+    """A name as one word of ASCII letters, digits and a few signs, at most `longest`; `_` stands for others."""
     word = _NO_WORD.sub("_", one_line(text, limit=1000)) or "_"
-    return word if len(word) <= _LONGEST_WORD else f"{word[:22]}...{word[3 + 22 - _LONGEST_WORD :]}"
+    return word if len(word) <= longest else f"{word[:22]}...{word[3 + 22 - longest :]}"
 
 
 def quote_names(text: str, foreign: Iterable[str]) -> str:

@@ -229,6 +229,12 @@ def why_command(
     verdict: VerdictOptions,
     output: FormatOption = "text",
     brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
+    request: Annotated[
+        str | None, written(metavar="ID", help="Say where the time of this request went, in the profile FILE|DIR.")
+    ] = None,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE|DIR", help="With --request: the saved profile, as for analyze.")
+    ] = None,
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
@@ -241,11 +247,16 @@ def why_command(
       tpumon why
       tpumon why --from http://10.0.0.2:10466 --output json
       tpumon why --from /tmp/profiles
+      tpumon why --request cmpl-7 /tmp/profiles  where its time went
     """
-    from tpumon.cli.commands import why
+    from tpumon.cli.commands import why, why_request
 
-    feed, needs = _judged(context, options, thresholds, verdict)
+    if (request is None) == bool(paths):
+        raise UsageError("--request ID and FILE|DIR go together; --from FILE|DIR judges a profile")
     form = report_format(context, output, FORMATS)
+    if request is not None:
+        return partial(why_request.run, request, paths or (), form)
+    feed, needs = _judged(context, options, thresholds, verdict)
     return partial(why.run, feed=feed, needs=needs, output=form, fail_on=verdict.fail_on, brief=brief)
 
 

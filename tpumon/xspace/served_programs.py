@@ -98,14 +98,22 @@ def _busy_ps(functions: Sequence[Function], duties: Sequence[CoreDuty]) -> int:
     return max(covered_ps(*(np.concatenate(ends) for ends in zip(*mine, strict=True))) for mine in spans.values())
 
 
-def _batches(host: Plane | None) -> tuple[Events, Ints]:
-    """The batches that the host annotates, and the tokens of each."""
-    raw = {} if host is None else host.metadata_by_id
-    of_kind = {
+def tokens_of_batches(host: Plane) -> dict[int, int]:
+    """Metadata ids of the annotations of batches, and the tokens of each; batches of none are left out.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    return {
         number: int(match[1])
-        for number, metadata in raw.items()
+        for number, metadata in host.metadata_by_id.items()
         if _BATCH_BEGINS in metadata and (match := _BATCH.fullmatch(parsed_metadata(metadata).name)) and int(match[1])
     }
+
+
+def _batches(host: Plane | None) -> tuple[Events, Ints]:
+    """The batches that the host annotates, and the tokens of each."""
+    of_kind = {} if host is None else tokens_of_batches(host)
     events = host.read_kinds(host.lines(), list(of_kind)).sorted() if host is not None and of_kind else None
     if events is None:
         nothing = np.zeros(0, dtype=np.int64)

@@ -15,6 +15,7 @@ from support.captures import nested, saved, training, with_input, with_memory
 from support.made_up import healthy
 from support.sample_kinds import KINDS
 from support.samples import failed_sample
+from support.traces import CONV, Named, Traced, run_step
 from tpumon.cli import process
 from tpumon.system import console
 
@@ -89,6 +90,16 @@ def test_verdicts(name, recording, printed):
     document = json.loads(printed(name, "--from", recording, "--output", "json"))
     check(name, document)
     assert document["findings" if name == "why" else "workers"]
+
+
+def test_requests(tmp_path, printed):
+    """The time of a request."""
+    traced = Traced()
+    run_step(traced.core(0), 2, [(CONV, 5)])
+    traced.host().event("python", "execute_model: 1 reqs, 4 toks", 0, 10, request_id1=Named("r-7"))
+    document = json.loads(printed("why", "--request", "r-7", *saved(tmp_path, traced), "--output", "json"))
+    check("why-request", document)
+    assert document["hosts"][0]["batches"] == 1
 
 
 def test_lines(recording, printed):
