@@ -50,6 +50,7 @@ class FindingAlert:
 # change, and nothing for whoever runs it to do, so they alert nobody.
 ALERTED = (
     FindingAlert("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
+    FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting=""),
     FindingAlert("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job."),
     FindingAlert("slow-down", "has become slower", "Steps take longer than they did before."),
     FindingAlert("straggler", "waits for a slow worker", "The other workers of the slice wait for it."),
@@ -63,6 +64,12 @@ ALERTED = (
         "recompiling",
         "compiles again and again",
         "Programs are compiled while the job runs, and steps wait for that.",
+    ),
+    FindingAlert("host-gap", "waits for its host", "TPUs have nothing to do while requests wait."),
+    FindingAlert(
+        "compiling-while-serving",
+        "compiles while it serves",
+        "Requests wait for programs that were not compiled ahead.",
     ),
     FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s"),
     FindingAlert(

@@ -95,6 +95,10 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
             discovery = WithPods(discovery)
         if not selection.runtime_addresses:
             return discovery
+    elif not profilers_only:
+        from tpumon.discovery.host.own_processes import WithProcesses
+
+        discovery = WithProcesses(discovery)
     return WithRuntime(discovery, selection.runtime_addresses)
 
 

@@ -165,10 +165,12 @@ PREEMPTIONS = Figure(
 )
 DEVICE_PER_TOKEN = Figure(
     key="device-per-token",
-    fields=("server.device_s_per_token",),
+    fields=("server.device_s_per_token", "server.device_time_source"),
     label="Device time per token",
-    about="Time in a server's programs, summed over cores, per generated token.",
+    about="Time in a server's programs, summed over cores, per generated token, by libtpu's duty cycle where that is "
+    "there.",
     value=_of_server("device_s_per_token"),
+    method=lambda figures: None if figures.server is None else figures.server.device_time_source,
     unit="seconds",
     origin="both",
     metric="tpu_server_device_seconds_per_token",

@@ -89,8 +89,8 @@ class Notices:
         about = self._about.setdefault(event.worker, _WorkerNotices())
         if event.failure is None:
             _note_end(event, about)
-        else:
-            _note_trouble(event, event.failure, about)
+        elif not (event.figures.server is not None and event.failure.reason == "empty-trace"):
+            _note_trouble(event, event.failure, about)  # a server without requests is in none
         _note_warnings(event, about)
 
     def _follow(self, workers: Workers) -> None:

@@ -93,6 +93,8 @@ def _busy_ps(functions: Sequence[Function], duties: Sequence[CoreDuty]) -> int:
     for function in functions:
         for place, runs in function.places.items():
             spans.setdefault(place, []).append((runs.begin_ps, runs.begin_ps + runs.duration_ps))
+            if runs.before_ps is not None:
+                spans[place].append((np.array(runs.before_ps[:1]), np.array(runs.before_ps[1:])))
     return max(covered_ps(*(np.concatenate(ends) for ends in zip(*mine, strict=True))) for mine in spans.values())
 
 

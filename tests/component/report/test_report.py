@@ -300,6 +300,14 @@ def test_every_step_of_every_core_has_its_parts(tmp_path, marked):
     assert ("Step 2, the longest, by core" in text) == marked
 
 
+def test_a_list_of_every_step_of_every_core_has_an_end(tmp_path):
+    files = saved(tmp_path, training(cores=2, steps=80))
+    text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
+    rows = text.partition("By step and core\n")[2].splitlines()
+    assert len(rows) == 1 + 100 + 1
+    assert rows[-1] == "  (60 more; JSON has them)"
+
+
 def test_nobody_is_last_where_all_take_equally_long(tmp_path):
     steps = section(saved(tmp_path, megacore()), "steps")
     assert {step["last"] for step in steps["steps"]} == {None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -17,7 +17,7 @@ from support.fleets.timelines import Conditions, Core
 from support.fleets.xspaces import Look
 from support.samples import failed_sample
 from tpumon.analysis import Analysis
-from tpumon.model import SEVERITY_LEVELS, Sample, StepTimes, Target, Workers
+from tpumon.model import SEVERITY_LEVELS, FindingSeverity, Sample, StepTimes, Target, Workers
 
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
@@ -74,24 +74,32 @@ class Complaint:
 
 
 def complaints(job: Job, hours: float, seed: int) -> list[Complaint]:
-    """What is said of a job that is well: each finding of a worker once for each time that it appears."""
+    """What is said of a job that is well."""
+    return said_of(job.kind, job.targets, _samples(job, hours, random.Random(seed)))
+
+
+def said_of(
+    kind: str, targets: Sequence[Target], samples: Iterable[Sample], *, above: FindingSeverity | None = "info"
+) -> list[Complaint]:
+    """What is said of a job: each finding of a worker above a severity, once for each time that it appears."""
     now_s = [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
-    analysis.take(Workers(targets=tuple(job.targets)))
+    analysis.take(Workers(targets=tuple(targets)))
+    least = 0 if above is None else SEVERITY_LEVELS[above]
     said: list[Complaint] = []
     present: dict[str, frozenset[str]] = {}
-    for sample in _samples(job, hours, random.Random(seed)):
+    for sample in samples:
         now_s[0] = sample.time_unix_s + sample.took_s
         status = analysis.take(sample).status
         assert status is not None
         found = {
             cause.finding: cause for cause in status.verdict.causes
-            if cause.finding is not None and SEVERITY_LEVELS[cause.severity] > SEVERITY_LEVELS["info"]
+            if cause.finding is not None and SEVERITY_LEVELS[cause.severity] > least
         }  # fmt: skip
         for finding, cause in found.items():
             if finding not in present.get(sample.worker, ()):
                 at_s = sample.time_unix_s - BEGIN_S
-                said.append(Complaint(job.kind, sample.worker, finding, cause.severity, at_s, cause.words))
+                said.append(Complaint(kind, sample.worker, finding, cause.severity, at_s, cause.words))
         present[sample.worker] = frozenset(found)
     return said
 

@@ -91,8 +91,8 @@ PATTERNS = {
     "saturated": ("400@5",),
     "split": ("400@0.7", "--style", "split"),
     "split-bursts": (",".join(["7@2,9@0"] * 20), "--output-tokens", "8", "--style", "split"),
-    "long-context": ("400@0.3", "--length", "2048", "--prompt-tokens", "500", "--output-tokens", "200"),
-    "long-prompts": ("400@1", "--prompt-tokens", "200", "--output-tokens", "4"),
+    "long-context": ("400@0.15", "--length", "1024", "--prompt-tokens", "300", "--batch-tokens", "64"),
+    "long-prompts": ("400@0.5", "--prompt-tokens", "200", "--output-tokens", "4", "--batch-tokens", "64"),
     "ramp": ("15@0.1,15@0.3,15@0.6,15@1.2,400@2.4",),
     "host-gap": ("400@0.7", "--host-pause-ms", "100"),
 }

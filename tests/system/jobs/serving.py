@@ -6,6 +6,7 @@ python serving.py SERVING_LOOP PROCESSOR_TIMES [OPTIONS OF THE LOOP]
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ SPEC = importlib.util.spec_from_file_location("serving_loop", PATH)
 loop = importlib.util.module_from_spec(SPEC)
 sys.modules["serving_loop"] = loop
 SPEC.loader.exec_module(loop)
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # a step has no more processor time than it takes
 execute_and_log = loop.Engine._run
 
 

@@ -138,15 +138,18 @@ def test_a_worker_that_gets_a_job_is_not_gone(tmp_path):
 
 
 FOUND = [
-    ("hang", "TpuHang", 0, True),
-    ("slow-down", "TpuSlowDown", 10, True),
-    ("straggler", "TpuStraggler", 10, True),
-    ("input-bound", "TpuInputBound", 10, True),
-    ("recompiling", "TpuRecompiling", 10, False),
-    ("idle", "TpuIdle", 30, False),
-    ("hbm-nearly-full", "TpuHbmNearlyFull", 10, True),
-    ("hbm-growing", "TpuHbmGrowing", 10, True),
-    ("not-observed", "TpuNotObserved", 0, False),
+    ("hang", "TpuHang", 0, {2, 3}),
+    ("stuck", "TpuStuck", 0, {3}),
+    ("slow-down", "TpuSlowDown", 10, {2, 3}),
+    ("straggler", "TpuStraggler", 10, {2, 3}),
+    ("input-bound", "TpuInputBound", 10, {2, 3}),
+    ("recompiling", "TpuRecompiling", 10, {2}),
+    ("host-gap", "TpuHostGap", 10, {2}),
+    ("compiling-while-serving", "TpuCompilingWhileServing", 10, {2}),
+    ("idle", "TpuIdle", 30, {2}),
+    ("hbm-nearly-full", "TpuHbmNearlyFull", 10, {2, 3}),
+    ("hbm-growing", "TpuHbmGrowing", 10, {2, 3}),
+    ("not-observed", "TpuNotObserved", 0, {2}),
 ]
 SEVERITIES = {1: "info", 2: "warning", 3: "critical"}
 
@@ -155,8 +158,8 @@ def alerts_of(number, minute, since):
     """The alerts about findings of a severity that have been there since that minute."""
     return [
         f"{alert} tpu_job=ml/t tpu_slice=s finding={name} severity={SEVERITIES[number]}"
-        for name, alert, lasting, can_be_critical in FOUND
-        if minute > since + lasting and (number == 2 or (number == 3 and can_be_critical))
+        for name, alert, lasting, numbers in FOUND
+        if minute > since + lasting and number in numbers
     ]
 
 

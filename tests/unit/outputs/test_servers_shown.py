@@ -8,7 +8,8 @@ import io
 import pytest
 from msgspec.structs import replace
 
-from support.sample_kinds import KINDS, NOW, served, traced, workers_of
+from support.said import Lines
+from support.sample_kinds import KINDS, NOW, failed, served, traced, workers_of
 from support.shown import display_of, lines, press, screen
 from support.wired import Judged
 from tpumon.cli.commands.once import _table, _TableRow
@@ -135,6 +136,28 @@ def test_a_cell_is_empty_where_the_figure_says_nothing_of_the_job():
         "server-alone": ["6.2%", "", "87.5%", "n/a"],
         "train": ["42.5%", "62.7", "", ""],
     }
+
+
+def waits(worker="waits"):
+    """A server without a request: its trace is empty, its figures cover two minutes."""
+    with_requests = served(worker, requests_running=0.0)
+    empty = failed(worker, "empty-trace", "the trace holds no event", time_unix_s=NOW - 1)
+    figures = replace(empty.figures, server=with_requests.figures.server, devices=with_requests.figures.devices)
+    return replace(empty, job_kind=with_requests.job_kind, figures=figures)
+
+
+def test_a_server_that_waits_for_requests_keeps_its_figures():
+    """And no line says that it is in trouble."""
+    display = shown_with(served("other"), waits())
+    texts = lines(display, 80, 24, NOW)
+    titles = next(line for line in texts if "WORKER" in line)
+    row = next(line for line in texts if line[3:].startswith("waits "))
+    assert row[: titles.index("TOK/S") + 5].split()[-4:] == ["n/a", "87.5%", "12.5", "812"]
+    press(display, "j", "enter")
+    shown = screen(display, 80, 24, NOW)
+    assert "NO ACTIVITY 1s" in shown
+    assert "no figures" not in shown
+    assert Lines().update(waits()) == []
 
 
 def test_a_fleet_of_servers_has_no_column_of_steps():

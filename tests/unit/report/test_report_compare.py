@@ -265,6 +265,24 @@ def test_what_chance_does_is_noise(tmp_path):
     assert ("op", "fusion.1", "slower") in sure(steady)
 
 
+def test_what_is_below_a_percent_is_noise_however_sure(tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1005))
+    assert found.step_time_ratio == pytest.approx((STEP_US + 5) / STEP_US)
+    assert found.step_time_noise is True
+    assert {each.noise for each in found.changes} == {True}
+    assert "op" in {each.what for each in found.changes}
+
+
+def test_an_op_that_runs_only_outside_of_steps_is_gone_from_them(tmp_path):
+    before, after = trained(tmp_path / "a", extra_us=50), trained(tmp_path / "b")
+    space = XSpace.FromString(after[0].read_bytes())
+    for core in space.planes[:2]:
+        Plane(core).event("XLA Ops", EXTRA, 20_000, 40)
+    after[0].write_bytes(space.SerializeToString())
+    (change,) = [each for each in compared(before, after).changes if each.name == EXTRA.name]
+    assert (change.status, change.after_s) == ("gone", None)
+
+
 def test_a_single_step_cannot_tell(tmp_path):
     found = compared(trained(tmp_path / "a", steps=1), trained(tmp_path / "b", steps=1, conv_us=1500))
     assert found.step_time_noise is None

@@ -187,8 +187,10 @@ def test_runs_that_the_window_cuts_on_the_hosts_own_processors():
     host = Plane(traced.space.planes[0])
     (line,) = (line for line in host.plane.lines if line.name == "tf_XLAEigen")
     del line.events[-1], line.events[0]
-    (step,) = served(traced).families
+    programs = served(traced)
+    (step,) = programs.families
     assert step.durations_s == pytest.approx((0.010, 0.010))
+    assert programs.busy_s == pytest.approx(0.030)  # with what is shown of the others
 
 
 @pytest.mark.parametrize("end", [0, 1])

@@ -7,9 +7,12 @@ import pytest
 from support.captures import real_trace
 from support.traces import CONV, Traced
 from tpumon.proto.xplane_pb2 import XSpace
+from tpumon.xspace.planes.space import read_space
+from tpumon.xspace.profile.step_times import step_table
 from tpumon.xspace.steps.functions import TOO_FEW
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.trace import read_trace, trace_of
 from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.wire import stored
 
 
 def of(space):
@@ -184,7 +187,7 @@ LENGTHS_US = [25_000 + 1_700 * (i * 7 % 5) for i in range(40)]
 """Steps of one job, uneven; begins are sums of them, on all hosts at once."""
 
 
-def window_of(first, count, *, way, slow_us=0):
+def window_of(first, count, *, way, slow_us=0, by_op=False):
     """Some steps of the job on one host, whose clock begins with the window; `way`: how they are numbered."""
     traced = Traced()
     core, host = traced.core(0), traced.host()
@@ -198,7 +201,7 @@ def window_of(first, count, *, way, slow_us=0):
             host.event("python", "train", at_us - 30, 200, step_num=1000 + number, _r=1)
             host.event("python", "PjitFunction(train_step)", at_us - 20, 100, _pt=1, _p=number)
         at_us += 40_000
-    return read_trace(traced.bytes())
+    return trace_of(read_space(stored(traced.bytes())), by_op=by_op)
 
 
 @pytest.mark.parametrize("way", ["host", "names"])
@@ -209,6 +212,14 @@ def test_hosts_whose_windows_are_steps_apart_are_matched_by_the_programs_own_num
     slowest_us = [LENGTHS_US[number] + (500 if number % 2 else 0) for number in common]
     assert found.figures.step_time_s.count == len(common)
     assert avg_us(found) == pytest.approx(sum(slowest_us) / len(slowest_us))
+
+
+def test_the_time_of_ops_is_that_of_the_steps_in_common():
+    """Steps that only one host has count nowhere."""
+    table = step_table([window_of(first, 9, way="names", slow_us=500, by_op=True) for first in (0, 3)], ())
+    (op,) = set(table.ops.key.tolist())
+    lengths_us = [LENGTHS_US[number] + (500 if number % 2 else 0) for number in range(3, 9)]
+    assert [1e6 * time_s for time_s in table.ops_s([op])] == pytest.approx(lengths_us)
 
 
 def test_hosts_without_a_step_in_common_have_no_step_time():

@@ -239,15 +239,17 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     )
 
 
-def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float | None:
-    """Runs per second. A window shows whole runs alone: it might have shown one that begins early enough to end in it.
+def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float:
+    """Runs per second. A window shows whole runs alone: each might begin in as much of it as leaves time for its end.
 
     A run that fills more than half of a window counts as half: else one that just fits would count for many.
     """
-    count = sum(each.runs for each in runs)
-    mean_s = sum(each.time_s for each in runs) / max(count, 1)
-    exposed_s = sum(max(each.window_s - mean_s, _LEAST_EXPOSED_RATIO * each.window_s) for each in windows)
-    return count / exposed_s if exposed_s > 0 else None
+    lengths_s = [window.window_s for window in windows]
+    return sum(
+        1 / sum(max(window_s - run_s, _LEAST_EXPOSED_RATIO * window_s) for window_s in lengths_s)
+        for each in runs
+        for run_s in each.durations_s
+    )
 
 
 def _percentiles(ascending_s: Sequence[float]) -> Percentiles | None:

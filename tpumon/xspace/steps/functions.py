@@ -90,11 +90,13 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
         begin_ps: starts, ascending.
         duration_ps: shape as `begin_ps`.
         cut: whether the window cuts the first one, and the last one: their durations then say nothing.
+        before_ps: begin and end of what is shown of a run before these, which is left out; None if there is none.
     """
 
     begin_ps: Ints
     duration_ps: Ints
     cut: tuple[bool, bool] = (False, False)
+    before_ps: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.begin_ps)
@@ -408,8 +410,14 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
             begun_before, cut = (_lacks_ops(row, rows, different, program[first]) for row in (rows[0], rows[-1]))
             is_last = begin_ps[rows[-1]] == begin_ps[device[first] == place].max()
             cut |= bool(is_last) and not (program[first][rows[:-1]] == program[first][rows[-1]]).any()
+            before_ps = (int(begin_ps[rows[0]]), int(end_ps[rows[0]])) if begun_before else None
             rows = rows[int(begun_before) :]
-            runs = Runs(begin_ps=begin_ps[rows], duration_ps=(end_ps - begin_ps)[rows], cut=(False, cut))
+            runs = Runs(
+                begin_ps=begin_ps[rows],
+                duration_ps=(end_ps - begin_ps)[rows],
+                cut=(False, cut),
+                before_ps=before_ps,
+            )
             found.setdefault(named_function(names.get(number, "")), {})[place] = runs
     return found
 

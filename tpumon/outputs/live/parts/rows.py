@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Sample
-from tpumon.model.figure import Figure
+from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
@@ -206,7 +206,7 @@ class Rows:
         line.add(look.mark, look.style).fill(self._before - 2)
         label = self._labels.get(row.name, "")
         line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
-        if row.verdict.state != "live":
+        if not has_figures(row):
             return self._absent(line, row, now_unix_s)
         for column in self._columns:
             self._figure(line, column, row)
@@ -271,6 +271,12 @@ def axis_title(figure: Figure, axis: Axis) -> str:
     if figure.unit == "seconds":
         return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
     return f"{short_title(figure)} {low:g}-{high:g}"
+
+
+def has_figures(row: WorkerStatus) -> bool:
+    """True if its figures are current: it is live, or serves, and those cover more than the last window."""
+    waits = row.verdict.state == "no-activity" and row.sample is not None and serves(row.sample)
+    return waits or row.verdict.state == "live"
 
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:

@@ -30,7 +30,7 @@ from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
-from tpumon.outputs.live.parts.rows import absent_words
+from tpumon.outputs.live.parts.rows import absent_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
@@ -286,7 +286,8 @@ class WorkerPage:
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
         if verdict.state != "live":
-            since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
+            if not has_figures(self._row):
+                since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
