@@ -116,14 +116,20 @@ def with_value(text: str, value: float | str, *starts: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "running"),
-    [(VLLM_05, 3), (VLLM_010, 3), (VLLM_032, 3), (JETSTREAM_022, None), (JETSTREAM_HEAD, None)],
+    ("text", "running", "engines"),
+    [
+        (VLLM_05, 3, None),
+        (VLLM_010, 3, None),
+        (VLLM_032, 3, 2),
+        (JETSTREAM_022, None, None),
+        (JETSTREAM_HEAD, None, 2),
+    ],
     ids=["vLLM 0.5", "vLLM 0.10", "vLLM 0.32", "JetStream 0.2.2", "JetStream at its end"],
 )
-def test_gauges_of_each_version(text, running):
+def test_gauges_of_each_version(text, running, engines):
     """Requests of all engines together; the cache's use is their mean. Nothing that needs two readings."""
     figures = figures_of(page(text), None, 0.0)
-    expected = ServerFigures(requests_running=running, requests_waiting=2, kv_used_ratio=0.25)
+    expected = ServerFigures(requests_running=running, requests_waiting=2, kv_used_ratio=0.25, engines=engines)
     assert figures.server == expected
     rates = {"tokens_per_s", "prompt_tokens_per_s", "time_to_first_token_s", "preemptions_per_s"}
     assert figures.absent.keys() == rates | (set() if running else {"requests_running"})

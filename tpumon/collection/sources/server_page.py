@@ -44,16 +44,16 @@ class ServerNames(Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: what people call it.
-        prefix: begins most of its names.
         running, waiting: gauges of requests; those in one row of `waiting` are added up.
         tokens, prompt_tokens, preemptions: counters.
         first_answer: a histogram, in seconds.
         kv_used: gauges, 0 to 1.
+        engine: the label that tells engines apart.
         absent: why it lacks a figure, by the figure's name.
     """
 
     title: str
-    prefix: str
+    engine: str
     running: tuple[str, ...] = ()
     waiting: tuple[tuple[str, ...], ...] = ()
     tokens: str = ""
@@ -77,7 +77,7 @@ SERVERS: tuple[ServerNames, ...] = (
     # 0.5 to 0.32. The cache's gauge was renamed in 0.9; newer versions also split those that wait by reason.
     ServerNames(
         title="vLLM",
-        prefix="vllm:",
+        engine="engine",
         running=("vllm:num_requests_running",),
         waiting=(("vllm:num_requests_waiting",), ("vllm:num_requests_waiting_by_reason",)),
         tokens="vllm:generation_tokens_total",
@@ -90,7 +90,7 @@ SERVERS: tuple[ServerNames, ...] = (
     # ends. Its cache has a slot for each request. `num_requests_waiting` is the sum of its three queues.
     ServerNames(
         title="JetStream",
-        prefix="jetstream_",
+        engine="idx",
         waiting=(
             ("jetstream_prefill_backlog_size", "jetstream_transfer_backlog_size", "jetstream_generate_backlog_size"),
         ),
@@ -120,6 +120,11 @@ class ServerPage(Struct, frozen=True, kw_only=True):
     def of(self, name: str) -> _Series:
         """The values of a metric; none if the page lacks it."""
         return self.series.get(name, {})
+
+    @property
+    def labels(self) -> Iterator[Mapping[str, str]]:
+        """The labels of every series."""
+        return (dict(labels) for series in self.series.values() for labels in series)
 
 
 def page_of(body: bytes) -> ServerPage:
@@ -172,7 +177,9 @@ def figures_of(page: ServerPage, before: ServerPage | None, elapsed_s: float) ->
             figures[name] = reader.figure(name, page.names)
         except _AbsentError as why:
             absent[name] = page.names.absent.get(name, str(why))
-    return Figures(server=ServerFigures(**figures), absent=absent)  # type: ignore[arg-type]
+    engines = {labels[page.names.engine] for labels in page.labels if page.names.engine in labels}
+    several = len(engines) if len(engines) > 1 else None
+    return Figures(server=ServerFigures(**figures, engines=several), absent=absent)  # type: ignore[arg-type]
 
 
 _FIGURES = (
