@@ -74,6 +74,7 @@ SAMPLES = {
     "--fail-on": ("warning", "warning"),
     "--timeout": ("30", "30"),
     "--brief": ("1", True),
+    "--request": ("cmpl-7", "cmpl-7"),
     "--against": ("old/", ["old/"]),
     "--fail-above": ("5%", "5%"),
     "--section": ("ops,steps", ["ops,steps"]),
