@@ -132,7 +132,7 @@ class FindingState:
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
-        self.reason = reason
+        self.reason, self.last = reason, ()
         is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
         if self.unknown >= _UNKNOWN_AFTER and self.known and not is_kept:
             self.began = None  # what is found later did not begin with the first sample
