@@ -267,7 +267,7 @@ def test_history_is_as_large_as_its_reader_asks():
 
     whole = sizes("1")
     assert sizes("99999999999") == whole
-    assert 0 < sizes("3000")["a"] < whole["a"] / 2, whole
+    assert 0 < sizes("3000")["a"] < whole["a"] * 2 / 3, whole
 
 
 def test_several_share_the_history_that_is_handed_on(monkeypatch):

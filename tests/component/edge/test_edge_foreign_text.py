@@ -23,7 +23,7 @@ HOSTILE = (
 IN_FILE_NAMES = HOSTILE.replace("\x00", "")
 IN_PROTOBUF = IN_DOCUMENTS = HOSTILE.replace("\udcff", "")
 START = 1_700_000_000.0
-OTHER_THAN_TEXT = {"source", "reason", "mxu_method", "step_source", "schema"}
+OTHER_THAN_TEXT = {"family", "device_time_source", "source", "reason", "mxu_method", "step_source", "schema"}
 
 
 def made_hostile(value):
