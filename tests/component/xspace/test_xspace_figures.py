@@ -27,7 +27,7 @@ from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import TraceFigures, figures
 
-OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime")
+OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and "." not in figure.fields[0])
 
 
 def codes(trace):
