@@ -53,7 +53,7 @@ class Source(TraceSource):
         await asyncio.sleep(window_s)
         self._in_time_on = 1
         xspace = {"unreadable": UNREADABLE, "slow": SLOW}.get(self._target.worker.split("-")[0], GOOD)
-        return _Taken(xspace, 0.0, is_lighter=False)
+        return _Taken(xspace, 0.0, window_s, is_lighter=False)
 
     async def _returns_traces(self):
         return True
