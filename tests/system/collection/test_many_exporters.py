@@ -15,7 +15,8 @@ from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
 from support.wired import Wired
-from tpumon.collection.remote import RemoteFleet, exchange, fleet
+from tpumon.collection import exchange
+from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.places import ExporterList
 from tpumon.model import Handover, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
