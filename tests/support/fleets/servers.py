@@ -66,13 +66,13 @@ class Server:
         loads: what they are asked.
         replicas: how many they are.
         hbm_ratio: share of HBM in use, by time.
-        process: the process that runs at a time: another one is a restart.
+        began_s: when the process began that runs at a time: another one is a restart.
     """
 
     loads: Loads
     replicas: int = 1
     hbm_ratio: Callable[[float], float] = lambda _at_s: 0.88
-    process: Callable[[float], int] = lambda _at_s: 1
+    began_s: Callable[[float], float] = lambda _at_s: 0.0
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -98,7 +98,7 @@ class Server:
             "taken_monotonic_s": BEGIN_S + at_s,
             "interval_s": _INTERVAL_S,
             "job": "j",
-            "process": Process(pid=self.process(at_s), started_unix_s=BEGIN_S + self.process(at_s)),
+            "process": Process(pid=1 + int(self.began_s(at_s)), started_unix_s=BEGIN_S + self.began_s(at_s)),
             "hbm_used_bytes": used,
             "hbm_total_bytes": _HBM_BYTES,
             "devices": [{"device": "0", "hbm_used_bytes": used, "hbm_total_bytes": _HBM_BYTES}],
@@ -246,7 +246,7 @@ HEALTHY: Mapping[str, Server] = {
     "growing context": Server(_growing),
     "replicas": Server(_replicas, replicas=4),
     "idle ranks": Server(_ranks, replicas=4),
-    "warm-up of 20 minutes": Server(_warming, hbm_ratio=_weights, process=lambda at_s: 1 + int(at_s // _DAY_S)),
+    "warm-up of 20 minutes": Server(_warming, hbm_ratio=_weights, began_s=lambda at_s: at_s // _DAY_S * _DAY_S),
     "it profiles itself": Server(_profiling),
     "full": Server(_one(lambda _at_s: 60.0)),
 }
