@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpumon.model import JobKind, JobKindName, ProgramFamily, Sample, Target
+from tpumon.model.program_names import SERVING
+from tpumon.model.target import INFERRING
 
 _TRAINING = re.compile(r"(?:^|[^a-z])(?:pre)?train(?:_?step|_?function|_?loop|er|ing)?(?:[^a-z]|$)", re.IGNORECASE)
 _INFERENCE: Mapping[ProgramFamily, str] = {
@@ -25,10 +27,8 @@ _PROGRAMS = {
     family: re.compile(rf"(?:^|[^a-z])(?:{pattern})(?:[^a-z]|$)", re.IGNORECASE)
     for family, pattern in _INFERENCE.items()
 }
-_MODELS: frozenset[ProgramFamily] = frozenset({"prefill", "decode", "step"})  # the others run beside them
 _ENGINE = re.compile(r"^(?:execute_model\b|run_batch$|forward_batch_generation)")
 _FAMILIES = 2
-_INFERRING: frozenset[JobKindName] = frozenset({"serving", "batch", "mixed"})
 _STEPS = 3  # samples in a row with the same step
 _ALIKE_RATIO = 0.2  # their step times differ by no more
 _BUSY_RATIO, _NOT_BUSY_RATIO = 0.9, 0.7
@@ -135,7 +135,7 @@ class KindOfWorker:
             yield "train", trains
             return
         families = {name: family for name in programs if (family := _family_of(name)) is not None}
-        model = next((name for name, family in families.items() if family in _MODELS), None)
+        model = next((name for name, family in families.items() if family in SERVING), None)
         if model is not None:
             self._families |= set(families.values())
             yield "program", model
@@ -165,7 +165,7 @@ class KindOfWorker:
             return ("batch", (*infers, "started as a job", "always busy")) if busy else ("serving", infers)
         if inference:
             kept = self._kept
-            return (kept.kind, kept.evidence) if kept and kept.kind in _INFERRING else ("unknown", inference)
+            return (kept.kind, kept.evidence) if kept and kept.kind in INFERRING else ("unknown", inference)
         if markers:
             return "training", markers
         if self._is_regular() and (target.process is not None or as_job):

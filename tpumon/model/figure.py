@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tpumon.model.figures import Figures
 from tpumon.model.sample import Sample
+from tpumon.model.target import INFERRING
 
 Unit = Literal["ratio", "seconds", "count", "rate"]
 Origin = Literal["device", "steps", "host", "runtime", "programs", "requests", "both"]
@@ -108,7 +109,7 @@ _SOURCES: Mapping[Origin, str] = {
 def serves(sample: Sample) -> bool:
     """True if the figures of a server are those to show: it has some, and its job is of such a kind."""
     kind = None if sample.job_kind is None else sample.job_kind.kind
-    return sample.figures.server is not None and kind in {"serving", "batch", "mixed"}
+    return sample.figures.server is not None and kind in INFERRING
 
 
 def trains(sample: Sample) -> bool:

@@ -7,6 +7,7 @@ docs/architecture.md says how to add a figure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
@@ -323,9 +324,12 @@ def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
     return columns
 
 
+_hints = cache(get_type_hints)  # it evaluates the annotations of all fields
+
+
 def _columns(name: str) -> Mapping[str, Callable[[Figures], Scalar]]:
     owner = ServerFigures if name.startswith("server.") else Figures
-    kinds = {*get_args(get_type_hints(owner)[name.removeprefix("server.")])}
+    kinds = {*get_args(_hints(owner)[name.removeprefix("server.")])}
     stem, _, unit = name.replace(".", "_").rpartition("_")
     if Percentiles in kinds:
         return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("p50", "p95")}

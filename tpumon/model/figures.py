@@ -23,7 +23,8 @@ ProgramFamily = Literal["prefill", "decode", "step", "sample", "move", "other"]
 moves of the cache; all else."""
 
 _MOST_FAMILIES = 6
-_MOST_SIZES = 64
+MOST_SIZES = 64
+"""Sizes of a family of programs, at most."""
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
 _MOST_PROGRAMS = 32
@@ -205,7 +206,7 @@ class FamilyFigures(Struct, frozen=True, kw_only=True):
     executions_per_s: float | None = None
     duration_s: Percentiles | None = None
     time_ratio: float | None = None
-    sizes: Annotated[tuple[int, ...], at_most(_MOST_SIZES)] = ()
+    sizes: Annotated[tuple[int, ...], at_most(MOST_SIZES)] = ()
 
 
 class ServerFigures(Struct, frozen=True, kw_only=True):
@@ -243,6 +244,11 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
     kv_pool_hbm_ratio: float | None = None
+
+    @property
+    def requests(self) -> float | None:
+        """Requests that run and that wait; None: not known."""
+        return None if self.requests_running is None else self.requests_running + (self.requests_waiting or 0.0)
 
 
 class ProgramRuns(Struct, frozen=True, kw_only=True):
@@ -359,6 +365,12 @@ class Figures(Struct, frozen=True, kw_only=True):
     runtime_latencies: Mapping[str, Distribution] = field(default_factory=dict)
     runtime_counts: Mapping[str, float] = field(default_factory=dict)
     step_durations_s: tuple[float, ...] = ()
+
+    @property
+    def runtime_duty_ratio(self) -> float | None:
+        """The runtime's duty cycle: the mean over the devices that report it."""
+        known = [ratio for row in self.devices if (ratio := row.runtime_duty_cycle_ratio) is not None]
+        return sum(known) / len(known) if known else None
 
     def with_ops(self, most: int) -> Figures:
         """The figures with so many top operations and categories at most, 0: as if they were not asked for."""

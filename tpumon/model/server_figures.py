@@ -18,10 +18,7 @@ def _first_token(name: str) -> Callable[[Figures], float | None]:
 
 def _runtime_duty(figures: Figures) -> float | None:
     """The duty cycle of a server as libtpu says it, over the devices that report it."""
-    if figures.server is None:
-        return None
-    known = [each.runtime_duty_cycle_ratio for each in figures.devices if each.runtime_duty_cycle_ratio is not None]
-    return sum(known) / len(known) if known else None
+    return None if figures.server is None else figures.runtime_duty_ratio
 
 
 def _busy(figures: Figures) -> float | None:

@@ -41,6 +41,8 @@ class Process(Struct, frozen=True, kw_only=True):
 
 
 JobKindName = Literal["training", "serving", "batch", "mixed", "interactive", "unknown"]
+INFERRING: frozenset[JobKindName] = frozenset({"serving", "batch", "mixed"})
+"""Kinds of job that run a model for others, at least in turn."""
 KindSign = Literal["notebook", "server", "job"]
 """Signs of a job's kind that its processes show: a notebook's kernel, a server of models, or a start as a job that ends
 by itself: by `tpumon run`, by a Job or JobSet, or outside Kubernetes as one of several workers."""

@@ -19,12 +19,12 @@ from tpumon.model import (
     ServerFigures,
     TracedPrograms,
 )
+from tpumon.model.figures import MOST_SIZES
 
 _SPAN_S = 120.0
 _LEAST_EXPOSED_RATIO = 0.5
 _FEW_WINDOWS = 2
 _COME_AND_GO_RATIO = 0.05
-_MOST_SIZES = 64
 
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
@@ -105,7 +105,7 @@ class ServerSpan:
                 held.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
-        requests = _requests(server) if looked else None
+        requests = server.requests if looked and server is not None else None
         programs = _programs(sample)
         if programs is not None:
             self._windows.append(_Window(now_s, programs.window_s, programs, requests))
@@ -115,11 +115,9 @@ class ServerSpan:
             if server.tokens_per_s is not None and self._read_s is not None:
                 self._tokens_per_s.append(_Weighted(now_s, server.tokens_per_s, now_s - self._read_s))
             self._read_s = now_s
-        ratios = [
-            each.runtime_duty_cycle_ratio for each in figures.devices if each.runtime_duty_cycle_ratio is not None
-        ]
-        if ratios and self._noted_s is not None:
-            self._duty.append(_Weighted(now_s, sum(ratios) / len(ratios), now_s - self._noted_s))
+        duty_ratio = figures.runtime_duty_ratio
+        if duty_ratio is not None and self._noted_s is not None:
+            self._duty.append(_Weighted(now_s, duty_ratio, now_s - self._noted_s))
         self._noted_s = now_s
 
     @property
@@ -185,12 +183,6 @@ class ServerSpan:
         return 1 - (_busy_ratio(having) or 0.0), ""
 
 
-def _requests(server: ServerFigures | None) -> float | None:
-    if server is None or server.requests_running is None:
-        return None
-    return server.requests_running + (server.requests_waiting or 0.0)
-
-
 def _programs(sample: Sample) -> TracedPrograms | None:
     """The window's programs; None if it is none, as after a probe, or programs ran in it that are no server's."""
     figures = sample.figures
@@ -233,7 +225,7 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
             executions_per_s=_rate(runs[family], windows),
             duration_s=_percentiles(sorted(each_s for each in runs[family] for each_s in each.durations_s)),
             time_ratio=times_s[family] / total_s if total_s and with_times else None,
-            sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:_MOST_SIZES],
+            sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:MOST_SIZES],
         )
         for family in sorted(runs, key=lambda family: -times_s[family])
     )

@@ -152,7 +152,6 @@ class RuntimeMetrics(Companion):
             words = "nothing listens there: no runtime, as usual without a TPU job"
             return RuntimeReport(address=address, state="absent", words=words)
         devices = reading.figures.devices
-        duty = [ratio for row in devices if (ratio := row.runtime_duty_cycle_ratio) is not None]
         try:
             offered = await self.offered()
         except SourceError:
@@ -164,7 +163,7 @@ class RuntimeMetrics(Companion):
             devices=len(devices),
             hbm_used_bytes=reading.figures.hbm_used_bytes,
             hbm_total_bytes=reading.figures.hbm_total_bytes,
-            duty_cycle_ratio=sum(duty) / len(duty) if duty else None,
+            duty_cycle_ratio=reading.figures.runtime_duty_ratio,
             simulated=reading.simulated,
             offered=offered,
             warnings=reading.lines,

@@ -189,7 +189,7 @@ _FIGURES = (
 
 
 class _AbsentError(Exception):
-    """A figure is not to be had; the message says why."""
+    """Absence of a figure; the message says why."""
 
 
 class _Reader:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule
 from tpumon.model import Evidence, FindingDetail
 
-OFTEN = 2  # samples
+_OFTEN = 2  # samples
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
 
-NOT_KNOWN = "nothing tells what the host compiles: traces have no events of the host (--host-tracer-level 1)"
+_NOT_KNOWN = "nothing tells what the host compiles: traces have no events of the host (--host-tracer-level 1)"
 
 
 @dataclass(slots=True)
@@ -35,13 +36,20 @@ class Compiling:
     @property
     def is_over(self) -> bool:
         """True if it has not compiled for twice as long as it did between compiling."""
-        far = _FURTHEST if self.count < OFTEN else max(_LEAST_QUIET, 2 * self.gap)
+        far = _FURTHEST if self.count < _OFTEN else max(_LEAST_QUIET, 2 * self.gap)
         return self.quiet >= far
 
     @property
-    def severity_ratio(self) -> float:
-        """Number of such samples, relative to how many it takes."""
-        return self.count / (OFTEN - 0.5)
+    def severity_ratio(self) -> float | str:
+        """Number of such samples, relative to how many it takes; a text: why that is not known."""
+        return self.count / (_OFTEN - 0.5) if self.known else _NOT_KNOWN
+
+    def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
+        """The figures that it rests on; the limit is that of the share of time in one sample."""
+        return {
+            "compiling_samples": Evidence(value=self.count, threshold=_OFTEN),
+            "compile_ratio": Evidence(value=self.ratio, threshold=limit_ratio),
+        }
 
     def note(self, ratio: float | None) -> None:
         """Notes a sample: the share of the time for which it shows compiling; None: it shows none."""
@@ -83,7 +91,7 @@ class Recompiling(Rule[Compiling, None]):
 
     def severity_ratio(self, member: Member[Compiling, None]) -> float | str:
         """Number of the last samples that showed it."""
-        return member.memory.severity_ratio if member.memory.known else NOT_KNOWN
+        return member.memory.severity_ratio
 
     def detail(self, member: Member[Compiling, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last."""
@@ -92,8 +100,5 @@ class Recompiling(Rule[Compiling, None]):
             words=f"compiles {memory.ratio:.0%}",
             sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
             f"{memory.ratio:.0%} of the time.",
-            evidence={
-                "compiling_samples": Evidence(value=memory.count, threshold=OFTEN),
-                "compile_ratio": Evidence(value=memory.ratio, threshold=self.limits.compile_ratio),
-            },
+            evidence=memory.evidence(self.limits.compile_ratio),
         )

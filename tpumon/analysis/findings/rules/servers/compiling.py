@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpumon.analysis.findings.rule import Member, Observation, seconds_between
-from tpumon.analysis.findings.rules.recompiling import NOT_KNOWN, OFTEN, Compiling
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, requests_of
+from tpumon.analysis.findings.rules.recompiling import Compiling
+from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail
+from tpumon.model import FindingDetail
 
 
 @dataclass(slots=True)
@@ -44,15 +44,14 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
         if not self.judges(seen.state) or ratio is None:
             return
         is_warm = seconds_between(memory.began, seen.at) > self.limits.warm_up_s
-        counts = is_warm and ratio > self.limits.compile_ratio and bool(requests_of(seen))
+        counts = is_warm and ratio > self.limits.compile_ratio and bool(server_of(seen).requests)
         memory.compiling.note(ratio if counts else None)
 
     def severity_ratio(self, member: Member[CompilingOfServer, None]) -> float | str:
         """Number of the last samples that showed it."""
-        if requests_of(member.seen) is None:
+        if server_of(member.seen).requests is None:
             return NO_REQUESTS
-        compiling = member.memory.compiling
-        return compiling.severity_ratio if compiling.known else NOT_KNOWN
+        return member.memory.compiling.severity_ratio
 
     def detail(self, member: Member[CompilingOfServer, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last."""
@@ -61,8 +60,5 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
             words=f"compiles {compiling.ratio:.0%} while serving",
             sentence=f"{{who}}, the server compiles again and again while it has requests, which wait for that; the "
             f"host compiles {compiling.ratio:.0%} of the time.",
-            evidence={
-                "compiling_samples": Evidence(value=compiling.count, threshold=OFTEN),
-                "compile_ratio": Evidence(value=compiling.ratio, threshold=self.limits.compile_ratio),
-            },
+            evidence=compiling.evidence(self.limits.compile_ratio),
         )

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tpumon.analysis.findings.recent import median_of_ascending
 from tpumon.analysis.findings.rule import Member, Observation, Peer, TooFew
-from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, requests_of, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of
 from tpumon.model import Evidence, FindingDetail
 
 _SAMPLES = 12
@@ -58,7 +58,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
         """Adds what a sample says of its load."""
         if not self.judges(seen.state):
             return
-        requests, busy_ratio = requests_of(seen), server_of(seen).busy_ratio
+        requests, busy_ratio = server_of(seen).requests, server_of(seen).busy_ratio
         if requests is not None:
             memory.requests.append(requests)
         if busy_ratio is not None:

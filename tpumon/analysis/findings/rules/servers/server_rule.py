@@ -22,9 +22,3 @@ class ServerRule(Rule[MemoryT, StatsT], Generic[MemoryT, StatsT]):
 def server_of(seen: Observation) -> ServerFigures:
     """The figures of the server; none where it has none."""
     return seen.figures.server or ServerFigures()
-
-
-def requests_of(seen: Observation) -> float | None:
-    """Requests that run and that wait; None: not known."""
-    server = server_of(seen)
-    return None if server.requests_running is None else server.requests_running + (server.requests_waiting or 0.0)

@@ -49,7 +49,7 @@ class Stuck(ServerRule[Standstill, None]):
     hidden_by = frozenset()
 
     def remember(self, memory: Standstill, seen: Observation) -> None:
-        """Notes whether it stands still; what is not known for a while tells nothing."""
+        """Notes since when nothing moves; samples too far apart start anew."""
         server = server_of(seen)
         durations_s = [each.duration_s.p95 for each in server.families if each.duration_s is not None]
         memory.step_s = max(memory.step_s, seen.step_s or 0.0, *durations_s)
