@@ -34,8 +34,7 @@ class Truth:
         steps: rows of steps that begin in them.
         whole: those that end in them, too.
         busy_ratio: share of the spans in steps.
-        waited_ratio: share of the steps' time in which the machine kept them waiting for a processor, or the host's
-            part was not the program's.
+        program_ratio: share of the spans in the model's program.
     """
 
     decoded_per_s: float
@@ -43,11 +42,11 @@ class Truth:
     whole: Sequence[Mapping[str, Any]]
     spans_s: float
     busy_ratio: float
-    waited_ratio: float
+    program_ratio: float
 
     def seconds(self, family: str) -> list[float]:
-        """How long the whole steps of a family took, ascending."""
-        return sorted(row["seconds"] for row in self.whole if FAMILIES[row["program"]] == family)
+        """How long the model's program took in the whole steps of a family, ascending."""
+        return sorted(row["program_s"] for row in self.whole if FAMILIES[row["program"]] == family)
 
     def rate(self, family: str) -> float:
         """How many steps of a family begin per second."""
@@ -67,17 +66,18 @@ class Server:
     address: str
     page: str
     log: Path
-    processor_times: Path
+    program_times: Path
 
     def truth(self, spans: Sequence[tuple[float, float]]) -> Truth:
         """What it wrote of these spans, in seconds since 1970."""
-        lines, times = self.log.read_text().splitlines(), self.processor_times.read_text().split()
-        rows = [{**json.loads(line), "cpu_s": float(cpu_s)} for line, cpu_s in zip(lines, times, strict=False)]
+        lines, times = self.log.read_text().splitlines(), self.program_times.read_text().split()
+        rows = [{**json.loads(line), "program_s": float(program_s)} for line, program_s in zip(lines, times, strict=False)]
         ends = [(row["time_unix_s"], row["time_unix_s"] + row["seconds"], row) for row in rows]
         whole = [row for begin, end, row in ends if any(first <= begin and end <= last for first, last in spans)]
         spans_s = sum(last - first for first, last in spans)
-        busy_s = sum(max(0.0, min(end, last) - max(begin, first)) for begin, end, _ in ends for first, last in spans)
-        steps_s = sum(row["seconds"] for row in whole)
+        inside = lambda begin, end: sum(max(0.0, min(end, last) - max(begin, first)) for first, last in spans)  # noqa: E731
+        busy_s = sum(inside(begin, end) for begin, end, _ in ends)
+        program_s = sum(inside(begin, begin + row["program_s"]) for begin, _, row in ends)
         first_s, last_s = spans[0][0], spans[-1][0]
         decoded = sum(row["decode_tokens"] for begin, _, row in ends if first_s <= begin < last_s)
         return Truth(
@@ -86,7 +86,7 @@ class Server:
             whole=whole,
             spans_s=spans_s,
             busy_ratio=busy_s / spans_s,
-            waited_ratio=max(0.0, 1 - sum(row["cpu_s"] for row in whole) / steps_s) if steps_s else 0.0,
+            program_ratio=program_s / spans_s,
         )
 
 
@@ -106,7 +106,7 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
         process = subprocess.Popen(
             [python, JOBS / "serving.py", LOOP, times, "--profiler-port", str(port), "--log", log, *more],
             cwd=directory / "cwd",
-            env=environment(directory) | SMALL,
+            env=environment(directory) | SMALL | {"NPROC": "1"},  # XLA: one thread of a program
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -116,7 +116,7 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
         wait_until(ready, _COMPILES_S, lambda: printed.read_text(errors="replace")[-2000:])
         assert process.poll() is None, printed.read_text(errors="replace")[-2000:]
         page = f"http://127.0.0.1:{page_port}/metrics"
-        yield Server(address=f"127.0.0.1:{port}", page=page, log=log, processor_times=times)
+        yield Server(address=f"127.0.0.1:{port}", page=page, log=log, program_times=times)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -34,11 +34,10 @@ def check(server, samples):
     truth = server.truth(spans_of(samples))
     figures = samples[-1]["server"]
     found = {each["family"]: each for each in figures["families"]}
-    print("waited", truth.waited_ratio, "busy", figures["busy_ratio"], truth.busy_ratio, "steps", len(truth.steps))
+    print("busy", figures["busy_ratio"], truth.program_ratio, truth.busy_ratio, "steps", len(truth.steps))
     assert set(found) & set(FAMILIES.values()) == {FAMILIES[row["program"]] for row in truth.whole}
-    # Of a step's time that the processors did not work for it, a part may lie outside of its program.
-    late = NEAR + truth.waited_ratio
-    assert truth.busy_ratio * (1 - late) - 0.01 <= figures["busy_ratio"] <= truth.busy_ratio * (1 + NEAR) + 0.01
+    # Of a step, what is before and after the model's program is partly the host's.
+    assert truth.program_ratio * (1 - NEAR) - 0.01 <= figures["busy_ratio"] <= truth.busy_ratio * (1 + NEAR) + 0.01
     for family in set(found) & set(FAMILIES.values()):
         mine, seconds = found[family], truth.seconds(family)
         print(family, mine["executions_per_s"], truth.rate(family), mine["duration_s"], mine["sizes"], len(seconds))
@@ -47,23 +46,23 @@ def check(server, samples):
         for name, share in (("p50", 0.5), ("p95", 0.95)):
             low, high = (quantile(seconds, share + sign * (RANKS + 1 / len(seconds))) for sign in (-1, 1))
             print(name, mine["duration_s"][name], low, high)
-            assert low * (1 - late) <= mine["duration_s"][name] <= high * (1 + NEAR)
+            assert low * (1 - NEAR) <= mine["duration_s"][name] <= high * (1 + NEAR)
         assert set(mine["sizes"]) == {row["bucket"] for row in truth.whole if FAMILIES[row["program"]] == family}
-    join(figures, truth, late)
+    join(figures, truth)
     if truth.whole:
         print("padding", figures["padding_ratio"], truth.padding_ratio)
         assert figures["padding_ratio"] == pytest.approx(truth.padding_ratio, abs=NEAR)
 
 
-def join(figures, truth, late):
+def join(figures, truth):
     """What its programs and its own metrics say together."""
     gap, each_s = figures["host_gap_ratio"], figures["device_s_per_token"]
     print("gap", gap, "device seconds per token", each_s, "decoded per second", truth.decoded_per_s)
     # The busy time of the windows with requests is part of the busy time of all.
-    assert gap is None or gap <= 1 - truth.busy_ratio + late + 0.01
+    assert gap is None or gap <= 1 - truth.program_ratio + NEAR + 0.01
     if truth.decoded_per_s:
-        most_s = truth.busy_ratio / truth.decoded_per_s
-        assert most_s * (1 - late) * LEAST_DECODED <= each_s <= most_s * (1 + NEAR + EDGES)
+        least_s, most_s = (ratio / truth.decoded_per_s for ratio in (truth.program_ratio, truth.busy_ratio))
+        assert least_s * (1 - NEAR) * LEAST_DECODED <= each_s <= most_s * (1 + NEAR + EDGES)
 
 
 def quantile(ascending, share):
