@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from grafana.config import Config
-from grafana.filling import filled, slice_labels
+from grafana.filling import filled, listed, slice_labels
 from grafana.filling import values as values_of
 from tpumon.analysis.findings import RULES
 from tpumon.model import SEVERITY_LEVELS
@@ -22,17 +22,39 @@ _MOST_WORKERS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class FigureTold:
+    """A figure in the description of an alert.
+
+    Attributes:
+        query: `@` stands for matchers of the slice.
+        form: the template's function that makes words of its value.
+    """
+
+    words: str
+    query: str
+    form: str = "humanizePercentage"
+
+
+STEP_TIME = FigureTold("Step time", "avg(tpu_step_time_seconds{@})", "humanizeDuration")
+HBM = FigureTold("HBM in use", "max(tpu_hbm_used_bytes{@} / tpu_hbm_total_bytes{@})")
+IDLE = FigureTold("Idle", "avg(tpu_idle_ratio{@})")
+WAITING = FigureTold("Requests waiting", "sum(tpu_server_requests_waiting{@})", "humanize")
+
+
+@dataclass(frozen=True, slots=True)
 class FindingAlert:
     """The alerts about one finding of tpumon: one for each severity that it can have, but for info.
 
     Attributes:
         lasting: the setting that says for how long it must have been there; empty: tpumon itself waits.
+        figure: what is told of the slice, now and an hour before; None: nothing tells more.
     """
 
     finding: str
     summary: str
     description: str
     lasting: str = "lasting_s"
+    figure: FigureTold | None = None
 
     @property
     def alert(self) -> str:
@@ -50,28 +72,33 @@ class FindingAlert:
 # change, and nothing for whoever runs it to do, so they alert nobody.
 ALERTED = (
     FindingAlert("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
-    FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting=""),
-    FindingAlert("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job."),
-    FindingAlert("slow-down", "has become slower", "Steps take longer than they did before."),
-    FindingAlert("straggler", "waits for a slow worker", "The other workers of the slice wait for it."),
-    FindingAlert("input-bound", "waits for input", "Much of each step is spent waiting for input."),
+    FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting="", figure=WAITING),
+    FindingAlert("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job.", figure=HBM),
+    FindingAlert("slow-down", "has become slower", "Steps take longer than they did before.", figure=STEP_TIME),
+    FindingAlert(
+        "straggler", "waits for a slow worker", "The other workers of the slice wait for it.", figure=STEP_TIME
+    ),
+    FindingAlert("input-bound", "waits for input", "Much of each step is spent waiting for input.", figure=STEP_TIME),
     FindingAlert(
         "hbm-nearly-full",
         "has little HBM left",
         "A larger batch, a longer sequence or a second program may not fit.",
+        figure=HBM,
     ),
     FindingAlert(
         "recompiling",
         "compiles again and again",
         "Programs are compiled while the job runs, and steps wait for that.",
+        figure=STEP_TIME,
     ),
-    FindingAlert("host-gap", "waits for its host", "TPUs have nothing to do while requests wait."),
+    FindingAlert("host-gap", "waits for its host", "TPUs have nothing to do while requests wait.", figure=WAITING),
     FindingAlert(
         "compiling-while-serving",
         "compiles while it serves",
         "Requests wait for programs that were not compiled ahead.",
+        figure=WAITING,
     ),
-    FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s"),
+    FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s", figure=IDLE),
     FindingAlert(
         "not-observed",
         "is not observed",
@@ -116,37 +143,46 @@ def _object(version: str, kind: str, groups: str) -> str:
 
 _SEVERITY = "worker:tpumon_finding_severity:max"
 _SINCE = "worker:tpumon_finding_since_timestamp_seconds:min"
+_BEGIN = "slice:tpumon_finding_severity:begin"
 
 _RULE = """\
       - alert: @{alert}
-        expr: |
-          max by (@{slice}) (
-            @{verdict}{finding="@{finding}"} >= 2@{lasted}
-          ) == @{number}
+        expr: max by (@{slice}) (@{verdict}{finding="@{finding}"} >= 2) == @{number}@{lasted}
         for: 1m
         labels: {severity: @{severity}, finding: @{finding}}
         annotations:
           summary: "@{job} @{summary}"
           description: >-
-            @{description} Workers: @{workers}.
+            @{description} Workers: @{workers}.@{figure}
+          dashboard: @{dashboard}
           runbook_url: @{runbooks}/@{alert}.md
 """
 
 
 def _rules(one: FindingAlert, values: Mapping[str, str], config: Config) -> Iterator[str]:
     """The alerts about one finding, by severity: of a slice, it is that of its worst worker."""
-    own = {item.name: str(getattr(one, item.name)) for item in fields(one)} | {"alert": one.alert}
-    lasted = f"\n              unless\n            {_SINCE} > time() - {values[one.lasting]}" if one.lasting else ""
-    own |= {"lasted": lasted, "verdict": _SEVERITY, "workers": _workers(one.finding, config)}
+    own = {"alert": one.alert, "finding": one.finding, "summary": one.summary, "description": one.description}
+    begin = f'{_BEGIN}{{finding="{one.finding}"}} <= time() - @{{{one.lasting}}}'
+    own["lasted"] = filled(f" and on (@{{slice}}) {begin}", values) if one.lasting else ""
+    own |= {"verdict": _SEVERITY, "workers": _workers(one.finding, config), "figure": _figure(one.figure, config)}
     for number, severity in one.severities.items():
         yield str(filled(_RULE, {**values, **own, "number": str(number), "severity": severity}))
 
 
 def _workers(finding: str, config: Config) -> str:
-    """A template that names the workers that have a finding, longest first."""
+    """A template that names the workers that have a finding, the first one first."""
+    having = f"(time() - {_SINCE}{{finding='{finding}',@}} and {_SEVERITY} >= 2)"
+    return listed(f"sort_desc({having})", slice_labels(config), "worker", " for {{ humanizeDuration .Value }}")
+
+
+def _figure(told: FigureTold | None, config: Config) -> str:
+    """A template that tells a figure of the slice, now and an hour before; where it is not known, nothing."""
+    if told is None:
+        return ""
     labels = slice_labels(config)
-    matchers = ",".join((f"finding='{finding}'", *(f"{label}=%q" for label in labels)))
-    longest = f"topk({_MOST_WORKERS}, time() - {_SINCE}{{{matchers}}} and {_SEVERITY} >= 2)"
-    given = " ".join(f"$labels.{label}" for label in labels)
-    each = "{{ if $place }}, {{ end }}{{ .Labels.worker }} for {{ humanizeDuration .Value }}"
-    return f'{{{{ range $place, $_ := query (printf "{longest}" {given}) }}}}{each}{{{{ end }}}}'
+    matchers, given = ",".join(f"{label}=%q" for label in labels), " ".join(f"$labels.{label}" for label in labels)
+    metrics = told.query.count("@")
+    now, before = (told.query.replace("{@}", f"{{{matchers}}}{offset}") for offset in ("", " offset 1h"))
+    value = f"{{{{ . | first | value | {told.form} }}}}"
+    shown = [f'{{{{ with query (printf "{query}"{f" {given}" * metrics}) }}}}' for query in (now, before)]
+    return f"{shown[0]} {told.words}: {value}{shown[1]}, an hour before {value}{{{{ end }}}}.{{{{ end }}}}"

@@ -157,15 +157,20 @@ def _to_dashboards() -> Json:
     }
 
 
-def _to_runbooks(base: str) -> Json:
-    return {
-        "icon": "doc",
-        "includeVars": False,
-        "keepTime": False,
-        "tags": [],
-        "targetBlank": True,
-        "title": "Runbooks",
-        "tooltip": "What to do about each alert",
-        "type": "link",
-        "url": base,
-    }
+def _to_runbooks(base: str) -> list[Json]:
+    """A link to the runbooks, once they have an address."""
+    if "://" not in base:
+        return []
+    return [
+        {
+            "icon": "doc",
+            "includeVars": False,
+            "keepTime": False,
+            "tags": [],
+            "targetBlank": True,
+            "title": "Runbooks",
+            "tooltip": "What to do about each alert",
+            "type": "link",
+            "url": base,
+        }
+    ]

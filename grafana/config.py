@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-RUNBOOKS = "https://tpumon.example/runbooks"
-"""A placeholder that does not exist."""
+RUNBOOKS = "grafana/runbooks"
+"""Where they are in this repository; an address leads there once you have published them."""
 
 
 class ConfigError(ValueError):
@@ -25,6 +25,7 @@ class Config:
         selector: matchers for all series of tpumon, for example `env="prod"`; empty: all that there are.
         scrape_jobs: regular expression of the scrape jobs that are always tpumon's, for targets that never answered.
         runbooks: URL of the folder with the runbooks.
+        grafana: URL of your Grafana, for links from alerts to dashboards; empty: links within it.
         lasting_s: seconds that a finding must last; tpumon decides what is one, how bad it is, and since when.
         idle_lasting_s: the same for TPUs that are not used.
         gap: how long a finding is carried on while nothing tells of it.
@@ -35,6 +36,7 @@ class Config:
     selector: str = ""
     scrape_jobs: str = ".*tpumon.*"
     runbooks: str = RUNBOOKS
+    grafana: str = ""
     lasting_s: float = 600.0
     idle_lasting_s: float = 1800.0
     gap: str = "5m"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from grafana.config import Config
+
+FLEET = "tpumon-fleet"
+"""Identifier of the first dashboard, part of its URL."""
 
 _PLACE = re.compile(r"@\{([^}]+)\}")
 
@@ -36,6 +39,8 @@ def values(config: Config) -> Mapping[str, str]:
         "slice": ", ".join(of_slice),
         "worker": ", ".join((*of_slice, "worker")),
         "host": ", ".join((*config.cluster_labels, "worker")),
+        "cluster": ", ".join(config.cluster_labels),
+        "of_job": ", ".join((*config.cluster_labels, "tpu_job")),
         "exporter": ", ".join((*config.cluster_labels, "namespace", "job", "instance")),
         "braces": f"{{{config.selector}}}" if config.selector else "",
         "more": f", {config.selector}" if config.selector else "",
@@ -43,7 +48,26 @@ def values(config: Config) -> Mapping[str, str]:
         "chosen": _matchers(config, of_slice),
         "parameters": "&".join(f"${{{label}:queryparam}}" for label in of_slice),
         "job": _JOB + "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
+        "in_cluster": "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
+        "dashboard": f"{config.grafana.rstrip('/')}/d/{FLEET}?"
+        + "&".join(_VARIABLE.replace("NAME", label) for label in of_slice),
+        "missing": listed(_MISSING.replace("WORKER", ", ".join((*of_slice, "worker"))), of_slice, "worker"),
+        "exporters": listed("exporter:up:down{@}", (*config.cluster_labels, "tpu_job"), "instance"),
     }
+
+
+def listed(query: str, labels: Sequence[str], name: str, each: str = "") -> str:
+    """Makes a template of an annotation that names the first five series of a query, and how many more there are.
+
+    Args:
+        query: `@` stands for matchers of the alert's own labels.
+        labels: these.
+        name: the label whose value is shown.
+        each: a template that says more of a series.
+    """
+    matchers = ",".join(f"{label}=%q" for label in labels)
+    asked = f'query (printf "{query.replace("@", matchers)}" {" ".join(f"$labels.{label}" for label in labels)})'
+    return _LISTED.replace("QUERY", asked).replace("NAME", name).replace("EACH", each)
 
 
 def slice_labels(config: Config) -> tuple[str, ...]:
@@ -54,6 +78,12 @@ def slice_labels(config: Config) -> tuple[str, ...]:
 _JOB = (
     "{{ with $labels.tpu_job }}{{ . }}{{ else }}a job without a name{{ end }}"
     "{{ with $labels.tpu_slice }}, slice {{ . }}{{ end }}"
+)
+_MISSING = "worker:tpumon_target_up:once{@} unless on (WORKER) worker:tpumon_target_up:max"
+_VARIABLE = "var-NAME={{ with $labels.NAME }}{{ . | urlquery }}{{ end }}"
+_LISTED = (
+    "{{ $rows := QUERY }}{{ range $place, $_ := $rows }}{{ if lt $place 5 }}{{ if $place }}, {{ end }}"
+    "{{ .Labels.NAME }}EACH{{ end }}{{ end }}{{ if gt (len $rows) 5 }}, and more ({{ len $rows }} in all){{ end }}"
 )
 _IN_CLUSTER = "{{ with $labels.NAME }} ({{ . }}){{ end }}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana.board import Dashboard, Row
 from grafana.config import Config
+from grafana.filling import FLEET
 from grafana.panels import SEVERITIES, STATES, Panel, Query, bars, heatmap, lines, number, table, to_worker
 from grafana.queries import (
     CLUSTERS,
@@ -33,7 +34,7 @@ def dashboard(config: Config) -> Dashboard:
     """Builds the overview dashboard."""
     return Dashboard(
         config=config,
-        uid="tpumon-fleet",
+        uid=FLEET,
         title="TPU fleet",
         description="All workers of TPU jobs: which respond, how busy they are, which are slow. Data: tpumon.",
         rows=[
@@ -315,9 +316,9 @@ def _watching() -> list[Panel]:
         table(
             "Exporters",
             "The scraped tpumon processes, down first: whether they respond (1), and how long a scrape takes. No "
-            "worker is 1 if tpumon finds none to watch; see the runbook TpuJobGone. Finding works is 0 if the targets "
-            "file, the name server or the TPU API cannot be read; see the runbook TpumonDiscoveryFailing. Targets "
-            f"that have exported within a day, of whatever job, at most {MOST_ROWS}.",
+            "worker is 1 if tpumon finds none to watch. Finding works is 0 if the targets file, the name server or the "
+            "TPU API cannot be read; see the runbook TpumonDiscoveryFailing. Targets that "
+            f" have exported within a day, of whatever job, at most {MOST_ROWS}.",
             Query(expr=_first(_of_exporters("up")), legend="Up", unit="none"),
             Query(expr=_first(_of_exporters("scrape_duration_seconds")), legend="Scrape duration", unit="s"),
             Query(expr=_first(_of_exporter("tpumon_waiting", "max")), legend="No worker", unit="none"),

@@ -40,7 +40,7 @@ def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequenc
 
 def firing(directory: Path, series: Series, minutes: Sequence[int]) -> Mapping[int, list[dict[str, str]]]:
     """The labels of the alerts that fire, by minute."""
-    alerts = f'count by ({_SHOWN}) (ALERTS{{alertstate="firing"}})'
+    alerts = f'count by ({_SHOWN}) (ALERTS{{alertstate="firing",severity!="none"}})'
     told = evaluated(directory, series, [(alerts, minute) for minute in minutes])
     return {minute: [labels for labels, _ in rows] for minute, rows in zip(minutes, told, strict=True)}
 
@@ -79,6 +79,11 @@ def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]
 
 def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapping[str, str]]:
     """Summary and description of each alert that fires at a minute, by the alert's name."""
+    return dict(annotated(directory, series, minute))
+
+
+def annotated(directory: Path, series: Series, minute: int) -> list[tuple[str, Mapping[str, str]]]:
+    """Names of the alerts that fire at a minute, each with summary and description."""
     names = {labels["alertname"] for labels in firing(directory, series, [minute])[minute]}
     path = directory / "test.yml"
     test = yaml.safe_load(path.read_text())
@@ -88,10 +93,9 @@ def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapp
     ]
     path.write_text(yaml.safe_dump(test))
     told = promtool("test", "rules", str(path), expect=1)
-    return {
-        name: {
-            annotation: re.search(rf'alertname: {name},.*?{annotation}="([^"]*)"', told, re.DOTALL)[1]  # type: ignore[index]
-            for annotation in ("summary", "description")
-        }
-        for name in names
-    }
+    parts = re.findall(r"alertname: (\w+),.*?got:(.*?)(?=alertname: |$)", told, flags=re.DOTALL)
+    return [
+        (name, dict(re.findall(r'(summary|description)="([^"]*)"', texts)))
+        for name, part in parts
+        for texts in re.findall(r"Annotations:\{(.*)\}", part)
+    ]

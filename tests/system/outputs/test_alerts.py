@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from itertools import combinations
+
 import pytest
 
-from support.alerting import check_alerts, described, evaluated
+from support.alerting import annotated, check_alerts, described, evaluated
 
 pytestmark = pytest.mark.real
 
@@ -63,22 +67,28 @@ def test_a_worker_that_never_answered_does_not_page(tmp_path):
     check_alerts(tmp_path, worker("a") | worker("b", up="0x120", answers=False), {15: [], 90: []})
 
 
-def test_the_end_of_a_job_is_no_page(tmp_path):
-    """All workers stop responding, or vanish with their pods: a warning, one per slice, and no page."""
+def test_the_end_of_a_job_is_no_alert(tmp_path):
+    """All workers stop responding, or vanish with their pods: whoever runs the job tells how it has ended."""
     stopped = worker("a", up="1x29 0x60") | worker("b", up="1x29 0x60")
-    gone = ["TpuJobGone tpu_job=ml/t tpu_slice=s severity=warning"]
-    check_alerts(tmp_path, stopped, {31: [], 45: gone})
+    check_alerts(tmp_path, stopped, {31: [], 45: []})
 
     vanished = {name: f"{values.split()[0]} stale" if "0+" not in values else "0+60x29 stale"
                 for name, values in (worker("a", minutes=29) | worker("b", minutes=29)).items()}  # fmt: skip
-    check_alerts(tmp_path, vanished, {31: [], 45: gone, 380: gone, 400: []})
+    check_alerts(tmp_path, vanished, {31: [], 45: [], 100: []})
 
 
 def test_a_worker_that_vanishes_with_its_pod_pages(tmp_path):
-    """Its series are gone, and TpuWorkerDown with them."""
+    """Its series are gone, and TpuWorkerDown with them: where the slice has less than it should, or stops."""
     lost = {f"{name}": f"{values} stale" for name, values in worker("b", minutes=29).items()}
+    size = {f'tpumon_target_slice_workers{{{W}, worker="{name}"}}': "2x120" for name in "a"}
     missing = ["TpuWorkersMissing tpu_job=ml/t tpu_slice=s severity=critical"]
-    check_alerts(tmp_path, worker("a") | lost, {32: [], 45: missing, 80: missing, 100: []})
+    check_alerts(tmp_path, worker("a") | lost | size, {32: [], 45: missing, 100: missing})
+    check_alerts(tmp_path, worker("a") | lost, {45: [], 100: []})
+    stops = {f'tpumon_target_active{{{W}, worker="a"}}': "1x29 0x90"}
+    check_alerts(tmp_path, worker("a") | stops | lost, {32: [], 45: missing, 100: missing})
+    told = described(tmp_path, worker("a") | lost | size, 50)["TpuWorkersMissing"]
+    assert told["summary"] == "ml/t, slice s has lost 1 of its workers"
+    assert told["description"].startswith("Missing: b. ")
 
 
 def test_missed_scrapes_are_no_workers_missing(tmp_path):
@@ -121,7 +131,7 @@ def test_the_end_of_a_job_without_a_name_is_no_page(tmp_path):
     series = worker("a", where='job="t", instance="one"', up="1x29 0x90")
     series |= worker("b", where='job="t", instance="two"')
     series |= worker("c", where='job="t", instance="two"', up="1x29 0x90", independent=1)
-    check_alerts(tmp_path, series, {60: ["TpuJobGone instance=one severity=warning"]})
+    check_alerts(tmp_path, series, {60: []})
 
 
 def test_workers_named_together_are_one_job_without_a_name(tmp_path):
@@ -183,16 +193,21 @@ def test_the_worst_that_anyone_says_counts(tmp_path):
     series |= finding("straggler", {"a": "_x60 3x60"}, since=20, where=fleet)
     check_alerts(
         tmp_path, series,
-        {35: [], 45: ["TpuStraggler tpu_slice=s severity=warning"], 70: ["TpuStraggler tpu_slice=s severity=critical"]},
+        {5: [], 45: ["TpuStraggler tpu_slice=s severity=warning"], 70: ["TpuStraggler tpu_slice=s severity=critical"]},
     )  # fmt: skip
 
 
-def test_since_when_is_what_was_said_not_when_it_was_scraped(tmp_path):
-    """A finding that is older than this Prometheus has lasted; one of unknown age, too."""
-    old = finding("slow-down", {"a": "_x80 2x40"}, since=5) | finding("idle", {"a": "_x80 2x40"})
-    check_alerts(tmp_path, worker("a") | old, {79: [], 83: ["TpuSlowDown", "TpuIdle"]})
-    rows = evaluated(tmp_path, old, [("worker:tpumon_finding_since_timestamp_seconds:min / 60", 100)])
-    assert [(labels["worker"], labels["finding"], value) for labels, value in rows[0]] == [("a", "slow-down", 5.0)]
+def test_it_has_lasted_by_the_clock_of_prometheus(tmp_path):
+    """What a host says, whose clock is off, is shown only."""
+    ahead = finding("slow-down", {"a": "_x80 2x40"}, since=95) | finding("idle", {"a": "_x80 2x40"}, since=5)
+    check_alerts(
+        tmp_path,
+        worker("a") | ahead,
+        {89: [], 93: ["TpuSlowDown"], 109: ["TpuSlowDown"], 113: ["TpuSlowDown", "TpuIdle"]},
+    )
+    rows = evaluated(tmp_path, ahead, [("worker:tpumon_finding_since_timestamp_seconds:min / 60", 100)])
+    told = {(labels["worker"], labels["finding"], value) for labels, value in rows[0]}
+    assert told == {("a", "slow-down", 95.0), ("a", "idle", 5.0)}
 
 
 def test_a_finding_that_has_ended_or_cannot_be_judged_is_no_alert(tmp_path):
@@ -212,7 +227,12 @@ def test_an_alert_names_the_job_and_the_workers(tmp_path):
     told = described(tmp_path, series, 50)["TpuInputBound"]
     assert told["summary"] == "ml/t, slice s waits for input"
     longest = ", ".join(f"w{number} for {30 + number}m 0s" for number in (7, 6, 5, 4, 2))
-    assert told["description"] == f"Much of each step is spent waiting for input. Workers: {longest}."
+    assert told["description"] == (
+        f"Much of each step is spent waiting for input. Workers: {longest}, and more (7 in all)."
+    )
+    series |= figures("tpu_step_time_seconds", {"w1": "0.5x40 2x80"})
+    told = described(tmp_path, series, 85)["TpuInputBound"]
+    assert told["description"].endswith(" Step time: 2s, an hour before 500ms.")
     bare = worker("a", where='job="t", cluster="eu"') | finding("hang", {"a": "3x120"}, where='job="t", cluster="eu"')
     assert described(tmp_path, bare, 50)["TpuHang"]["summary"] == "a job without a name (eu) hangs"
 
@@ -225,26 +245,25 @@ def test_what_an_exporter_that_is_down_watches_is_not_missing(tmp_path):
             for name, values in worker(its, minutes=29, where=where).items()}  # fmt: skip
     ups = {f'up{{job="tpumon", instance="{name}"}}': values
            for name, values in (("e", "1x120"), ("beside", "1x29 0x90"), ("alone", "1x29 0x90"))}  # fmt: skip
-    down = ["TpumonExporterDown instance=beside", "TpumonExporterDown instance=alone"]
+    down = ["TpumonExporterDown tpu_job=ml/t severity=warning", "TpumonExporterDown tpu_job=ml/alone severity=warning"]
     check_alerts(tmp_path, worker("a") | lost | ups, {45: down, 60: down})
 
 
-def test_an_exporter_that_cannot_be_scraped_pages(tmp_path):
-    """Targets that exported within a day, and scrape jobs with tpumon in their names; no other target."""
+def test_an_exporter_that_cannot_be_scraped_is_told(tmp_path):
+    """Those that exported within a day, and scrape jobs with tpumon in their names, later; no other target."""
     series = {
-        'up{job="train", instance="e"}': "1x9 0x40",
+        'up{job="train", instance="e"}': "1x9 0x60",
         'tpumon_build_info{job="train", instance="e", version="1"}': "1x9 stale",
-        'up{job="team/tpumon", instance="never"}': "0x50",
-        'up{job="other", instance="e"}': "0x50",
+        'up{job="team/tpumon", instance="never"}': "0x70",
+        'up{job="other", instance="e"}': "0x70",
         'up{job="train", instance="gone"}': "1x9 stale",
         'tpumon_build_info{job="train", instance="gone", version="1"}': "1x9 stale",
         'up{job="train", instance="flaps"}': "1x9 0 0 0 1 0 0 0 1 0 0 0 1x30",
         'tpumon_build_info{job="train", instance="flaps", version="1"}': "1x50",
     }
-    check_alerts(
-        tmp_path, series,
-        {30: ["TpumonExporterDown job=train instance=e severity=critical", "TpumonExporterDown instance=never"]},
-    )  # fmt: skip
+    down, never = "TpumonExporterDown severity=warning", "TpumonExporterDown instance=never severity=warning"
+    check_alerts(tmp_path, series, {18: [], 28: [down], 40: [never, down]})
+    assert "could not scrape tpumon at e." in described(tmp_path, series, 28)["TpumonExporterDown"]["description"]
 
 
 def test_a_worker_that_answers_without_figures_is_said(tmp_path):
@@ -252,7 +271,9 @@ def test_a_worker_that_answers_without_figures_is_said(tmp_path):
     series = {}
     for name in ("mute", "busy", "inactive", "no-profiler"):
         series |= worker(name, answers=False)
-        series[f'tpumon_target_last_success_timestamp_seconds{{{W}, worker="{name}"}}'] = "60x120"
+        series[f'tpumon_samples_total{{{W}, worker="{name}"}}'] = "9x120"
+    series |= worker("rare", answers=False) | figures("tpumon_sample_interval_seconds", {"rare": "300x120"})
+    series[f'tpumon_samples_total{{{W}, worker="rare"}}'] = "9x120"
     series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "1x120"
     series[f'tpumon_target_active{{{W}, worker="inactive"}}'] = "0x120"
     series[f'tpu_worker_info{{{W}, worker="no-profiler", source="runtime"}}'] = "1x120"
@@ -295,3 +316,56 @@ def test_errors_of_the_runtime_page(tmp_path):
     series |= figures("tpu_runtime_megascale_error", {"hung": "0x5 1x20 0x90", "well": "0x120"})
     series |= figures("tpu_runtime_slice_error", {"hung": "0x120", "well": "0x120"})
     check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError tpu_job=ml/t tpu_slice=s severity=critical"], 60: []})
+
+
+LABELS = {"cluster": "eu", "tpu_job": "ml/t", "tpu_slice": "s"}
+
+
+def of_slice(present):
+    """Series by which each alert about a job fires, with some of the labels that tell a slice."""
+    where = ", ".join(
+        (SCRAPE.replace('"e"', f'"e{"".join(present)}"'), *(f'{name}="{LABELS[name]}"' for name in present))
+    )
+    series = worker("a", where=where) | worker("b", where=where, up="1x29 0x90") | worker("mute", where=where)
+    series |= {name: f"{values.split()[0]} stale" for name, values in worker("c", minutes=29, where=where).items()}
+    series |= figures("tpumon_target_slice_workers", {"a": "4x120"}, where=where)
+    series |= figures("tpumon_samples_total", {"mute": "9x120"}, where=where)
+    series |= figures("tpu_runtime_slice_error", {"a": "1x120"}, where=where)
+    series |= figures("tpumon_traced_seconds_total", {"a": "0+6x120"}, where=where)
+    series |= figures("tpu_step_time_seconds", {"a": "0.5x40 2x80"}, where=where)
+    for name, _, _, numbers in FOUND:
+        series |= finding(name, {"a": f"{max(numbers)}x120"}, since=20, where=where)
+    return series
+
+
+def test_each_alert_reads_as_a_sentence(tmp_path):
+    """With each of the labels that tell a slice, and without."""
+    combinations_of_labels = [names for count in range(4) for names in combinations(LABELS, count)]
+    told = annotated(tmp_path, dict(item for names in combinations_of_labels for item in of_slice(names).items()), 75)
+    alerts = {alert for _, alert, _, _ in FOUND}
+    alerts |= {"TpuWorkerDown", "TpuWorkersMissing", "TpuNoSamples", "TpuRuntimeError", "TpumonTracingShareHigh"}
+    assert Counter(name for name, _ in told) == dict.fromkeys(alerts, len(combinations_of_labels))
+    begins = {
+        ("ml/t" if "tpu_job" in names else "a job without a name")
+        + (", slice s" if "tpu_slice" in names else "")
+        + (" (eu)" if "cluster" in names else "")
+        for names in combinations_of_labels
+    }
+    for name, texts in told:
+        assert any(re.match(rf"{re.escape(begin)}(:| [a-z])", texts["summary"]) for begin in begins), (name, texts)
+        assert texts["description"].endswith("."), (name, texts)
+        for text in texts.values():
+            assert not re.search(r"  |\{\{|<no value>|<error|: \.|, ,|\.\.|NaN|%!", text), (name, text)
+    descriptions = {(name, texts["description"]) for name, texts in told}
+    assert any(name == "TpuSlowDown" and "Step time: 2s, an hour before 500ms." in text for name, text in descriptions)
+    assert all("Missing: c. " in text for name, text in descriptions if name == "TpuWorkersMissing")
+
+
+def test_tpumons_of_a_job_that_are_down_are_named(tmp_path):
+    series = {}
+    for name in ("e1", "e2", "e3"):
+        series[f'up{{job="tpumon", instance="{name}"}}'] = "1x120" if name == "e1" else "1x29 0x90"
+        series |= worker(name, minutes=29, where=W.replace('"e"', f'"{name}"'))
+    ((_, texts),) = annotated(tmp_path, series, 75)
+    assert texts["summary"] == "ml/t: 2 tpumon cannot be scraped"
+    assert re.search("at (e2, e3|e3, e2).", texts["description"])

@@ -183,6 +183,11 @@ def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
     return (((), float(state == "live")),) if state in {"live", "no-activity"} else ()
 
 
+def _slice_workers(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:
+    workers = history.target.slice_workers
+    return () if workers is None else (((), float(workers)),)
+
+
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
     """A figure of the last query, answered or not."""
     values = single(get)
@@ -248,6 +253,12 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_target_independent",
         help="1 if the worker is not known to work together with others; it is then compared with none. Otherwise 0.",
         values=lambda history, _now_unix_s: (((), float(history.target.independent)),),
+    ),
+    TargetMetric(
+        name="tpumon_target_slice_workers",
+        help="How many workers the worker's slice is to have; absent where nothing tells. Alerts compare it with those "
+        "that are followed.",
+        values=_slice_workers,
     ),
     TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",
