@@ -52,7 +52,7 @@ class Dashboard:
             "fiscalYearStartMonth": 0,
             "graphTooltip": 1,
             "id": None,
-            "links": [_to_dashboards(), _to_runbooks(self.config.runbooks)],
+            "links": [_to_dashboards(), *_to_runbooks(self.config.runbooks)],
             "panels": list(_placed(self.rows)),
             "refresh": "30s",
             "schemaVersion": SCHEMA_VERSION,

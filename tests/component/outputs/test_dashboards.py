@@ -61,7 +61,12 @@ def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
         for path in (tmp_path / folder).iterdir()
     }
     kept = [*(GRAFANA / "dashboards").glob("*.json"), *(GRAFANA / "prometheus").glob("*.rules.yml")]
-    assert written == {str(path.relative_to(GRAFANA)): path.read_text().replace(RUNBOOKS, base) for path in kept}
+    for link in [json.loads(written[name])["links"][1] for name in written if name.endswith(".json")]:
+        assert link["url"] == base
+    rules = [path for path in kept if path.suffix == ".yml"]
+    assert {str(path.relative_to(GRAFANA)): path.read_text().replace(RUNBOOKS, base) for path in rules} == {
+        name: text for name, text in written.items() if name.endswith(".yml")
+    }
     assert f"{base}/TpuWorkerDown.md" in written["prometheus/alerts.rules.yml"]
     assert f'"{base}"' in written["dashboards/tpumon-fleet.json"]
     assert f"{base}/TpuWorkerDown.md" in (tmp_path / "kubernetes" / "prometheusrule.yaml").read_text()
@@ -135,15 +140,14 @@ def test_alerts_and_restarts_are_drawn_into_every_graph(dashboard):
 
 
 @every_dashboard
-def test_links_lead_to_the_other_dashboards_and_to_the_runbooks(dashboard):
+def test_links_lead_to_the_other_dashboards(dashboard):
     """With time range and variables; a link from a cell names a dashboard that exists."""
-    others, runbooks = dashboard["links"]
+    (others,) = dashboard["links"]  # the runbooks have no address before somebody publishes them
 
     assert others["type"] == "dashboards"
     assert others["tags"] == ["tpumon"]
     assert others["keepTime"]
     assert others["includeVars"]
-    assert runbooks["url"] == RUNBOOKS
     assert set(re.findall(r'"/d/([a-z-]+)', json.dumps(dashboard))) <= set(DASHBOARDS)
 
 
