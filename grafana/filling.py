@@ -46,7 +46,7 @@ def values(config: Config) -> Mapping[str, str]:
         "more": f", {config.selector}" if config.selector else "",
         "chosen_clusters": _matchers(config, config.cluster_labels),
         "chosen": _matchers(config, of_slice),
-        "parameters": "&".join(f"${{{label}:queryparam}}" for label in of_slice),
+        "clusters": "".join(f"${{{label}:queryparam}}&" for label in config.cluster_labels),
         "job": _JOB + "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
         "in_cluster": "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
         "dashboard": f"{config.grafana.rstrip('/')}/d/{FLEET}?"

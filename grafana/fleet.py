@@ -5,7 +5,20 @@ from __future__ import annotations
 from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.filling import FLEET
-from grafana.panels import SEVERITIES, STATES, Panel, Query, bars, heatmap, lines, number, table, to_worker
+from grafana.panels import (
+    SEVERITIES,
+    STATES,
+    WHOSE,
+    Panel,
+    Query,
+    bars,
+    heatmap,
+    lines,
+    number,
+    table,
+    to_job,
+    to_worker,
+)
 from grafana.queries import (
     CLUSTERS,
     DOWN,
@@ -14,11 +27,14 @@ from grafana.queries import (
     FULLEST_DEVICE,
     JOB,
     MOST_ROWS,
+    NO_FINDING,
+    PER_SLICE,
     PER_WORKER,
     SEVERITY,
     SILENT_FOR,
     SINCE,
     STATE,
+    UP,
     counted,
     number_of,
     of,
@@ -38,7 +54,8 @@ def dashboard(config: Config) -> Dashboard:
         title="TPU fleet",
         description="All workers of TPU jobs: which respond, how busy they are, which are slow. Data: tpumon.",
         rows=[
-            Row(title="Is the job healthy?", panels=_now()),
+            Row(title="Which job is not healthy?", panels=[_verdicts()]),
+            Row(title="How are the selected ones?", panels=_now()),
             Row(title="What is wrong", panels=_findings()),
             Row(title="Workers", panels=_workers()),
             Row(title="Over time", panels=_over_time()),
@@ -46,6 +63,24 @@ def dashboard(config: Config) -> Dashboard:
             Row(title="How far the figures can be trusted", panels=_trust()),
             Row(title="Exporters", panels=_watching()),
         ],
+    )
+
+
+def _verdicts() -> Panel:
+    return table(
+        "Verdict by job",
+        f"One row per slice of a job, the worst first, at most {MOST_ROWS}: the severity of the worst finding of its "
+        "workers, and how many of them respond, are down, and have a finding that is more than info.",
+        Query(expr=f"max by ({PER_SLICE}) ({SEVERITY} or {NO_FINDING})", legend="Severity"),
+        Query(expr=f"sum by ({PER_SLICE}) (1 - {UP})", legend="Down"),
+        Query(expr=f"sum by ({PER_SLICE}) ({UP})", legend="Up"),
+        Query(expr=f"sum by ({PER_SLICE}) (({SEVERITY} or {NO_FINDING}) >= bool 2)", legend="Workers with findings"),
+        unit="none",
+        labels={label: name for label, name in WHOSE.items() if label != "worker"},
+        sort="Severity",
+        size=(24, 7),
+        links={WHOSE["tpu_job"]: to_job(FLEET)},
+        mappings={"Severity": SEVERITIES},
     )
 
 
@@ -95,7 +130,6 @@ def _now() -> list[Panel]:
 
 
 _FOUND = f"topk({MOST_ROWS}, {FINDINGS})"
-_WHOSE = {"worker": "Worker", "tpu_job": "TPU job", "tpu_slice": "TPU slice"}
 
 
 def _findings() -> list[Panel]:
@@ -111,7 +145,7 @@ def _findings() -> list[Panel]:
                 unit="dateTimeFromNow",
             ),
             unit="none",
-            labels={"finding": "Finding", **_WHOSE},
+            labels={"finding": "Finding", **WHOSE},
             sort="Severity",
             size=(12, 9),
             links={"Worker": to_worker(WORKER_UID)},
@@ -127,7 +161,7 @@ def _findings() -> list[Panel]:
                 "alertname": "Alert",
                 "alertstate": "State",
                 "severity": "Severity",
-                **_WHOSE,
+                **WHOSE,
                 "instance": "Exporter",
             },
             sort="State",
@@ -161,7 +195,7 @@ def _workers() -> list[Panel]:
             Query(expr=worst(per_worker("tpu_infeed_ratio")), legend="Infeed", unit="percentunit"),
             Query(expr=worst(FULLEST_DEVICE), legend="HBM", unit="percentunit"),
             unit="none",
-            labels=_WHOSE,
+            labels=WHOSE,
             sort="State",
             descending=False,
             links={"Worker": to_worker(WORKER_UID)},

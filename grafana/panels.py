@@ -255,6 +255,9 @@ def table(
     )
 
 
+WHOSE = {"worker": "Worker", "tpu_job": "TPU job", "tpu_slice": "TPU slice"}
+"""Columns of tables of workers, by label."""
+
 _COLORED: Json = {"type": "color-text"}
 
 
@@ -345,9 +348,21 @@ def states(
 
 
 def to_worker(dashboard: str) -> Json:
-    """Links a cell with a worker's name to that worker on another dashboard."""
+    """Links a cell with a worker's name to that worker on another dashboard; its job and slice are those of the row."""
+    own = "&".join(
+        f'var-{label}=${{__data.fields["{WHOSE[label]}"]:percentencode}}' for label in ("tpu_job", "tpu_slice")
+    )
     return {
         "title": "This worker over time",
-        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{parameters}}"
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{clusters}}{own}"
         "&var-worker=${__value.text:percentencode}&${__url_time_range}",
+    }
+
+
+def to_job(dashboard: str) -> Json:
+    """Links a cell with a job's name to a dashboard of that job alone."""
+    return {
+        "title": "This job alone",
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{clusters}}var-tpu_job=${{__value.text:percentencode}}"
+        "&${__url_time_range}",
     }

@@ -13,6 +13,8 @@ CHOSEN = f'{JOB},worker=~"$worker"'
 PER_WORKER = "@{worker}"
 """Labels of a worker, whichever tpumon watches it: what rows of tables are joined on."""
 
+PER_SLICE = "@{slice}"
+
 MOST_ROWS = 150
 """Rows of a table of workers: with ten columns, 1,500 series."""
 
@@ -65,9 +67,10 @@ FINDINGS = f"(max by ({EACH}) ({of('tpumon_finding_severity')}) > 0)"
 SINCE = f"min by ({EACH}) ({of('tpumon_finding_since_timestamp_seconds')})"
 SEVERITY = per_worker("tpumon_finding_severity")
 
-_NONE = f"0 * max by ({PER_WORKER}) ({of('tpumon_target_paused')})"
+NO_FINDING = f"0 * max by ({PER_WORKER}) ({of('tpumon_target_paused')})"
+UP = per_worker("tpumon_target_up")
 _DOWN = f"max by ({PER_WORKER}) (1 - {of('tpumon_target_up')})"
-WORST = f"topk({MOST_ROWS}, ((100 * {_DOWN}) or {_NONE}) + (({SEVERITY}) or {_NONE}))"
+WORST = f"topk({MOST_ROWS}, ((100 * {_DOWN}) or {NO_FINDING}) + (({SEVERITY}) or {NO_FINDING}))"
 """The workers in tables, if there are many: those that are down, then those with the worst findings."""
 
 

@@ -23,13 +23,14 @@ class Fleet:
         minutes: how long it lasts.
         pages: `up` of each exporter.
         away: minutes in which Prometheus itself is away.
+        instances: whose page each series is on.
     """
 
     minutes: int = 240
     series: dict[str, list[float | None]] = field(default_factory=dict)
     pages: dict[str, list[float | None]] = field(default_factory=dict)
     away: set[int] = field(default_factory=set)
-    _of: dict[str, str] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
 
     def values(self, usual: float | None, *changes: Span) -> list[float | None]:
         """A value for each minute."""
@@ -100,7 +101,7 @@ class Fleet:
         shown = {f'up{{job="tpumon", instance="{name}"}}': values for name, values in self.pages.items()}
         shown['up{job="prometheus", instance="itself"}'] = self.values(1, *((minute, 1, None) for minute in self.away))
         for labels, values in self.series.items():
-            page = self.pages[self._of[labels]]
+            page = self.pages[self.instances[labels]]
             shown[labels] = [value if page[minute] == 1 else None for minute, value in enumerate(values)]
         return {labels: _runs(values) for labels, values in shown.items()}
 
@@ -110,7 +111,7 @@ class Fleet:
         every = {"job": "tpumon", "instance": instance, **({"cluster": cluster} if cluster else {}), **labels}
         matchers = ", ".join(f'{key}="{value}"' for key, value in every.items())
         name = f"{metric}{{{matchers}}}"
-        self.series[name], self._of[name] = values, instance
+        self.series[name], self.instances[name] = values, instance
 
 
 def _within(values: list[float], first: int, last: int | None) -> list[float | None]:
@@ -125,7 +126,7 @@ def _runs(values: Sequence[float | None]) -> str:
     return " ".join(f"stale _x{length - 1}" if value is None else f"{value:g}x{length - 1}" for value, length in runs)
 
 
-def _job(fleet: Fleet, workers: int = 8, **given: Any) -> None:
+def train(fleet: Fleet, workers: int = 8, **given: Any) -> None:
     """A training job of one slice, a tpumon on each host; `given` may hold functions of the worker's number."""
     for number in range(workers):
         own = {name: value(number) if callable(value) else value for name, value in given.items()}
@@ -135,23 +136,23 @@ def _job(fleet: Fleet, workers: int = 8, **given: Any) -> None:
 def late_images(fleet: Fleet) -> None:
     """Images of the job come 6 min late on one host, 40 min late on another."""
     late = {3: 6, 5: 40}
-    _job(fleet, up=lambda n: [(0, late.get(n, 0), 0)])
+    train(fleet, up=lambda n: [(0, late.get(n, 0), 0)])
 
 
 def late_workers(fleet: Fleet) -> None:
     """The same, where a worker is found when its process is there."""
     late = {3: 6, 5: 40}
-    _job(fleet, first=lambda n: late.get(n, 0), active=[(0, 41, 0)])
+    train(fleet, first=lambda n: late.get(n, 0), active=[(0, 41, 0)])
 
 
 def staggered_start(fleet: Fleet) -> None:
     """Workers start one after the other, for 24 min."""
-    _job(fleet, first=lambda n: 3 * n, active=[(0, 30, 0)])
+    train(fleet, first=lambda n: 3 * n, active=[(0, 30, 0)])
 
 
 def job_restarts(fleet: Fleet) -> None:
     """All workers stop within 2 min, are down for 8 min, and come back one by one within 14 min."""
-    _job(fleet, up=lambda n: [(60 + n % 3, 8 - n % 3 + 2 * n, 0)], active=[(60, 30, 0)])
+    train(fleet, up=lambda n: [(60 + n % 3, 8 - n % 3 + 2 * n, 0)], active=[(60, 30, 0)])
 
 
 def tpumon_is_updated(fleet: Fleet) -> None:
@@ -159,18 +160,18 @@ def tpumon_is_updated(fleet: Fleet) -> None:
     for number in range(8):
         name = f"node-ml/t-s-w{number}"
         fleet.exporter(name, down=[(60 + 3 * number, 2)])
-    _job(fleet)
+    train(fleet)
 
 
 def new_pod_names(fleet: Fleet) -> None:
     """A pod is scheduled again under another name, 4 min later; the others wait."""
-    _job(fleet, active=[(62, 10, 0)], last=lambda n: 61 if n == 2 else None)
+    train(fleet, active=[(62, 10, 0)], last=lambda n: 61 if n == 2 else None)
     fleet.worker("w2-new", first=65, size=8)
 
 
 def scaled(fleet: Fleet) -> None:
     """A job grows from 4 to 8 workers and shrinks to 4 again while it runs; nothing tells its size."""
-    _job(fleet, size=None, first=lambda n: 0 if n < 4 else 60, last=lambda n: None if n < 4 else 120)
+    train(fleet, size=None, first=lambda n: 0 if n < 4 else 60, last=lambda n: None if n < 4 else 120)
 
 
 def surge(fleet: Fleet) -> None:
@@ -183,7 +184,7 @@ def surge(fleet: Fleet) -> None:
 
 def smaller_again(fleet: Fleet) -> None:
     """A job of 8 workers is submitted again with 4, 3 min later, and compiles for 20 min."""
-    _job(fleet, last=60)
+    train(fleet, last=60)
     for number in range(4):
         fleet.worker(f"w{number}", instance=f"new-{number}", first=63, size=4, active=[(63, 20, 0)])
         fleet.exporter(f"new-{number}", first=63)
@@ -192,7 +193,7 @@ def smaller_again(fleet: Fleet) -> None:
 def checkpoints(fleet: Fleet) -> None:
     """A checkpoint of 9 min each hour."""
     pauses = range(30, fleet.minutes, 60)
-    _job(
+    train(
         fleet, active=[(minute, 9, 0) for minute in pauses],
         found={"hang": [(minute + 5, 4, 1) for minute in pauses]},
     )  # fmt: skip
@@ -200,19 +201,19 @@ def checkpoints(fleet: Fleet) -> None:
 
 def notebook(fleet: Fleet) -> None:
     """A notebook that waits for its user: hang is info."""
-    _job(fleet, 1, active=[(20, 200, 0)], found={"hang": [(25, 195, 1)], "idle": [(25, 195, 1)]})
+    train(fleet, 1, active=[(20, 200, 0)], found={"hang": [(25, 195, 1)], "idle": [(25, 195, 1)]})
 
 
 def server_at_night(fleet: Fleet) -> None:
     """A server without requests: of servers neither hang nor idle is judged."""
-    _job(fleet, 1, active=[(20, 200, 0)])
+    train(fleet, 1, active=[(20, 200, 0)])
 
 
 def missed_scrapes(workers: int, share: float) -> Callable[[Fleet], None]:
     """Some scrapes of a job's tpumons fail, one here, one there."""
 
     def fill(fleet: Fleet) -> None:
-        _job(fleet, workers)
+        train(fleet, workers)
         draw = random.Random(workers)
         for minute in range(10, fleet.minutes):
             for page in fleet.pages.values():
@@ -224,12 +225,12 @@ def missed_scrapes(workers: int, share: float) -> Callable[[Fleet], None]:
 def clocks(fleet: Fleet) -> None:
     """Clocks of hosts 15 min ahead and behind; what is found for 3 min is no trouble."""
     blips = [(minute, 3, 2) for minute in range(30, 240, 40)]
-    _job(fleet, clock=lambda n: (15, -15, 0)[n % 3], found={"slow-down": blips, "input-bound": blips})
+    train(fleet, clock=lambda n: (15, -15, 0)[n % 3], found={"slow-down": blips, "input-bound": blips})
 
 
 def prometheus_away(fleet: Fleet) -> None:
     """Prometheus itself is away for 12 min, later for an hour."""
-    _job(fleet)
+    train(fleet)
     fleet.away = {*range(50, 62), *range(100, 160)}
     for page in fleet.pages.values():
         for minute in fleet.away:
@@ -238,7 +239,7 @@ def prometheus_away(fleet: Fleet) -> None:
 
 def nodes_come_and_go(fleet: Fleet) -> None:
     """Nodes without a job are added and taken away; on each, tpumon's image takes 6 min."""
-    _job(fleet, 4)
+    train(fleet, 4)
     for number in range(6):
         begin = 20 + 20 * number
         fleet.exporter(f"added-{number}", first=begin, last=begin + 50, down=[(begin, 6)])
@@ -268,12 +269,12 @@ def jobs_stop(fleet: Fleet) -> None:
 
 def compiling(fleet: Fleet) -> None:
     """A job compiles for 20 min: nothing runs, and tpumon says why, as info."""
-    _job(fleet, active=[(5, 20, 0)], found={"hang": [(10, 15, 1)], "recompiling": [(10, 15, 1)]})
+    train(fleet, active=[(5, 20, 0)], found={"hang": [(10, 15, 1)], "recompiling": [(10, 15, 1)]})
 
 
 def long_steps(fleet: Fleet) -> None:
     """Steps of 5 min, in whose middle nothing seems to run."""
-    _job(fleet, active=[(minute, 2, 0) for minute in range(3, 240, 5)])
+    train(fleet, active=[(minute, 2, 0) for minute in range(3, 240, 5)])
 
 
 def equal_names(fleet: Fleet) -> None:
@@ -323,7 +324,7 @@ HANGS = _worsens((5, 1), (10, 3))
 
 def hang(fleet: Fleet) -> None:
     """Nothing runs; tpumon says so after 5 min, and that it is critical after 10."""
-    _job(fleet, active=[(BEGIN, 999, 0)], found={"hang": HANGS})
+    train(fleet, active=[(BEGIN, 999, 0)], found={"hang": HANGS})
 
 
 def hang_through_a_restart(fleet: Fleet) -> None:
@@ -337,27 +338,27 @@ def hang_before_tpumon(fleet: Fleet) -> None:
     """tpumon starts, and the runtime tells how long nothing has run."""
     for number in range(8):
         fleet.exporter(f"node-ml/t-s-w{number}", first=BEGIN)
-    _job(fleet, active=[(0, 999, 0)], found={"hang": [(0, 999, 3)]})
+    train(fleet, active=[(0, 999, 0)], found={"hang": [(0, 999, 3)]})
 
 
 def of_one(finding: str, severity: int) -> Callable[[Fleet], None]:
     """A finding of one worker."""
-    return lambda fleet: _job(fleet, found=lambda n: {finding: _worsens((1, severity)) if n == 3 else []})
+    return lambda fleet: train(fleet, found=lambda n: {finding: _worsens((1, severity)) if n == 3 else []})
 
 
 def of_all(finding: str, *later: tuple[int, int], workers: int = 8) -> Callable[[Fleet], None]:
     """A finding of all workers."""
-    return lambda fleet: _job(fleet, workers, found={finding: _worsens(*later)})
+    return lambda fleet: train(fleet, workers, found={finding: _worsens(*later)})
 
 
 def vanished(fleet: Fleet) -> None:
     """A worker's pod is gone; the others hang."""
-    _job(fleet, last=lambda n: BEGIN if n == 3 else None, active=[(BEGIN + 1, 999, 0)], found={"hang": HANGS})
+    train(fleet, last=lambda n: BEGIN if n == 3 else None, active=[(BEGIN + 1, 999, 0)], found={"hang": HANGS})
 
 
 def vanished_of_unknown_size(fleet: Fleet) -> None:
     """The same without a size."""
-    _job(
+    train(
         fleet, size=None, last=lambda n: BEGIN if n == 3 else None, active=[(BEGIN + 1, 999, 0)],
         found={"hang": HANGS},
     )  # fmt: skip
@@ -365,7 +366,7 @@ def vanished_of_unknown_size(fleet: Fleet) -> None:
 
 def process_dies(fleet: Fleet) -> None:
     """A process dies, then its pod is gone; the others hang."""
-    _job(
+    train(
         fleet, up=lambda n: [(BEGIN, 999, 0)] if n == 3 else [], last=lambda n: BEGIN + 15 if n == 3 else None,
         active=[(BEGIN + 1, 999, 0)], found={"hang": HANGS},
     )  # fmt: skip
@@ -374,7 +375,7 @@ def process_dies(fleet: Fleet) -> None:
 def node_lost(fleet: Fleet) -> None:
     """A node is lost: its tpumon cannot be scraped, and 6 min later it is no target any more."""
     fleet.exporter("node-ml/t-s-w3", down=[(BEGIN, 6)], last=BEGIN + 6)
-    _job(fleet, active=[(BEGIN + 1, 999, 0)], found={"hang": HANGS})
+    train(fleet, active=[(BEGIN + 1, 999, 0)], found={"hang": HANGS})
 
 
 def exporters_down(count: int) -> Callable[[Fleet], None]:
@@ -383,7 +384,7 @@ def exporters_down(count: int) -> Callable[[Fleet], None]:
     def fill(fleet: Fleet) -> None:
         for number in range(count):
             fleet.exporter(f"node-ml/t-s-w{number}", down=[(BEGIN, 999)])
-        _job(fleet)
+        train(fleet)
 
     return fill
 
@@ -392,7 +393,7 @@ def targets_gone(fleet: Fleet) -> None:
     """Prometheus may no longer look for pods."""
     for number in range(8):
         fleet.exporter(f"node-ml/t-s-w{number}", last=BEGIN)
-    _job(fleet)
+    train(fleet)
 
 
 TROUBLE: Mapping[str, Callable[[Fleet], None]] = {

@@ -124,6 +124,7 @@ def running_prometheus(
     rule_files: Sequence[Path] = (),
     history: str | None = None,
     interval_s: float = 0.5,
+    alertmanagers: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """A server for a while; what it scrapes must be there first. Skips the test where Prometheus is not installed.
 
@@ -133,6 +134,7 @@ def running_prometheus(
         rule_files: recording and alerting rules to evaluate.
         history: text in OpenMetrics format with timestamps in seconds, ending in `# EOF`: samples that it has already.
         interval_s: how often it scrapes and evaluates.
+        alertmanagers: where it sends alerts, `host:port`.
     """
     require(shutil.which("prometheus") and shutil.which("promtool"), "Prometheus and promtool")
     data = directory / "data"
@@ -149,6 +151,7 @@ def running_prometheus(
                 "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
                 "rule_files": [str(path.resolve()) for path in rule_files],
                 "scrape_configs": list(scrape_configs),
+                "alerting": {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]},
             }
         )
     )

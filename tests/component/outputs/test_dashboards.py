@@ -152,18 +152,26 @@ def test_links_lead_to_the_other_dashboards(dashboard):
 
 
 def test_a_worker_s_name_leads_to_that_worker():
-    """In the fleet's table, the name of a worker is a link to it on the worker dashboard, time and job kept."""
-    (url,) = set(re.findall(r'"(/d/[^"]+)"', json.dumps(DASHBOARDS["tpumon-fleet"])))
+    """A link to it on the worker dashboard, time kept, with the job and slice of its row; a job's to that job alone."""
+    job, worker = sorted({json.loads(f'"{url}"') for url in
+                          re.findall(r'"(/d/(?:[^"\\]|\\.)+)"', json.dumps(DASHBOARDS["tpumon-fleet"]))})  # fmt: skip
 
-    assert url.startswith("/d/tpumon-worker?")
+    assert job.startswith("/d/tpumon-fleet?")
+    assert "var-tpu_job=${__value.text:percentencode}" in job
+    assert worker.startswith("/d/tpumon-worker?")
     for part in (
         "${datasource:queryparam}",
-        "${tpu_job:queryparam}",
-        "${tpu_slice:queryparam}",
+        "${cluster:queryparam}",
+        'var-tpu_job=${__data.fields["TPU job"]:percentencode}',
+        'var-tpu_slice=${__data.fields["TPU slice"]:percentencode}',
         "var-worker=${__value.text",
         "${__url_time_range}",
     ):
-        assert part in url
+        assert part in worker
+    columns = {panel["title"]: panel["transformations"][1]["options"]["renameByName"]
+               for panel in panels(DASHBOARDS["tpumon-fleet"]) if "var-worker" in json.dumps(panel)}  # fmt: skip
+    assert columns.keys() == {"Findings", "Workers, down first"}
+    assert all({"TPU job", "TPU slice"} <= set(names.values()) for names in columns.values())
 
 
 @every_dashboard
