@@ -1,5 +1,7 @@
 """`python -m grafana.generate` writes dashboards and Prometheus rules from the modules and templates in this folder.
 
+It also writes the rules as the PrometheusRule of deploy/kubernetes.
+
 With `--out DIR` it writes them for a deployment: with your configuration (`--config FILE.toml`, whose keys are those of
 `grafana.config.Config`), and also as objects of Kubernetes.
 """
@@ -17,6 +19,8 @@ from grafana import alerting, fleet, servers, steps, worker
 from grafana.config import Config, ConfigError, read
 
 HERE = Path(__file__).parent
+MANIFESTS = HERE.parent / "deploy" / "kubernetes"
+RULE = "prometheusrule.yaml"
 
 
 def dashboards(config: Config) -> Mapping[str, str]:
@@ -27,17 +31,22 @@ def dashboards(config: Config) -> Mapping[str, str]:
 
 def for_kubernetes(config: Config) -> Mapping[str, str]:
     """Returns rules and dashboards as objects of Kubernetes, by file name."""
-    return {**alerting.kubernetes_rules(config), "dashboards-configmap.yaml": _configmap(dashboards(config))}
+    boards = {f"{_object_of(name)}.yaml": _configmap(name, text) for name, text in dashboards(config).items()}
+    return {**alerting.kubernetes_rules(config), **boards}
 
 
-def _configmap(files: Mapping[str, str]) -> str:
+def _configmap(name: str, text: str) -> str:
+    """One object a dashboard: `kubectl apply` notes it in an annotation, which holds 262,144 bytes."""
     head = (
-        "# Dashboards for the sidecar of Grafana's Helm chart, which reads ConfigMaps with this label.\n"
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: tpumon-dashboards\n"
+        "# For the sidecar of Grafana's Helm chart, which reads ConfigMaps with this label.\n"
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {_object_of(name)}\n"
         '  labels:\n    app.kubernetes.io/name: tpumon\n    grafana_dashboard: "1"\ndata:\n'
     )
-    texts = (f"  {name}: |\n" + "".join(f"    {line}\n" for line in text.splitlines()) for name, text in files.items())
-    return head + "".join(texts)
+    return head + f"  {name}: |\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def _object_of(name: str) -> str:
+    return name.removesuffix(".json").replace("-", "-dashboard-")
 
 
 def _text(dashboard: Mapping[str, object]) -> str:
@@ -72,6 +81,8 @@ def main() -> None:
     _write(out / "prometheus", alerting.rules(config))
     if options.out:
         _write(out / "kubernetes", for_kubernetes(config))
+    else:
+        _write(MANIFESTS, {RULE: alerting.kubernetes_rules(config)[RULE]})
 
 
 if __name__ == "__main__":

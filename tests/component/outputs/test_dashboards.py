@@ -14,6 +14,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
 
+from grafana.alerting import kubernetes_rules
 from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards
 from support import REPOSITORY
@@ -49,6 +50,14 @@ def test_the_dashboards_are_as_generated():
     assert files == dashboards(Config()), "run: python -m grafana.generate"
 
 
+def test_the_manifests_have_the_rules_as_generated():
+    """deploy/kubernetes, and by a link the chart."""
+    made = kubernetes_rules(Config())["prometheusrule.yaml"]
+
+    for path in ("kubernetes/prometheusrule.yaml", "helm/tpumon/prometheusrule.yaml"):
+        assert (REPOSITORY / "deploy" / path).read_text() == made, "run: python -m grafana.generate"
+
+
 def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
     """`--runbooks URL --out DIR`: dashboards and rules with that URL for the placeholder, else the same."""
     base = "https://git.example.org/tpumon/runbooks"
@@ -70,7 +79,11 @@ def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
     assert f"{base}/TpuWorkerDown.md" in written["prometheus/alerts.rules.yml"]
     assert f'"{base}"' in written["dashboards/tpumon-fleet.json"]
     assert f"{base}/TpuWorkerDown.md" in (tmp_path / "kubernetes" / "prometheusrule.yaml").read_text()
-    boards = yaml.safe_load((tmp_path / "kubernetes" / "dashboards-configmap.yaml").read_text())["data"]
+    boards = {
+        name: text
+        for path in (tmp_path / "kubernetes").glob("tpumon-dashboard-*.yaml")
+        for name, text in yaml.safe_load(path.read_text())["data"].items()
+    }
     assert boards == {path.name: path.read_text() for path in (tmp_path / "dashboards").iterdir()}
 
 

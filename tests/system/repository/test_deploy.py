@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
 import re
 import shutil
 import subprocess
@@ -17,17 +15,19 @@ import yaml
 
 from fakes.run import tpumon
 from support import REPOSITORY, require
-from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
-from support.helm import chart, rendered
+from support.deploy import DEPLOY, KUBERNETES, VERSIONS, manifest, relabel_configs, schemas_of_kubernetes
 from support.prometheus import promtool
 from tpumon import __version__
 from tpumon.collection.remote.places import sources_of
 from tpumon.discovery.pods import SOCKET
 from tpumon.discovery.target_file import TargetFile
 
-OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace", *(f"central/{name}" for name in
-                 ("deployment", "service", "namespace")), *(f"fleet/{name}" for name in
+OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace/namespace", *(f"central/{name}" for name in
+                 ("deployment", "service")), *(f"fleet/{name}" for name in
                  ("headless", "claim", "deployment", "service"))]  # fmt: skip
+
+
+schemas = pytest.fixture(schemas_of_kubernetes)
 
 
 def pod(name):
@@ -42,14 +42,8 @@ def our_container(name):
     return next(container for container in containers(name) if container["name"] == "tpumon")
 
 
-@pytest.fixture
-def schemas():
-    require(importlib.util.find_spec("kubernetes_validate"), "the package kubernetes-validate")
-    return importlib.import_module("kubernetes_validate")
-
-
 @pytest.mark.real
-@pytest.mark.parametrize("version", ["1.29", "1.33", None], ids=str)
+@pytest.mark.parametrize("version", [*VERSIONS, None], ids=str)
 @pytest.mark.parametrize("name", OF_KUBERNETES)
 def test_a_manifest_is_what_kubernetes_expects(schemas, name, version):
     """Against Kubernetes' own schemas; a field that it does not know is an error."""
@@ -118,14 +112,10 @@ def test_no_recipe_takes_a_label_that_is_taken():
     assert made == {"namespace", "pod", "node"}
 
 
-def test_kustomize_gets_files_that_exist_and_an_image_that_is_used():
-    """And the version of this checkout."""
-    told = manifest("kustomization")
+def test_the_image_is_of_this_version():
+    """That of kustomize, of the sidecar and of the Containerfile."""
+    (image,) = manifest("kustomization")["images"]
 
-    assert set(told) == {"apiVersion", "kind", "namespace", "resources", "images"}
-    assert all((KUBERNETES / name).exists() for name in told["resources"])
-    assert told["namespace"] == manifest("namespace")["metadata"]["name"]
-    (image,) = told["images"]
     assert image["name"] == our_container("daemonset")["image"]
     assert image["newTag"] == __version__
     assert our_container("sidecar")["image"] == f"{image['newName']}:{__version__}"
@@ -146,11 +136,10 @@ def test_google_s_monitoring_selects_our_pods_and_their_port():
 
 
 def test_the_central_one_has_names_and_slices(tmp_path):
-    """kustomize gets files that exist; the targets file is one that tpumon reads, each worker with a slice."""
+    """The targets file is one that tpumon reads, each worker with a slice."""
     told = manifest("central/kustomization")
     central = KUBERNETES / "central"
 
-    assert all((central / name).exists() for name in told["resources"])
     assert told["images"] == manifest("kustomization")["images"]
     (generated,) = told["configMapGenerator"]
     assert generated["files"] == ["targets.json"]
@@ -163,75 +152,6 @@ def test_the_central_one_has_names_and_slices(tmp_path):
     targets = asyncio.run(found()).targets
     assert {target.slice for target in targets} == {"slice-0", "slice-1"}
     assert all(target.worker.startswith("pretrain-slice-") for target in targets)
-
-
-IMAGE = f"registry.example.com/tpumon:{__version__}"
-
-
-def with_image(name, image=IMAGE):
-    """A manifest with the image that kustomize puts there."""
-    made = manifest(name)
-    made["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    return made
-
-
-def test_the_chart_is_what_kustomize_makes():
-    """With its values as they are: the DaemonSet, the fleet's process, the PodMonitor."""
-    daemonset, headless, service, fleet, claim, monitor = rendered()
-
-    assert daemonset == with_image("daemonset")
-    assert headless == manifest("fleet/headless")
-    assert service == manifest("fleet/service")
-    assert fleet == with_image("fleet/deployment")
-    assert claim == manifest("fleet/claim")
-    assert monitor == manifest("podmonitor")
-
-
-def unprivileged():
-    """The DaemonSet with the component's patch, as kustomize merges it: lists by their keys, null takes away."""
-    daemonset, spec = with_image("daemonset"), manifest("unprivileged/daemonset")["spec"]["template"]["spec"]
-    ours = daemonset["spec"]["template"]["spec"]
-    assert set(spec) == {"securityContext", "containers", "volumes"}
-    ours["securityContext"] |= spec["securityContext"]
-    ours["volumes"] = merged(ours["volumes"], spec["volumes"], "name")
-    ((container,), (patch,)) = ours["containers"], spec["containers"]
-    assert patch.pop("name") == container["name"]
-    container["volumeMounts"] = merged(container["volumeMounts"], patch.pop("volumeMounts"), "mountPath")
-    assert not patch
-    return daemonset
-
-
-def merged(items, patches, key):
-    by_key = {item[key]: item for item in items}
-    for patch in patches:
-        assert patch[key] in by_key
-        if patch.pop("$patch", None) == "delete":
-            del by_key[patch[key]]
-        else:
-            both = by_key[patch[key]] | patch
-            by_key[patch[key]] = {name: value for name, value in both.items() if value is not None}
-    return list(by_key.values())
-
-
-def test_pages_of_servers_are_named_in_the_chart_s_values():
-    """A DaemonSet does not see the processes of other containers, and so finds none itself."""
-    page = "http://127.0.0.1:8000/metrics"
-    (container,) = rendered(daemonset={"serverMetrics": [page]})[0]["spec"]["template"]["spec"]["containers"]
-    assert container["args"][-2:] == ["--server-metrics", page]
-
-
-@pytest.mark.real
-def test_without_root_there_is_no_path_of_the_node(schemas):
-    """The chart and the component agree."""
-    component = manifest("unprivileged/kustomization")
-    made = rendered(daemonset={"root": False})[0]
-    spec = made["spec"]["template"]["spec"]
-
-    assert [each["path"] for each in component["patches"]] == ["daemonset.yaml"]
-    assert made == unprivileged()
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert "hostPath" not in str(spec)
-    schemas.validate(made, "1.33", strict=True)
 
 
 def test_root_is_for_the_kubelet_s_socket_and_a_directory_of_its_own():
@@ -285,66 +205,12 @@ def test_the_fleet_s_process_reads_the_daemonset():
     assert deployment["strategy"] == {"type": "Recreate"}
     (label,) = manifest("podmonitor")["spec"]["selector"]["matchLabels"].items()
     assert label in deployment["template"]["metadata"]["labels"].items()
-    told = manifest("fleet/kustomization")
-    assert all((KUBERNETES / "fleet" / name).exists() for name in told["resources"])
-
-
-@pytest.mark.real
-def test_the_chart_s_fleet_without_a_claim(schemas):
-    """With further sources and options, a digest; its state then goes with the pod."""
-    sources = "dns:tpumon-headless:10466,dns:tpumon.training:10466"
-    objects = rendered(
-        image={"digest": "sha256:abc"},
-        daemonset={"enabled": False},
-        fleet={"from": sources, "storage": "", "args": ["--sustained", "5"]},
-        podMonitor={"enabled": False},
-    )
-    headless, service, fleet = objects
-
-    plain = with_image("fleet/deployment", "registry.example.com/tpumon@sha256:abc")
-    container = plain["spec"]["template"]["spec"]["containers"][0]
-    container["args"][container["args"].index("--from") + 1] = sources
-    container["args"] += ["--sustained", "5"]
-    plain["spec"]["template"]["spec"]["volumes"][0] = {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}}
-    assert fleet == plain
-    for made in (headless, service, fleet):
-        schemas.validate(made, "1.33", strict=True)
 
 
 @pytest.mark.parametrize("name", ["daemonset", "fleet/deployment", "central/deployment"])
 def test_no_service_s_name_is_taken_for_an_option(name):
     """Kubernetes would set TPUMON_PORT=tcp://... for a Service called tpumon beside it."""
     assert pod(name)["enableServiceLinks"] is False
-
-
-@pytest.mark.real
-def test_the_chart_s_central_one_is_the_manifest_s(schemas):
-    """With targets, further options, a digest, and Google's monitoring."""
-    groups = json.loads((KUBERNETES / "central" / "targets.json").read_text())
-    objects = rendered(
-        image={"digest": "sha256:abc"},
-        daemonset={"enabled": False},
-        fleet={"enabled": False},
-        central={"enabled": True, "targets": groups, "args": ["--max-duty", "0.005"]},
-        podMonitor={"enabled": False},
-        podMonitoring={"enabled": True},
-    )
-    config, service, deployment, monitoring = objects
-
-    assert json.loads(config["data"]["targets.json"]) == groups
-    assert service == manifest("central/service")
-    plain = with_image("central/deployment", "registry.example.com/tpumon@sha256:abc")
-    container = plain["spec"]["template"]["spec"]["containers"][0]
-    container["args"] += ["--max-duty", "0.005"]
-    assert deployment == plain
-    assert monitoring == manifest("podmonitoring")
-    for made in (config, service, deployment):
-        schemas.validate(made, "1.33", strict=True)
-
-
-def test_the_chart_is_of_this_version():
-    """Its image is the one of this checkout."""
-    assert chart()["appVersion"] == chart()["version"] == __version__
 
 
 @pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "fleet/deployment"])
