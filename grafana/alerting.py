@@ -148,7 +148,7 @@ _BEGIN = "slice:tpumon_finding_severity:begin"
 
 _RULE = """\
       - alert: @{alert}
-        expr: max by (@{slice}) (@{verdict}{finding="@{finding}"} >= 2) == @{number}@{lasted}
+        expr: max by (@{slice}) (@{verdict}{finding="@{finding}"}) == @{number}@{lasted}
         for: 1m
         labels: {severity: @{severity}, finding: @{finding}}
         annotations:
@@ -172,7 +172,7 @@ def _rules(one: FindingAlert, values: Mapping[str, str], config: Config) -> Iter
 
 def _workers(finding: str, config: Config) -> str:
     """A template that names the workers that have a finding, the first one first."""
-    having = f"(time() - {_SINCE}{{finding='{finding}',@}} and {_SEVERITY} >= 2)"
+    having = f"time() - {_SINCE}{{finding='{finding}',@}}"
     return listed(f"sort_desc({having})", slice_labels(config), "worker", " for {{ humanizeDuration .Value }}")
 
 

@@ -20,7 +20,9 @@ W = f"{SCRAPE}, {JOB}"
 def worker(name, *, up=None, minutes=120, where=W, answers=True, independent=0):
     """The series of a worker that responds, is not paused, and has figures; `up` says otherwise."""
     labels = f'{where}, worker="{name}"'
+    page = ", ".join(part for part in where.split(", ") if "tpu_" not in part)
     series = {
+        f"up{{{page}}}": f"1x{minutes}",
         f"tpumon_target_info{{{labels}}}": f"1x{minutes}",
         f"tpumon_target_independent{{{labels}}}": f"{independent}x{minutes}",
         f"tpumon_target_up{{{labels}}}": up or f"1x{minutes}",
@@ -180,6 +182,8 @@ def test_a_finding_that_lasts_is_one_alert_of_its_severity(tmp_path, number):
     for name in ("a", "b", "c"):
         series |= worker(name, minutes=180)
     present = f"_x60 {number} {number} {number} stale _ _ _ " + f"{number}x48 0x60"
+    for name in ("a", "b"):
+        series[f'tpumon_target_active{{{W}, worker="{name}"}}'] = "1x63 stale _x2 1x120"
     for name, *_ in FOUND:
         series |= finding(name, {"a": present, "b": present, "c": "0x180"}, since=60)
     expected = {minute: alerts_of(number, minute, 60) for minute in (58, 62, 66, 73, 94, 112)}
@@ -212,7 +216,7 @@ def test_it_has_lasted_by_the_clock_of_prometheus(tmp_path):
 
 def test_a_finding_that_has_ended_or_cannot_be_judged_is_no_alert(tmp_path):
     """For some minutes; not there at all; of a worker that is silent since, five minutes later."""
-    series = worker("unjudged")
+    series = worker("unjudged") | worker("moment")
     for name, *_ in FOUND:
         series |= finding(name, {"moment": "0x59 2x4 0x60", "silent": "2x49 stale"}, since=0)
     check_alerts(tmp_path, series, {52: alerts_of(2, 52, 0), 57: [], 70: []})
@@ -364,8 +368,8 @@ def test_each_alert_reads_as_a_sentence(tmp_path):
 def test_tpumons_of_a_job_that_are_down_are_named(tmp_path):
     series = {}
     for name in ("e1", "e2", "e3"):
-        series[f'up{{job="tpumon", instance="{name}"}}'] = "1x120" if name == "e1" else "1x29 0x90"
         series |= worker(name, minutes=29, where=W.replace('"e"', f'"{name}"'))
+        series[f'up{{job="tpumon", instance="{name}"}}'] = "1x120" if name == "e1" else "1x29 0x90"
     ((_, texts),) = annotated(tmp_path, series, 75)
     assert texts["summary"] == "ml/t: 2 tpumon cannot be scraped"
     assert re.search("at (e2, e3|e3, e2).", texts["description"])
