@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpumon.model import JobKind, JobKindName, ProgramFamily, Sample, Target
-from tpumon.model.program_names import SERVING
+from tpumon.model.program_names import SERVING, inferring_family_of
 from tpumon.model.target import INFERRING
 
 _TRAINING = re.compile(r"(?:^|[^a-z])(?:pre)?train(?:_?step|_?function|_?loop|er|ing)?(?:[^a-z]|$)", re.IGNORECASE)
-_INFERENCE: Mapping[ProgramFamily, str] = {
-    "prefill": r"prefill|extend",
-    "decode": r"generate|decode(?:_core)?",
-    "step": r"run_model|step_fun|run_and_sample",
-    "sample": r"sampler?|compute_logits",
-    "move": r"insert",
-}
-_PROGRAMS = {
-    family: re.compile(rf"(?:^|[^a-z])(?:{pattern})(?:[^a-z]|$)", re.IGNORECASE)
-    for family, pattern in _INFERENCE.items()
-}
 _ENGINE = re.compile(r"^(?:execute_model\b|run_batch$|forward_batch_generation)")
 _FAMILIES = 2
 _STEPS = 3  # samples in a row with the same step
@@ -128,13 +117,14 @@ class KindOfWorker:
         yield "given", target.job_kind
         yield "notebook", "" if "notebook" in target.kind_signs else None
         yield "server", "" if "server" in target.kind_signs else None
-        yield "requests", "" if server is not None and server.requests_running is not None else None
+        tells = server is not None and (server.requests_running, server.requests_waiting) != (None, None)
+        yield "requests", "" if tells else None
         yield "engine", next((name for name in programs if _ENGINE.search(name)), None)
         trains = next((name for name in programs if _TRAINING.search(name)), None)
         if trains is not None:  # what else it runs is of training, too: the decoder of an autoencoder
             yield "train", trains
             return
-        families = {name: family for name in programs if (family := _family_of(name)) is not None}
+        families = {name: family for name in programs if (family := inferring_family_of(name)) is not None}
         model = next((name for name, family in families.items() if family in SERVING), None)
         if model is not None:
             self._families |= set(families.values())
@@ -172,7 +162,10 @@ class KindOfWorker:
             return "training", ("the same step again and again",)
         if self._kept is not None:
             return self._kept.kind, self._kept.evidence
-        return ("training", ("started as a job that ends by itself",)) if as_job else ("unknown", ())
+        if as_job:
+            return "training", ("started as a job that ends by itself",)
+        # Before it answers: a server is busy for long with what comes before its first request.
+        return ("serving", ("a page of a server's metrics",)) if target.server_metrics is not None else ("unknown", ())
 
     def _words(self, *signs: Sign) -> tuple[str, ...]:
         """The words of those of these signs that are seen."""
@@ -189,7 +182,3 @@ class KindOfWorker:
 def _ran(sample: Sample) -> bool:
     """True if the window shows anything: figures of a server cover the windows before, too."""
     return bool(sample.figures.functions) or sample.figures.step_time_s is not None
-
-
-def _family_of(name: str) -> ProgramFamily | None:
-    return next((family for family, pattern in _PROGRAMS.items() if pattern.search(name)), None)

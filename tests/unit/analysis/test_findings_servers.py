@@ -27,8 +27,10 @@ class Servers:
     def __init__(self, *workers, kind="serving", **target):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), BEGIN_S
-        targets = (Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers)
-        self.fleet.take(Workers(targets=tuple(targets)))
+        self.targets = tuple(
+            Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers
+        )
+        self.fleet.take(Workers(targets=self.targets))
 
     def round(self, count=1, figures=None, others=None, *, silent=False, **server):
         """Findings by id after so many samples of all; `others` have other figures of a server than the first one."""
@@ -90,6 +92,21 @@ def test_long_steps_take_longer_to_be_called_stuck():
     assert set(job.round(2, **STUCK)) == {"stuck"}
 
 
+def test_a_first_request_may_wait_for_the_compiler():
+    """Of a server that compiles nothing ahead; after a restart of tpumon it is known to have worked before."""
+    job = Servers()
+    assert job.round(61, **STUCK) == {}
+    assert set(job.round(1, **STUCK)) == {"stuck"}
+    job = Servers()
+    job.round(5)
+    again = Servers()
+    again.fleet = Analysis()
+    again.fleet.resume(job.fleet.kept(job.now), job.now)
+    again.fleet.take(Workers(targets=job.targets))
+    assert again.round(7, **STUCK) == {}
+    assert set(again.round(1, **STUCK)) == {"stuck"}
+
+
 def test_time_in_which_nobody_looked_does_not_count_as_stuck():
     job = Servers()
     job.round(5)
@@ -114,12 +131,6 @@ def test_a_gap_of_the_host_is_info_from_30_percent_and_a_warning_from_50():
     found = job.round(1, host_gap_ratio=0.6)["host-gap"]
     assert (found.severity, "no program for 60% of the time" in found.sentence) == ("warning", True)
     assert set(job.round(10, host_gap_ratio=0.6, **STUCK)) == {"stuck"}, "which explains it"
-
-
-def test_requests_of_several_engines_are_no_gap_of_one_of_them():
-    job = Servers()
-    assert job.round(9, host_gap_ratio=0.95, engines=4) == {}
-    assert job.reasons()["host-gap"] == "its page counts the requests of 4 engines together"
 
 
 COMPILES = {"figures": {"compile_ratio": 0.4}}
@@ -211,6 +222,21 @@ def test_without_its_own_metrics_a_server_is_not_judged_and_the_reason_says_what
     said = diagnose(job.fleet.status(job.now + 1))
     assert said.verdict == "unknown"
     assert "--server-metrics URL" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("target", "absent", "why"),
+    [
+        ({}, {}, "--server-metrics URL names the page"),
+        ({"server_metrics": "http://h/metrics"}, {}, "the page on which the server counts them does not answer"),
+        ({"server_metrics": "http://h/metrics"}, {"requests_running": "JetStream tells a share"}, "JetStream tells a share"),
+    ],
+)
+def test_the_reason_tells_a_page_that_lacks_requests_from_none(target, absent, why):
+    job = Servers(**target)
+    job.round(3, {"absent": absent}, **dict.fromkeys(WELL))
+    for finding in ("stuck", "host-gap", "compiling-while-serving", "kv-pressure", "batch-underfilled"):
+        assert job.reasons()[finding].startswith(f"nothing tells its requests: {why}")
 
 
 @pytest.mark.parametrize(

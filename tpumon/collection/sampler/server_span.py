@@ -28,9 +28,8 @@ _COME_AND_GO_RATIO = 0.05
 
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
-_NO_METRICS = "the server's own metrics are not read"
+_NO_REQUESTS, _NO_TOKENS = "nothing tells its requests", "nothing tells how many tokens it generates"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
-_NO_BLOCKS = "no metric says how many bytes a block of the cache has"
 
 
 class _Window(Struct, frozen=True):
@@ -133,6 +132,9 @@ class ServerSpan:
         why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
         gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
         device_s, source, why_no_device_s = self._device_s_per_token(busy)
+        if server.engines is not None:  # and the windows are of one of them
+            gap = device_s = source = None
+            why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
         padding = _padding_ratio(windows)
         computed = replace(
             server,
@@ -148,7 +150,6 @@ class ServerSpan:
             "device_s_per_token": why_no_device_s,
             "padding_ratio": _NO_BATCHES if windows else _NO_PROGRAMS,
             "host_gap_ratio": why_no_gap,
-            "kv_pool_hbm_ratio": _NO_BLOCKS,
         }
 
     def _device_s_per_token(
@@ -158,7 +159,7 @@ class ServerSpan:
         tokens_per_s, duty_ratio = _mean(self._tokens_per_s), _mean(self._duty)
         ratio = busy_ratio if duty_ratio is None else duty_ratio
         if tokens_per_s is None:
-            return None, None, _NO_METRICS
+            return None, None, _NO_TOKENS
         if not tokens_per_s:
             return None, None, "no token was generated in the last two minutes"
         if ratio is None:
@@ -175,7 +176,7 @@ class ServerSpan:
         having = [window for window in windows if window.requests]
         without = [window for window in windows if window.requests == 0]
         if not having and not without:
-            return None, _NO_METRICS
+            return None, _NO_REQUESTS
         if len(having) < _FEW_WINDOWS:
             return None, "there were no requests, or few samples with any"
         if without and (_busy_ratio(without) or 0.0) > _COME_AND_GO_RATIO:
