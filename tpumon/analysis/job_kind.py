@@ -68,7 +68,7 @@ class KindOfWorker:
         self._signs: dict[Sign, _Seen] = {}
         self._families: set[ProgramFamily] = set()
         self._steps: deque[tuple[str | None, float]] = deque(maxlen=_STEPS)
-        self._is_busy = False
+        self._is_busy = self._has_run = False
 
     def note(self, sample: Sample, target: Target, *, restarted: bool = False) -> JobKind:
         """Notes a sample of the worker; returns the kind.
@@ -80,7 +80,7 @@ class KindOfWorker:
         """
         if restarted:
             self.known = self._kept = None
-            self._is_busy = False
+            self._is_busy = self._has_run = False
             for of_the_other in (self._signs, self._families, self._steps):
                 of_the_other.clear()
         self._note_signs(sample, target)
@@ -93,6 +93,7 @@ class KindOfWorker:
 
     def _note_signs(self, sample: Sample, target: Target) -> None:
         figures, server, now_unix_s = sample.figures, sample.figures.server, sample.time_unix_s
+        self._has_run |= _ran(sample)
         seen = {sign: words for sign, words in self._seen(sample, target) if words is not None}
         if seen:
             old = [sign for sign, one in self._signs.items() if one.last_unix_s < now_unix_s - _SPAN_S]
@@ -164,8 +165,9 @@ class KindOfWorker:
             return self._kept.kind, self._kept.evidence
         if as_job:
             return "training", ("started as a job that ends by itself",)
-        # Before it answers: a server is busy for long with what comes before its first request.
-        return ("serving", ("a page of a server's metrics",)) if target.server_metrics is not None else ("unknown", ())
+        if target.server_metrics is not None and not self._has_run:
+            return "serving", ("a page of a server's metrics, and nothing has run yet",)
+        return "unknown", ()
 
     def _words(self, *signs: Sign) -> tuple[str, ...]:
         """The words of those of these signs that are seen."""

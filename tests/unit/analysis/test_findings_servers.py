@@ -157,7 +157,7 @@ def test_a_process_that_began_long_before_tpumon_is_warm():
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ({"preemptions_per_s": 0.2}, "0.2 requests a second are put back"),
+        ({"preemptions_per_s": 0.2}, "requests are put back and computed again, 0.2 a second"),
         ({"kv_used_ratio": 0.97, "requests_waiting": 5.0}, "97% full: 5 requests wait"),
         ({"kv_used_ratio": 0.97}, None),
         ({"kv_used_ratio": 0.93, "requests_waiting": 5.0}, None),

@@ -69,9 +69,13 @@ def steps(*averages_s, **figures):
             steps(0.1, step_source="steps"), {"kind_signs": ("notebook", "job")}, "interactive", id="a notebook"
         ),
         pytest.param(steps(0.1, step_source="steps"), {"kind_signs": ("server",)}, "serving", id="a server"),
-        pytest.param([sample()], {"server_metrics": "http://h/metrics"}, "serving", id="a page, before it answers"),
-        pytest.param(
-            [sample()], {"server_metrics": "http://h/metrics", "kind_signs": ("job",)}, "training", id="a page beside jobs"
+        *(
+            pytest.param([one], {"server_metrics": "http://h/metrics", **more}, kind, id=f"a page, {name}")
+            for one, more, kind, name in (
+                (sample(), {}, "serving", "and nothing yet"),
+                (sample(**NAMELESS), {}, "unknown", "and something runs"),
+                (sample(), {"kind_signs": ("job",)}, "training", "of a host's jobs"),
+            )
         ),
         pytest.param([sample()], {"job_kind": "batch", "kind_signs": ("server",)}, "batch", id="an option"),
     ],

@@ -149,6 +149,7 @@ def test_all_findings_are_explained():
             "hbm_full_in_s": Evidence(value=7200.0),
             "own_work_s": Evidence(value=0.0593),
             "queue_size": Evidence(value=3),
+            "preemptions_per_s": Evidence(value=1.5, threshold=0.0),
         },
         remedy="replace the host",
         url="docs/findings.md#straggler",
@@ -163,7 +164,8 @@ def test_all_findings_are_explained():
         "On 2 of 4 workers, own work is long.",
         f"workers: {name_of(1)}, {name_of(0)} and 30 more",
         "slice: s0",
-        "own work 125.0%, limit 103.0%, compared with 100.0%; hbm full in 2h; own work 59.3ms; queue size 3",
+        "own work 125.0%, limit 103.0%, compared with 100.0%; hbm full in 2h; own work 59.3ms; queue size 3; "
+        "preemptions 1.5/s, limit 0/s",
         "what to do: replace the host",
         "see: docs/findings.md#straggler",
         "so that its absence is no all-clear",

@@ -36,7 +36,7 @@ class KvPressure(ServerRule[None, None]):
         full = "is too small" if used is None else f"is {used:.0%} full"
         if preemptions:
             evidence["preemptions_per_s"] = Evidence(value=preemptions, threshold=0.0)
-            then = f"{preemptions:.2g} requests a second are put back and computed again"
+            then = f"requests are put back and computed again, {preemptions:.2g} a second"
         else:
             evidence["requests_waiting"] = Evidence(value=server.requests_waiting or 0.0, threshold=0.0)
             then = f"{server.requests_waiting or 0.0:.0f} requests wait"
