@@ -12,7 +12,7 @@ from msgspec import Struct
 from tpumon.errors import SourceError
 from tpumon.xspace.columns.columns import LATEST_PS, PS_PER_NS, PS_PER_S, Ints
 from tpumon.xspace.columns.event_decoder import of_kinds, parsed_event
-from tpumon.xspace.columns.intervals import covered_ps, union
+from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.columns.lines import TraceLine
 from tpumon.xspace.planes.plane import TENSOR_CORE_MODULES, TENSOR_CORE_OPS, Plane, named
 from tpumon.xspace.planes.space import read_space
@@ -146,7 +146,7 @@ def _on_cores(cores: Sequence[Plane]) -> tuple[_Spans, ProgramsSeen]:
     """When any TensorCore ran a program; of one that the window cuts, only ops are there."""
     lines = [(core, core.lines(name)) for core in cores for name in (TENSOR_CORE_MODULES, TENSOR_CORE_OPS)]
     events = (core.read(mine) for core, mine in lines)
-    return _together([union(each.begin_ps, each.end_ps) for each in events]), "device"
+    return _together([(each.begin_ps, each.end_ps) for each in events]), "device"
 
 
 def _of_functions(functions: Sequence[Function]) -> tuple[_Spans, ProgramsSeen]:
@@ -159,7 +159,7 @@ def _of_functions(functions: Sequence[Function]) -> tuple[_Spans, ProgramsSeen]:
 def _together(spans: Sequence[_Spans]) -> _Spans:
     nothing = np.zeros(0, dtype=np.int64)
     begins, ends = zip((nothing, nothing), *spans, strict=True)
-    return union(np.concatenate(begins), np.concatenate(ends))
+    return np.concatenate(begins), np.concatenate(ends)
 
 
 def _parts(batches: Sequence[_Batch], runs: _Spans, compiling: _Spans, *, on_device: bool) -> _Parts:
@@ -174,7 +174,7 @@ def _parts(batches: Sequence[_Batch], runs: _Spans, compiling: _Spans, *, on_dev
     with_it = [row for row, (*_, has) in enumerate(batches) if has]
     of_span = batches[with_it[0] : with_it[-1] + 1]
     end_ps = max(batches[row][1] for row in with_it)
-    begins = np.array([min(begin, end_ps) for begin, *_ in of_span], dtype=np.int64)
+    begins = np.array([begin for begin, *_ in of_span], dtype=np.int64)
     has = np.array([each[2] for each in of_span], dtype=np.bool_)
     mine = (begins[has], np.append(begins[1:], end_ps)[has])
     span_ps, mine_ps = end_ps - int(begins[0]), covered_ps(*mine)
