@@ -27,9 +27,7 @@ class Servers:
     def __init__(self, *workers, kind="serving", **target):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), BEGIN_S
-        self.targets = tuple(
-            Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers
-        )
+        self.targets = tuple(Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers)
         self.fleet.take(Workers(targets=self.targets))
 
     def round(self, count=1, figures=None, others=None, *, silent=False, **server):
@@ -82,6 +80,14 @@ def test_a_server_that_works_or_waits_is_not_stuck(given):
     job.round(5)
     assert job.round(100, **{**STUCK, **given}) == {}
     assert diagnose(job.fleet.status(job.now + 1)).verdict == "ok"
+
+
+def test_it_counts_from_the_sample_up_to_which_tokens_came():
+    job = Servers()
+    job.round(5)
+    assert job.round(1, **STUCK | {"tokens_per_s": 50.0}) == {}
+    assert set(job.round(7, **STUCK)) == {"stuck"}
+    assert job.found()["stuck"].since_unix_s == BEGIN_S + 6 * INTERVAL_S
 
 
 def test_long_steps_take_longer_to_be_called_stuck():
@@ -229,7 +235,7 @@ def test_without_its_own_metrics_a_server_is_not_judged_and_the_reason_says_what
     [
         ({}, {}, "--server-metrics URL names the page"),
         ({"server_metrics": "http://h/metrics"}, {}, "the page on which the server counts them does not answer"),
-        ({"server_metrics": "http://h/metrics"}, {"requests_running": "JetStream tells a share"}, "JetStream tells a share"),
+        ({"server_metrics": "http://h/metrics"}, {"requests_running": "of slots a share"}, "of slots a share"),
     ],
 )
 def test_the_reason_tells_a_page_that_lacks_requests_from_none(target, absent, why):

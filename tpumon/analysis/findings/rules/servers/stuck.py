@@ -20,7 +20,7 @@ class Standstill:
 
     Attributes:
         has_worked: whether a program or a token was ever seen; before that it may compile what the first request needs.
-        since: the first such sample of those in a row; None: the last one was none.
+        since: the sample from which on that is so; None: the last one was none.
         last: the last sample that told.
         step_s: the longest step, or run of a program, that was seen.
     """
@@ -64,9 +64,9 @@ class Stuck(ServerRule[Standstill, None]):
         compiles = (seen.figures.compile_ratio or 0.0) > self.limits.compile_ratio
         tokens_per_s = server.tokens_per_s + (server.prompt_tokens_per_s or 0.0)
         memory.has_worked |= seen.state == "live" or tokens_per_s > 0
-        if seen.state == "live" or compiles or not server.requests_running or tokens_per_s:
+        if seen.state == "live" or compiles or not server.requests_running:
             memory.since = None
-        elif memory.since is None or last is None or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
+        elif tokens_per_s or not memory.since or not last or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
             memory.since = seen.at
 
     def resume(self, memory: Standstill, kept: KeptWorker) -> None:
@@ -87,7 +87,7 @@ class Stuck(ServerRule[Standstill, None]):
         return max(self.limits.stuck_s, min(longest_s, _LONGEST_S))
 
     def began(self, member: Member[Standstill, None]) -> Moment | None:
-        """At the first sample that showed it."""
+        """At the sample up to which tokens came, or the first one that showed it."""
         return member.memory.since
 
     def detail(self, member: Member[Standstill, None]) -> FindingDetail:
