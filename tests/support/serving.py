@@ -71,9 +71,7 @@ class Server:
     def truth(self, spans: Sequence[tuple[float, float]]) -> Truth:
         """What it wrote of these spans, in seconds since 1970."""
         lines, times = self.log.read_text().splitlines(), self.program_times.read_text().split()
-        rows = [
-            {**json.loads(line), "program_s": float(program_s)} for line, program_s in zip(lines, times, strict=False)
-        ]
+        rows = [json.loads(line) | {"program_s": float(time_s)} for line, time_s in zip(lines, times, strict=False)]
         ends = [(row["time_unix_s"], row["time_unix_s"] + row["seconds"], row) for row in rows]
         whole = [row for begin, end, row in ends if any(first <= begin and end <= last for first, last in spans)]
         spans_s = sum(last - first for first, last in spans)

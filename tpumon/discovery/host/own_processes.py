@@ -17,7 +17,7 @@ from tpumon.discovery.host.listening import Listener, Owner, find_owners, read_l
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address, Target, Workers
 
-_LOOK_S = 1.0  # a job that starts again within seconds is another process
+_LOOK_S = 5.0  # reading who listens costs as much as asking some workers
 
 
 class WithProcesses:
