@@ -323,7 +323,7 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
     "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
     "why": ("tpumon --level 2, what is wrong", _EIGHT, ("w",), (120, 24)),
     "ops": ("tpumon --level 2, a worker's operations", _EIGHT, ("enter", "o"), (100, 26)),
-    "server": ("tpumon --level 2, a server of models", _SERVER, (), (100, 34)),
+    "server": ("tpumon --level 2, a server of models", _SERVER, ("enter",), (120, 36)),
     "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),
 }
 """By file name: title, what is seen, which keys were pressed, columns and lines."""

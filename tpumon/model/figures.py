@@ -253,16 +253,12 @@ class ProgramRuns(Struct, frozen=True, kw_only=True):
     """The runs of one family of programs in one window, from which the figures of several windows are made.
 
     Attributes:
-        runs: runs that the window shows whole, on the core that ran most of them.
-        durations_s: of each of these.
-        time_s: time in all of them.
+        durations_s: of each run that the window shows whole, on the core that ran most of them.
         sizes: as in `FamilyFigures`.
     """
 
     family: ProgramFamily
-    runs: int
     durations_s: tuple[float, ...]
-    time_s: float
     sizes: tuple[int, ...] = ()
 
 

@@ -45,7 +45,7 @@ class Traces:
         await asyncio.sleep(0.1)
         match len(self.asked):
             case 1:
-                decode = ProgramRuns(family="decode", runs=1, durations_s=(0.5,), time_s=0.5)
+                decode = ProgramRuns(family="decode", durations_s=(0.5,))
                 figures = Figures(traced_programs=TracedPrograms(families=(decode,), busy_s=0.5, window_s=2.0))
                 return taken("w", address="a:1", source="trace", cores=4, figures=figures)
             case 2:
@@ -82,7 +82,7 @@ class Bursts(Traces):
         await asyncio.sleep(0.1)
         if not is_busy:
             raise SourceError("empty-trace", "nothing ran", window_s=0.1)
-        step = ProgramRuns(family="step", runs=1, durations_s=(0.1,), time_s=0.1)
+        step = ProgramRuns(family="step", durations_s=(0.1,))
         figures = Figures(traced_programs=TracedPrograms(families=(step,), busy_s=0.1, window_s=0.1))
         return taken("w", address="a:1", source="trace", cores=4, figures=figures)
 

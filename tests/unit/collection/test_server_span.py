@@ -24,10 +24,9 @@ EMPTY = Failure(source="trace", reason="empty-trace", message="nothing ran")
 def traced(*programs, busy_s=None, window_s=1.0, server=None, **kwargs):
     """A sample whose trace shows these runs: family and durations."""
     families = tuple(
-        ProgramRuns(family=family, runs=len(durations_s), durations_s=durations_s, time_s=sum(durations_s), sizes=sizes)
-        for family, durations_s, sizes in programs
+        ProgramRuns(family=family, durations_s=durations_s, sizes=sizes) for family, durations_s, sizes in programs
     )
-    total_s = sum(each.time_s for each in families) if busy_s is None else busy_s
+    total_s = sum(sum(each.durations_s) for each in families) if busy_s is None else busy_s
     programs = TracedPrograms(families=families, busy_s=total_s, window_s=window_s, **kwargs)
     return changed(SOME, figures=Figures(traced_programs=programs, programs=("1",), server=server))
 

@@ -164,7 +164,7 @@ def test_all_findings_are_explained():
         "On 2 of 4 workers, own work is long.",
         f"workers: {name_of(1)}, {name_of(0)} and 30 more",
         "slice: s0",
-        "own work 125.0%, limit 103.0%, compared with 100.0%; hbm full in 2h; own work 59.3ms; queue size 3; preemptions",
+        "own work 125.0%, limit 103.0%, compared with 100.0%; hbm full in 2h; own work 59.3ms; queue size 3",
         "preemptions 1.5/s, limit 0/s",
         "what to do: replace the host",
         "see: docs/findings.md#straggler",

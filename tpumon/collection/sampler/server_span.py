@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from statistics import quantiles
 from typing import Literal
 
 from msgspec import Struct
@@ -135,14 +136,13 @@ class ServerSpan:
         if server.engines is not None:  # and the windows are of one of them
             gap = device_s = source = None
             why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
-        padding = _padding_ratio(windows)
         computed = replace(
             server,
             busy_ratio=busy,
             families=_families(windows, with_times=known),
             device_s_per_token=device_s,
             device_time_source=source,
-            padding_ratio=padding if server.padding_ratio is None else server.padding_ratio,
+            padding_ratio=_padding_ratio(windows),
             host_gap_ratio=gap,
         )
         return computed, {
@@ -218,13 +218,14 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     for window in windows:
         for each in window.programs.families:
             runs.setdefault(each.family, []).append(each)
-    times_s = {family: sum(each.time_s for each in mine) for family, mine in runs.items()}
+    durations_s = {family: [each_s for each in mine for each_s in each.durations_s] for family, mine in runs.items()}
+    times_s = {family: sum(mine) for family, mine in durations_s.items()}
     total_s = sum(times_s.values())
     return tuple(
         FamilyFigures(
             family=family,
-            executions_per_s=_rate(runs[family], windows),
-            duration_s=_percentiles(sorted(each_s for each in runs[family] for each_s in each.durations_s)),
+            executions_per_s=_rate(durations_s[family], windows),
+            duration_s=_percentiles(durations_s[family]),
             time_ratio=times_s[family] / total_s if total_s and with_times else None,
             sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:MOST_SIZES],
         )
@@ -232,7 +233,7 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     )
 
 
-def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float:
+def _rate(durations_s: Sequence[float], windows: Sequence[_Window]) -> float:
     """Runs per second. A window shows whole runs alone: each might begin in as much of it as leaves time for its end.
 
     A run that fills more than half of a window counts as half: else one that just fits would count for many.
@@ -240,22 +241,17 @@ def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float:
     lengths_s = [window.window_s for window in windows]
     return sum(
         1 / sum(max(window_s - run_s, _LEAST_EXPOSED_RATIO * window_s) for window_s in lengths_s)
-        for each in runs
-        for run_s in each.durations_s
+        for run_s in durations_s
     )
 
 
-def _percentiles(ascending_s: Sequence[float]) -> Percentiles | None:
-    if not ascending_s:
+def _percentiles(durations_s: Sequence[float]) -> Percentiles | None:
+    if not durations_s:
         return None
-    return Percentiles(p50=_quantile(ascending_s, 0.5), p95=_quantile(ascending_s, 0.95))
-
-
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    place = share * (len(ascending) - 1)
-    below = int(place)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (place - below) * (ascending[above] - ascending[below])
+    twentieths = quantiles(
+        [*durations_s, *durations_s[:1]] if len(durations_s) < 2 else durations_s, n=20, method="inclusive"
+    )
+    return Percentiles(p50=twentieths[9], p95=twentieths[18])
 
 
 def _mean(held: Sequence[_Weighted]) -> float | None:
