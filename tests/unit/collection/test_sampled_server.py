@@ -65,7 +65,7 @@ class Page:
         return self
 
     async def read(self):
-        return Reading(figures=Figures(server=ServerFigures(requests_running=3.0, tokens_per_s=10.0)))
+        return Reading(figures=Figures(server=ServerFigures(requests_running=8.0, tokens_per_s=10.0)))
 
     async def close(self):
         pass
@@ -120,8 +120,8 @@ def test_quiet_times_are_looked_at_as_often_as_busy_ones():
 
 def test_both_in_one_sample(followed):
     first, empty, gone = (sample.figures.server for sample in followed[0])
-    assert (first.requests_running, first.busy_ratio, first.families[0].family) == (3.0, 0.25, "decode")
-    assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (3.0, 0.125, 0.875)
+    assert (first.requests_running, first.busy_ratio, first.families[0].family) == (8.0, 0.25, "decode")
+    assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (8.0, 0.125, 0.875)
     assert empty.device_s_per_token == pytest.approx(0.125 * 4 / 10)
     assert gone is None or gone.busy_ratio is None
 

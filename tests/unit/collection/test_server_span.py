@@ -156,12 +156,12 @@ def test_why_there_is_no_time_per_token():
 
 
 def test_host_gap_while_there_are_requests():
-    """Of two windows with requests 1.2 s are busy, 0.8 s are not; the quiet ones do not count."""
+    """Of ten windows with requests 6 s are busy, 4 s are not; the quiet one does not count."""
     having, without = traced(DECODE, server=says(1, 3)), empty(server=says())
-    server = last(without, having, having, without).server
+    server = last(*[having] * 9, without, every_s=1.0).server
     assert server.host_gap_ratio == pytest.approx(0.4)
     waiting = empty(server=says(0, 5))
-    assert last(having, waiting, without).server.host_gap_ratio == pytest.approx(0.7)
+    assert last(having, having, waiting).server.host_gap_ratio == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,10 @@ def test_host_gap_while_there_are_requests():
     [
         ([traced(DECODE)] * 3, "nothing tells its requests"),
         ([traced(DECODE, server=ServerFigures(requests_waiting=2))] * 3, "nothing tells its requests"),
-        ([traced(DECODE, server=says(2)), empty(server=says())], "few samples"),
+        ([traced(DECODE, server=says(20)), traced(DECODE)], "no requests, or few"),
+        ([traced(DECODE, server=says(1))] * 9, "no requests, or few"),
         # Each request lasts for a part of a window: whether one was there when it began says little of the rest.
-        ([*[traced(DECODE, server=says(1))] * 2, traced(DECODE, server=says())], "come and go"),
+        ([*[traced(DECODE, server=says(5))] * 8, empty(server=says())], "come and go"),
     ],
 )
 def test_host_gap_that_cannot_be_told(samples, why):

@@ -25,7 +25,8 @@ from tpumon.model.figures import MOST_SIZES
 _SPAN_S = 120.0
 _LEAST_EXPOSED_RATIO = 0.5
 _FEW_WINDOWS = 2
-_COME_AND_GO_RATIO = 0.05
+_FEW_REQUESTS = 10  # of all windows
+_NEARLY_ALL = 0.9
 
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
@@ -170,17 +171,17 @@ class ServerSpan:
     def _host_gap(windows: Sequence[_Window]) -> tuple[float | None, str]:
         """Share of the time with requests in which no program ran.
 
-        Windows count that begin with requests there. Where others, which begin without any, show programs, requests
-        come and go more quickly than windows do, and idle time may be without any.
+        Only where nearly all windows begin with requests there: else these come and go more quickly than windows do,
+        and idle time may be without any.
         """
-        having = [window for window in windows if window.requests]
-        without = [window for window in windows if window.requests == 0]
-        if not having and not without:
+        told = [(window, window.requests) for window in windows if window.requests is not None]
+        having = [window for window, requests in told if requests]
+        if not told:
             return None, _NO_REQUESTS
-        if len(having) < _FEW_WINDOWS:
-            return None, "there were no requests, or few samples with any"
-        if without and (_busy_ratio(without) or 0.0) > _COME_AND_GO_RATIO:
-            return None, "requests come and go within a window"
+        if len(having) < _FEW_WINDOWS or sum(requests for _, requests in told) < _FEW_REQUESTS:
+            return None, "there were no requests, or few"
+        if len(having) < _NEARLY_ALL * len(told):
+            return None, "requests come and go"
         return 1 - (_busy_ratio(having) or 0.0), ""
 
 
