@@ -104,6 +104,7 @@ SGLANG = ("jit_jitted_run_model", "jit_jitted_sampler")
         pytest.param([ran("jit_f", busy_ratio=0.5)], {}, "unknown", id="figures without requests"),
         pytest.param([ran("jit_decode", "jit_train_step")], {}, "training", id="the decoder of an autoencoder"),
         pytest.param([ran("jit_forward", "jit_eval_step")] * 4, {}, "unknown", id="evaluation only"),
+        pytest.param([ran("jit_decode", "jit_copy", "jit_select")] * 4, {}, "unknown", id="what any job has beside"),
         pytest.param([ran("jit_sample", "jit_insert")] * 4, {}, "unknown", id="what runs beside models, alone"),
         pytest.param([ran("run_batches", "execute_models")], {}, "unknown", id="longer words"),
         pytest.param(

@@ -61,6 +61,7 @@ def run(plane: Plane, name: str, at_ms: float, ms: float, op: Op = LOOP) -> None
         ("jit_forward_backward", "other"),
         ("jit_decoder_layer", "other"),
         ("jit_generated", "other"),
+        ("jit_regenerate", "other"),
         ("jit_decode_loss", "other"),
     ],
 )
