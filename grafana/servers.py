@@ -131,13 +131,12 @@ def _tpus() -> list[Panel]:
             _BOTH,
             unit="percentunit",
         ),
-        lines(
-            "KV cache",
-            f"In use, of the fullest worker; and the share of HBM that the caches were given, at most. {_OWN}",
-            Query(expr=f"max({of('tpu_server_kv_used_ratio')})", legend="in use"),
-            Query(expr=f"max({of('tpu_server_kv_pool_hbm_ratio')})", legend="of HBM"),
+        _each(
+            "KV cache in use, by worker",
+            "tpu_server_kv_used_ratio",
+            "When it is full, requests wait or are put back.",
+            _OWN,
             unit="percentunit",
-            size=(8, 8),
         ),
     ]
 

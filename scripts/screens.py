@@ -14,12 +14,15 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
 from tpumon.analysis import Analysis
+from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.collection.sources import titles
+from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -36,6 +39,7 @@ from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure, window_events
 from tpumon.simulator.scenario import SimulatedJob
+from tpumon.simulator.server_metrics import metrics_page
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace_figures import read_figures
@@ -119,6 +123,7 @@ def _play(story: Story) -> Iterator[Workers | Sample | float]:
         for i, name in enumerate(names)
     ]
     away = {worker: (reason, message) for worker, reason, message in story.away}
+    spans, pages = [ServerSpan() for _ in targets], [ServerPage()]
     yield Workers(targets=tuple(targets))
     for query in range(story.queries):
         start_s = (query + 1) * story.interval_s
@@ -126,8 +131,13 @@ def _play(story: Story) -> Iterator[Workers | Sample | float]:
         for worker, target in enumerate(targets):
             if worker in gone:
                 yield _failed(story, target, start_s, *gone[worker])
-            else:
-                yield _answered(story, job, worker, target, start_s, last=query == story.queries - 1)
+                continue
+            sample = _answered(story, job, worker, target, start_s, last=query == story.queries - 1)
+            if job.serves:
+                pages = [*pages[-1:], page_of(metrics_page(job, int(start_s * _NS)).encode())]
+                sample = _served(story, job, worker, sample, figures_of(pages[1], pages[0], story.interval_s))
+                sample = spans[worker].joined(sample, start_s, looked=True)
+            yield sample
         yield _BEGIN_UNIX_S + start_s
 
 
@@ -175,6 +185,12 @@ def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, star
             runtime=RuntimeFigures(uptime_s=273_600.0 + start_s),
         ),
     )
+
+
+def _served(story: Story, job: SimulatedJob, worker: int, sample: Sample, of_page: Figures) -> Sample:
+    """The sample with what a trace shows of a server's programs, and what its page says of its requests."""
+    programs = _ops(story, job, worker, int((sample.time_unix_s - _BEGIN_UNIX_S) * _NS)).traced_programs
+    return replace(sample, figures=replace(sample.figures, server=of_page.server, traced_programs=programs))
 
 
 def _ops(story: Story, job: SimulatedJob, worker: int, start_ns: int) -> Figures:
@@ -292,6 +308,7 @@ _ALONE = Story(topology="v5e-8", scenario="steady", queries=240, interval_s=10.0
 _EIGHT = Story(
     topology="v5e-32", queries=150, interval_s=10.0, away=((5, "busy", "Another profiling session active."),)
 )
+_SERVER = Story(topology="v5e-8", scenario="serving+buckets+pool-pressure@400", queries=60, interval_s=10.0)
 _MANY = Story(
     topology="v5p-2048",
     queries=12,
@@ -306,6 +323,7 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
     "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
     "why": ("tpumon --level 2, what is wrong", _EIGHT, ("w",), (120, 24)),
     "ops": ("tpumon --level 2, a worker's operations", _EIGHT, ("enter", "o"), (100, 26)),
+    "server": ("tpumon --level 2, a server of models", _SERVER, ("enter",), (120, 36)),
     "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),
 }
 """By file name: title, what is seen, which keys were pressed, columns and lines."""

@@ -71,7 +71,6 @@ def healthy(number: int, now: float, **changes: Any) -> Sample:
             device_s_per_token=0.001,
             padding_ratio=0.25,
             host_gap_ratio=0.1,
-            kv_pool_hbm_ratio=0.8,
         ),
         per_core=tuple(cores),
         devices=tuple(devices),

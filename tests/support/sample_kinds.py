@@ -165,7 +165,6 @@ def served(worker: str = "server", **figures) -> Sample:
         "device_s_per_token": 0.0005,
         "padding_ratio": 0.4375,
         "host_gap_ratio": 0.125,
-        "kv_pool_hbm_ratio": 0.875,
     }
     kind = JobKind(kind="serving", evidence=("a server of models in its process tree",), since_unix_s=NOW - 3 * 3600.0)
     return traced(
@@ -252,7 +251,6 @@ KINDS: Mapping[str, Sample] = {
         **dict.fromkeys(
             ("kv_used_ratio", "preemptions_per_s", "device_s_per_token", "padding_ratio", "host_gap_ratio")
         ),
-        kv_pool_hbm_ratio=None,
     ),
     # Someone else profiles, but the runtime metric service answers.
     "runtime": failed(

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpumon.model import JobKind, JobKindName, ProgramFamily, Sample, Target
-from tpumon.model.program_names import SERVING
+from tpumon.model.program_names import SERVING, inferring_family_of
 from tpumon.model.target import INFERRING
 
 _TRAINING = re.compile(r"(?:^|[^a-z])(?:pre)?train(?:_?step|_?function|_?loop|er|ing)?(?:[^a-z]|$)", re.IGNORECASE)
-_INFERENCE: Mapping[ProgramFamily, str] = {
-    "prefill": r"prefill|extend",
-    "decode": r"generate|decode(?:_core)?",
-    "step": r"run_model|step_fun|run_and_sample",
-    "sample": r"sampler?|compute_logits",
-    "move": r"insert",
-}
-_PROGRAMS = {
-    family: re.compile(rf"(?:^|[^a-z])(?:{pattern})(?:[^a-z]|$)", re.IGNORECASE)
-    for family, pattern in _INFERENCE.items()
-}
 _ENGINE = re.compile(r"^(?:execute_model\b|run_batch$|forward_batch_generation)")
 _FAMILIES = 2
 _STEPS = 3  # samples in a row with the same step
@@ -79,7 +68,7 @@ class KindOfWorker:
         self._signs: dict[Sign, _Seen] = {}
         self._families: set[ProgramFamily] = set()
         self._steps: deque[tuple[str | None, float]] = deque(maxlen=_STEPS)
-        self._is_busy = False
+        self._is_busy = self._has_run = False
 
     def note(self, sample: Sample, target: Target, *, restarted: bool = False) -> JobKind:
         """Notes a sample of the worker; returns the kind.
@@ -91,7 +80,7 @@ class KindOfWorker:
         """
         if restarted:
             self.known = self._kept = None
-            self._is_busy = False
+            self._is_busy = self._has_run = False
             for of_the_other in (self._signs, self._families, self._steps):
                 of_the_other.clear()
         self._note_signs(sample, target)
@@ -104,6 +93,7 @@ class KindOfWorker:
 
     def _note_signs(self, sample: Sample, target: Target) -> None:
         figures, server, now_unix_s = sample.figures, sample.figures.server, sample.time_unix_s
+        self._has_run |= _ran(sample)
         seen = {sign: words for sign, words in self._seen(sample, target) if words is not None}
         if seen:
             old = [sign for sign, one in self._signs.items() if one.last_unix_s < now_unix_s - _SPAN_S]
@@ -128,13 +118,14 @@ class KindOfWorker:
         yield "given", target.job_kind
         yield "notebook", "" if "notebook" in target.kind_signs else None
         yield "server", "" if "server" in target.kind_signs else None
-        yield "requests", "" if server is not None and server.requests_running is not None else None
+        tells = server is not None and (server.requests_running, server.requests_waiting) != (None, None)
+        yield "requests", "" if tells else None
         yield "engine", next((name for name in programs if _ENGINE.search(name)), None)
         trains = next((name for name in programs if _TRAINING.search(name)), None)
         if trains is not None:  # what else it runs is of training, too: the decoder of an autoencoder
             yield "train", trains
             return
-        families = {name: family for name in programs if (family := _family_of(name)) is not None}
+        families = {name: family for name in programs if (family := inferring_family_of(name)) is not None}
         model = next((name for name, family in families.items() if family in SERVING), None)
         if model is not None:
             self._families |= set(families.values())
@@ -172,7 +163,11 @@ class KindOfWorker:
             return "training", ("the same step again and again",)
         if self._kept is not None:
             return self._kept.kind, self._kept.evidence
-        return ("training", ("started as a job that ends by itself",)) if as_job else ("unknown", ())
+        if as_job:
+            return "training", ("started as a job that ends by itself",)
+        if target.server_metrics is not None and not self._has_run:
+            return "serving", ("a page of a server's metrics, and nothing has run yet",)
+        return "unknown", ()
 
     def _words(self, *signs: Sign) -> tuple[str, ...]:
         """The words of those of these signs that are seen."""
@@ -189,7 +184,3 @@ class KindOfWorker:
 def _ran(sample: Sample) -> bool:
     """True if the window shows anything: figures of a server cover the windows before, too."""
     return bool(sample.figures.functions) or sample.figures.step_time_s is not None
-
-
-def _family_of(name: str) -> ProgramFamily | None:
-    return next((family for family, pattern in _PROGRAMS.items() if pattern.search(name)), None)

@@ -99,6 +99,7 @@ DUTY = Figure(
     about="Share of time in which ops ran, as in XProf's op profile.",
     value=attrgetter("duty_cycle_ratio"),
     worse="low",
+    of_training=True,
     metric="tpu_duty_cycle_ratio",
 )
 FLOPS = Figure(

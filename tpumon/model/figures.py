@@ -226,7 +226,6 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         device_time_source: whether that time is of the programs in traces, or from the duty cycle of libtpu.
         padding_ratio: share of the computed tokens that are padding up to the next compiled size.
         host_gap_ratio: share of the time with requests in which no program ran.
-        kv_pool_hbm_ratio: share of HBM that the cache was given.
     """
 
     busy_ratio: float | None = None
@@ -243,7 +242,6 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     device_time_source: Literal["programs", "libtpu"] | None = None
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
-    kv_pool_hbm_ratio: float | None = None
 
     @property
     def requests(self) -> float | None:
@@ -255,16 +253,12 @@ class ProgramRuns(Struct, frozen=True, kw_only=True):
     """The runs of one family of programs in one window, from which the figures of several windows are made.
 
     Attributes:
-        runs: runs that the window shows whole, on the core that ran most of them.
-        durations_s: of each of these.
-        time_s: time in all of them.
+        durations_s: of each run that the window shows whole, on the core that ran most of them.
         sizes: as in `FamilyFigures`.
     """
 
     family: ProgramFamily
-    runs: int
     durations_s: tuple[float, ...]
-    time_s: float
     sizes: tuple[int, ...] = ()
 
 

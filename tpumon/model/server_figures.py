@@ -190,17 +190,8 @@ HOST_GAP = Figure(
     origin="both",
     metric="tpu_server_host_gap_ratio",
 )
-KV_POOL = Figure(
-    key="kv-pool",
-    fields=("server.kv_pool_hbm_ratio",),
-    label="KV cache of HBM",
-    about="Share of HBM that a server's cache of keys and values was given.",
-    value=_of_server("kv_pool_hbm_ratio"),
-    origin="both",
-    metric="tpu_server_kv_pool_hbm_ratio",
-)
 
 SERVER_FIGURES: tuple[Figure, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
-                                      LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING, HOST_GAP,
-                                      KV_POOL)  # fmt: skip
+                                      LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
+                                      HOST_GAP)  # fmt: skip
 """Those by which servers are compared first."""

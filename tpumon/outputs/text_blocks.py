@@ -84,10 +84,9 @@ def render_block(sample: Sample, *, level: int) -> str:
         f"TPU type: {sample.device_type or _absent(_NOT_REPORTED)}",
     ]
     if level > 1:
-        lines += [
-            f"Number of TPU cores: {sample.cores if sample.cores is not None else _absent(_NOT_REPORTED)}",
-            f"TPU idle time (lower is better): {_percent(IDLE.value(figures)) or _why(IDLE, figures)}",
-        ]
+        lines.append(f"Number of TPU cores: {sample.cores if sample.cores is not None else _absent(_NOT_REPORTED)}")
+    if level > 1 and trains(sample):
+        lines.append(f"TPU idle time (lower is better): {_percent(IDLE.value(figures)) or _why(IDLE, figures)}")
     mxu = _percent(MXU.value(figures)) or _why(MXU, figures)
     lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(MXU.method(figures))}")
     if level > 1 and trains(sample):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tpumon.errors import SourceError
 from tpumon.xspace.columns.columns import LATEST_PS, PS_PER_NS, PS_PER_S, Ints
 from tpumon.xspace.columns.event_decoder import of_kinds, parsed_event
-from tpumon.xspace.columns.intervals import covered_ps, union
+from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.columns.lines import TraceLine
 from tpumon.xspace.planes.plane import TENSOR_CORE_MODULES, TENSOR_CORE_OPS, Plane, named
 from tpumon.xspace.planes.space import read_space
@@ -64,18 +64,6 @@ class RequestTimes(Struct, frozen=True, kw_only=True):
     truncated: str | None
 
 
-class _Parts(Struct, frozen=True, kw_only=True):
-    """The same as RequestTimes, in whole picoseconds."""
-
-    span_ps: int
-    device_ps: int
-    compile_ps: int
-    host_gap_ps: int
-    queue_ps: int
-    batches: int
-    other_batches: int
-
-
 def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[RequestTimes | None, set[str]]:
     """The time of a request in a trace, None if no batch has it; and the ids that batches have, 10,000 at most.
 
@@ -100,16 +88,14 @@ def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[Req
     if not len(runs[0]):
         raise SourceError("empty-trace", "the trace shows no program, so not where the time went")
     compiling = read_compiling(space.host)
-    parts = _parts(batches, runs, (compiling.begin_ps, compiling.end_ps), on_device=programs == "device")
+    with_it = [row for row, (*_, has) in enumerate(batches) if has]
+    of_span = batches[with_it[0] : with_it[-1] + 1]
+    parts_ps = _parts(of_span, runs, (compiling.begin_ps, compiling.end_ps), on_device=programs == "device")
     return RequestTimes(
         host=next(iter(space.hostnames), host),
-        span_s=parts.span_ps / PS_PER_S,
-        device_s=parts.device_ps / PS_PER_S,
-        compile_s=parts.compile_ps / PS_PER_S,
-        host_gap_s=parts.host_gap_ps / PS_PER_S,
-        queue_s=parts.queue_ps / PS_PER_S,
-        batches=parts.batches,
-        other_batches=parts.other_batches,
+        **{f"{part}_s": ps / PS_PER_S for part, ps in parts_ps.items()},
+        batches=len(with_it),
+        other_batches=len(of_span) - len(with_it),
         programs=programs,
         cut=batches[0][2] or batches[-1][2],
         truncated=figures([trace]).truncated,
@@ -146,7 +132,7 @@ def _on_cores(cores: Sequence[Plane]) -> tuple[_Spans, ProgramsSeen]:
     """When any TensorCore ran a program; of one that the window cuts, only ops are there."""
     lines = [(core, core.lines(name)) for core in cores for name in (TENSOR_CORE_MODULES, TENSOR_CORE_OPS)]
     events = (core.read(mine) for core, mine in lines)
-    return _together([union(each.begin_ps, each.end_ps) for each in events]), "device"
+    return _together([(each.begin_ps, each.end_ps) for each in events]), "device"
 
 
 def _of_functions(functions: Sequence[Function]) -> tuple[_Spans, ProgramsSeen]:
@@ -159,36 +145,32 @@ def _of_functions(functions: Sequence[Function]) -> tuple[_Spans, ProgramsSeen]:
 def _together(spans: Sequence[_Spans]) -> _Spans:
     nothing = np.zeros(0, dtype=np.int64)
     begins, ends = zip((nothing, nothing), *spans, strict=True)
-    return union(np.concatenate(begins), np.concatenate(ends))
+    return np.concatenate(begins), np.concatenate(ends)
 
 
-def _parts(batches: Sequence[_Batch], runs: _Spans, compiling: _Spans, *, on_device: bool) -> _Parts:
-    """Parts the request's time; each moment is in one part.
+def _parts(of_span: Sequence[_Batch], runs: _Spans, compiling: _Spans, *, on_device: bool) -> dict[str, int]:
+    """The request's time and its parts, in picoseconds; each moment is in one part.
 
     Args:
-        batches: of a thread, ascending; one at least has the request.
+        of_span: the batches of a thread from the first one that has the request to the last.
         runs: when programs ran.
         compiling: when the host compiled.
         on_device: whether a device ran them, so that compiling did not stop them; a call holds its own compiling.
     """
-    with_it = [row for row, (*_, has) in enumerate(batches) if has]
-    of_span = batches[with_it[0] : with_it[-1] + 1]
-    end_ps = max(batches[row][1] for row in with_it)
-    begins = np.array([min(begin, end_ps) for begin, *_ in of_span], dtype=np.int64)
+    end_ps = max(end for _, end, has in of_span if has)
+    begins = np.array([begin for begin, *_ in of_span], dtype=np.int64)
     has = np.array([each[2] for each in of_span], dtype=np.bool_)
     mine = (begins[has], np.append(begins[1:], end_ps)[has])
     span_ps, mine_ps = end_ps - int(begins[0]), covered_ps(*mine)
     runs_ps, compiling_ps = _common_ps(runs, mine), _common_ps(compiling, mine)
     either_ps = _common_ps(_together([runs, compiling]), mine)
-    return _Parts(
-        span_ps=span_ps,
-        device_ps=runs_ps if on_device else either_ps - compiling_ps,
-        compile_ps=either_ps - runs_ps if on_device else compiling_ps,
-        host_gap_ps=mine_ps - either_ps,
-        queue_ps=span_ps - mine_ps,
-        batches=len(with_it),
-        other_batches=len(of_span) - len(with_it),
-    )
+    return {
+        "span": span_ps,
+        "device": runs_ps if on_device else either_ps - compiling_ps,
+        "compile": either_ps - runs_ps if on_device else compiling_ps,
+        "host_gap": mine_ps - either_ps,
+        "queue": span_ps - mine_ps,
+    }
 
 
 def _common_ps(some: _Spans, others: _Spans) -> int:

@@ -78,13 +78,8 @@ def _family(family: ProgramFamily, functions: Sequence[Function], sizes: Collect
         counts.update({place: len(runs.whole_ps) for place, runs in function.places.items()})
     place = max(counts, key=lambda place: counts[place])
     duration_ps = np.concatenate([each.places[place].whole_ps for each in functions if place in each.places])
-    return ProgramRuns(
-        family=family,
-        runs=len(duration_ps),
-        durations_s=tuple((duration_ps / PS_PER_S).tolist()),
-        time_s=float(duration_ps.sum()) / PS_PER_S,
-        sizes=tuple(sorted(sizes)),
-    )
+    durations_s = tuple((duration_ps / PS_PER_S).tolist())
+    return ProgramRuns(family=family, durations_s=durations_s, sizes=tuple(sorted(sizes)))
 
 
 def _busy_ps(functions: Sequence[Function], duties: Sequence[CoreDuty]) -> int:

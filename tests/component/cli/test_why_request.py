@@ -43,6 +43,13 @@ def test_a_request_at_the_end_may_go_on(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("it may have begun before, or gone on after.\n")
 
 
+def test_a_trace_that_is_truncated_says_so(tmp_path, capsys):
+    lossy = trace("a", "b", "a", "b")
+    lossy.space.warnings.append("TPU:0 dropped 48211 events")
+    run("a", [str(path) for path in saved(tmp_path, lossy)], "text")
+    assert "  The trace is truncated: " in capsys.readouterr().out
+
+
 def test_each_host_that_has_it(tmp_path, capsys):
     """A directory of three hosts; the third serves others."""
     saved(tmp_path, trace("a", "b"), trace("b", "a"), trace("c"))

@@ -281,7 +281,7 @@ def test_a_window_made_for_short_steps_recovers_where_the_next_program_shows_non
 
 def requests_at_random(idle_ratio, *, stepless=True):
     """What a trace of a server shows whose requests come at random times."""
-    programs = TracedPrograms(families=(ProgramRuns(family="step", runs=1, durations_s=(0.02,), time_s=0.02),))
+    programs = TracedPrograms(families=(ProgramRuns(family="step", durations_s=(0.02,)),))
     return TraceFigures(
         device_type="TPU v6 Lite",
         cores=1,

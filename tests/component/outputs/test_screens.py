@@ -26,6 +26,7 @@ def test_pictures_are_made_and_are_those_in_the_repository(tmp_path):
         "eight.svg": "sim-v5e-32-w7",
         "fleet.svg": "256 workers",
         "worker.svg": "DEVICE",
+        "server.svg": "kv-pressure",
         "why.svg": "straggler",
         "ops.svg": "convolution_fusion.1",
     }

@@ -205,9 +205,8 @@ def _replicas(at_s: float, draw: random.Random) -> Sequence[Load]:
 def _ranks(at_s: float, draw: random.Random) -> Sequence[Load]:
     """Two of four ranks have no requests for hours; a page counts those of all together."""
     every = _asked(2.0 + math.sin(at_s / 5000), draw)
-    shared = {"engines": 4}
     own = [every.requests, every.requests // 2, 0, 0] if every.requests is not None else [0] * 4
-    return [replace(every, own=each, server=shared | {"host_gap_ratio": 0.9 if not each else 0.5}) for each in own]
+    return [replace(every, own=each, server={"engines": 4, "host_gap_ratio": None}) for each in own]
 
 
 def _warming(at_s: float, draw: random.Random) -> Sequence[Load]:

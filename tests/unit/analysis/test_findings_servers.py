@@ -27,8 +27,8 @@ class Servers:
     def __init__(self, *workers, kind="serving", **target):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), BEGIN_S
-        targets = (Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers)
-        self.fleet.take(Workers(targets=tuple(targets)))
+        self.targets = tuple(Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers)
+        self.fleet.take(Workers(targets=self.targets))
 
     def round(self, count=1, figures=None, others=None, *, silent=False, **server):
         """Findings by id after so many samples of all; `others` have other figures of a server than the first one."""
@@ -82,12 +82,35 @@ def test_a_server_that_works_or_waits_is_not_stuck(given):
     assert diagnose(job.fleet.status(job.now + 1)).verdict == "ok"
 
 
+def test_it_counts_from_the_sample_up_to_which_tokens_came():
+    job = Servers()
+    job.round(5)
+    assert job.round(1, **STUCK | {"tokens_per_s": 50.0}) == {}
+    assert set(job.round(7, **STUCK)) == {"stuck"}
+    assert job.found()["stuck"].since_unix_s == BEGIN_S + 6 * INTERVAL_S
+
+
 def test_long_steps_take_longer_to_be_called_stuck():
     job = Servers()
     long = FamilyFigures(family="prefill", duration_s=Percentiles(p50=9.0, p95=20.0))
     job.round(5, families=(long,))
     assert job.round(20, **STUCK) == {}
     assert set(job.round(2, **STUCK)) == {"stuck"}
+
+
+def test_a_first_request_may_wait_for_the_compiler():
+    """Of a server that compiles nothing ahead; after a restart of tpumon it is known to have worked before."""
+    job = Servers()
+    assert job.round(61, **STUCK) == {}
+    assert set(job.round(1, **STUCK)) == {"stuck"}
+    job = Servers()
+    job.round(5)
+    again = Servers()
+    again.fleet = Analysis()
+    again.fleet.resume(job.fleet.kept(job.now), job.now)
+    again.fleet.take(Workers(targets=job.targets))
+    assert again.round(7, **STUCK) == {}
+    assert set(again.round(1, **STUCK)) == {"stuck"}
 
 
 def test_time_in_which_nobody_looked_does_not_count_as_stuck():
@@ -116,12 +139,6 @@ def test_a_gap_of_the_host_is_info_from_30_percent_and_a_warning_from_50():
     assert set(job.round(10, host_gap_ratio=0.6, **STUCK)) == {"stuck"}, "which explains it"
 
 
-def test_requests_of_several_engines_are_no_gap_of_one_of_them():
-    job = Servers()
-    assert job.round(9, host_gap_ratio=0.95, engines=4) == {}
-    assert job.reasons()["host-gap"] == "its page counts the requests of 4 engines together"
-
-
 COMPILES = {"figures": {"compile_ratio": 0.4}}
 
 
@@ -146,7 +163,7 @@ def test_a_process_that_began_long_before_tpumon_is_warm():
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ({"preemptions_per_s": 0.2}, "0.2 requests a second are put back"),
+        ({"preemptions_per_s": 0.2}, "requests are put back and computed again, 0.2 a second"),
         ({"kv_used_ratio": 0.97, "requests_waiting": 5.0}, "97% full: 5 requests wait"),
         ({"kv_used_ratio": 0.97}, None),
         ({"kv_used_ratio": 0.93, "requests_waiting": 5.0}, None),
@@ -211,6 +228,21 @@ def test_without_its_own_metrics_a_server_is_not_judged_and_the_reason_says_what
     said = diagnose(job.fleet.status(job.now + 1))
     assert said.verdict == "unknown"
     assert "--server-metrics URL" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("target", "absent", "why"),
+    [
+        ({}, {}, "--server-metrics URL names the page"),
+        ({"server_metrics": "http://h/metrics"}, {}, "the page on which the server counts them does not answer"),
+        ({"server_metrics": "http://h/metrics"}, {"requests_running": "of slots a share"}, "of slots a share"),
+    ],
+)
+def test_the_reason_tells_a_page_that_lacks_requests_from_none(target, absent, why):
+    job = Servers(**target)
+    job.round(3, {"absent": absent}, **dict.fromkeys(WELL))
+    for finding in ("stuck", "host-gap", "compiling-while-serving", "kv-pressure", "batch-underfilled"):
+        assert job.reasons()[finding].startswith(f"nothing tells its requests: {why}")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def kind_after(*samples, **target):
 
 def ran(*names, **given):
     """A sample of these programs, with or without figures of a server."""
-    server = {name: given.pop(name) for name in ("requests_running", "busy_ratio") if name in given}
+    server = {name: given.pop(name) for name in ("requests_running", "requests_waiting", "busy_ratio") if name in given}
     functions = tuple(FunctionFigures(name=name, runs=3) for name in names)
     return sample(functions=functions, server=ServerFigures(**server) if server else None, **given)
 
@@ -69,6 +69,14 @@ def steps(*averages_s, **figures):
             steps(0.1, step_source="steps"), {"kind_signs": ("notebook", "job")}, "interactive", id="a notebook"
         ),
         pytest.param(steps(0.1, step_source="steps"), {"kind_signs": ("server",)}, "serving", id="a server"),
+        *(
+            pytest.param([one], {"server_metrics": "http://h/metrics", **more}, kind, id=f"a page, {name}")
+            for one, more, kind, name in (
+                (sample(), {}, "serving", "and nothing yet"),
+                (sample(**NAMELESS), {}, "unknown", "and something runs"),
+                (sample(), {"kind_signs": ("job",)}, "training", "of a host's jobs"),
+            )
+        ),
         pytest.param([sample()], {"job_kind": "batch", "kind_signs": ("server",)}, "batch", id="an option"),
     ],
 )  # fmt: skip
@@ -92,9 +100,11 @@ SGLANG = ("jit_jitted_run_model", "jit_jitted_sampler")
         ),
         pytest.param([ran("jit_prefill"), ran("jit_generate")], {}, "serving", id="one after the other"),
         pytest.param([ran("jit_f", requests_running=0.0)], {}, "serving", id="its own metrics"),
+        pytest.param([ran("jit_f", requests_waiting=0.0)], {}, "serving", id="the metrics of JetStream"),
         pytest.param([ran("jit_f", busy_ratio=0.5)], {}, "unknown", id="figures without requests"),
         pytest.param([ran("jit_decode", "jit_train_step")], {}, "training", id="the decoder of an autoencoder"),
         pytest.param([ran("jit_forward", "jit_eval_step")] * 4, {}, "unknown", id="evaluation only"),
+        pytest.param([ran("jit_decode", "jit_copy", "jit_select")] * 4, {}, "unknown", id="what any job has beside"),
         pytest.param([ran("jit_sample", "jit_insert")] * 4, {}, "unknown", id="what runs beside models, alone"),
         pytest.param([ran("run_batches", "execute_models")], {}, "unknown", id="longer words"),
         pytest.param(

@@ -45,7 +45,7 @@ class Traces:
         await asyncio.sleep(0.1)
         match len(self.asked):
             case 1:
-                decode = ProgramRuns(family="decode", runs=1, durations_s=(0.5,), time_s=0.5)
+                decode = ProgramRuns(family="decode", durations_s=(0.5,))
                 figures = Figures(traced_programs=TracedPrograms(families=(decode,), busy_s=0.5, window_s=2.0))
                 return taken("w", address="a:1", source="trace", cores=4, figures=figures)
             case 2:
@@ -65,15 +65,30 @@ class Page:
         return self
 
     async def read(self):
-        return Reading(figures=Figures(server=ServerFigures(requests_running=3.0, tokens_per_s=10.0)))
+        return Reading(figures=Figures(server=ServerFigures(requests_running=8.0, tokens_per_s=10.0)))
 
     async def close(self):
         pass
 
 
-@pytest.fixture
-def followed():
-    samples, traces = [], Traces()
+class Bursts(Traces):
+    """Traces of 0.1 s of a server that is busy for 12 s of every 20 s."""
+
+    usual_interval_s = 1.0
+
+    async def fetch(self, query):
+        self.asked.append(query)
+        is_busy = asyncio.get_running_loop().time() % 20 < 12
+        await asyncio.sleep(0.1)
+        if not is_busy:
+            raise SourceError("empty-trace", "nothing ran", window_s=0.1)
+        step = ProgramRuns(family="step", durations_s=(0.1,))
+        figures = Figures(traced_programs=TracedPrograms(families=(step,), busy_s=0.1, window_s=0.1))
+        return taken("w", address="a:1", source="trace", cores=4, figures=figures)
+
+
+def follow(traces, **pace):
+    samples = []
 
     async def no_pause():
         """This host is not paused."""
@@ -81,7 +96,7 @@ def followed():
     sampler = Sampler(
         Fixed([Target(worker="w", address="a:1")]),
         Query(level=2),
-        Pace(num_queries=3, attempts=1, max_duty_ratio=0.05),
+        Pace(max_duty_ratio=0.05, **pace),
         on_sample=samples.append,
         open_client=Channel,
         profilers=[lambda *_: traces],
@@ -92,10 +107,21 @@ def followed():
     return samples, traces
 
 
+@pytest.fixture
+def followed():
+    return follow(Traces(), num_queries=3, attempts=1)
+
+
+def test_quiet_times_are_looked_at_as_often_as_busy_ones():
+    """Or a server would seem busier than it is."""
+    samples, _ = follow(Bursts(), num_queries=140)
+    assert samples[-1].figures.server.busy_ratio == pytest.approx(0.6, abs=0.05)
+
+
 def test_both_in_one_sample(followed):
     first, empty, gone = (sample.figures.server for sample in followed[0])
-    assert (first.requests_running, first.busy_ratio, first.families[0].family) == (3.0, 0.25, "decode")
-    assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (3.0, 0.125, 0.875)
+    assert (first.requests_running, first.busy_ratio, first.families[0].family) == (8.0, 0.25, "decode")
+    assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (8.0, 0.125, 0.875)
     assert empty.device_s_per_token == pytest.approx(0.125 * 4 / 10)
     assert gone is None or gone.busy_ratio is None
 

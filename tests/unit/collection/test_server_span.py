@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.model import (
@@ -23,10 +24,9 @@ EMPTY = Failure(source="trace", reason="empty-trace", message="nothing ran")
 def traced(*programs, busy_s=None, window_s=1.0, server=None, **kwargs):
     """A sample whose trace shows these runs: family and durations."""
     families = tuple(
-        ProgramRuns(family=family, runs=len(durations_s), durations_s=durations_s, time_s=sum(durations_s), sizes=sizes)
-        for family, durations_s, sizes in programs
+        ProgramRuns(family=family, durations_s=durations_s, sizes=sizes) for family, durations_s, sizes in programs
     )
-    total_s = sum(each.time_s for each in families) if busy_s is None else busy_s
+    total_s = sum(sum(each.durations_s) for each in families) if busy_s is None else busy_s
     programs = TracedPrograms(families=families, busy_s=total_s, window_s=window_s, **kwargs)
     return changed(SOME, figures=Figures(traced_programs=programs, programs=("1",), server=server))
 
@@ -150,27 +150,29 @@ def test_libtpus_duty_cycle_is_the_better_witness():
 
 
 def test_why_there_is_no_time_per_token():
-    assert "own metrics" in last(traced(DECODE)).absent["device_s_per_token"]
+    assert "nothing tells how many tokens" in last(traced(DECODE)).absent["device_s_per_token"]
     none = traced(DECODE, server=says(tokens_per_s=0.0))
     assert "no token" in last(none, none).absent["device_s_per_token"]
 
 
 def test_host_gap_while_there_are_requests():
-    """Of two windows with requests 1.2 s are busy, 0.8 s are not; the quiet ones do not count."""
+    """Of ten windows with requests 6 s are busy, 4 s are not; the quiet one does not count."""
     having, without = traced(DECODE, server=says(1, 3)), empty(server=says())
-    server = last(without, having, having, without).server
+    server = last(*[having] * 9, without, every_s=1.0).server
     assert server.host_gap_ratio == pytest.approx(0.4)
     waiting = empty(server=says(0, 5))
-    assert last(having, waiting, without).server.host_gap_ratio == pytest.approx(0.7)
+    assert last(having, having, waiting).server.host_gap_ratio == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
     ("samples", "why"),
     [
-        ([traced(DECODE)] * 3, "own metrics"),
-        ([traced(DECODE, server=says(2)), empty(server=says())], "few samples"),
+        ([traced(DECODE)] * 3, "nothing tells its requests"),
+        ([traced(DECODE, server=ServerFigures(requests_waiting=2))] * 3, "nothing tells its requests"),
+        ([traced(DECODE, server=says(20)), traced(DECODE)], "no requests, or few"),
+        ([traced(DECODE, server=says(1))] * 9, "no requests, or few"),
         # Each request lasts for a part of a window: whether one was there when it began says little of the rest.
-        ([*[traced(DECODE, server=says(1))] * 2, traced(DECODE, server=says())], "come and go"),
+        ([*[traced(DECODE, server=says(5))] * 8, empty(server=says())], "come and go"),
     ],
 )
 def test_host_gap_that_cannot_be_told(samples, why):
@@ -179,10 +181,18 @@ def test_host_gap_that_cannot_be_told(samples, why):
     assert why in figures.absent["host_gap_ratio"]
 
 
+def test_requests_and_tokens_of_several_engines_are_not_joined_with_the_programs_of_one():
+    """Which would make its tokens cheap, and an idle one of them wait for its host."""
+    figures = last(*[traced(DECODE, server=replace(says(8, tokens_per_s=12.0), engines=4))] * 3)
+    assert (figures.server.host_gap_ratio, figures.server.device_s_per_token) == (None, None)
+    for name in ("host_gap_ratio", "device_s_per_token"):
+        assert figures.absent[name] == "its page counts the requests of 4 engines together"
+
+
 def test_what_a_server_says_of_itself_stays():
     server = last(traced(DECODE, server=says(2, 1, 5.0))).server
     assert (server.requests_running, server.requests_waiting, server.tokens_per_s) == (2, 1, 5.0)
     assert server.families
     figures = last(changed(SOME, figures=Figures(server=says(2))))
     assert figures.server.requests_running == 2
-    assert {"busy_ratio", "padding_ratio", "kv_pool_hbm_ratio"} <= figures.absent.keys()
+    assert {"busy_ratio", "padding_ratio"} <= figures.absent.keys()

@@ -90,7 +90,7 @@ def test_the_program_is_the_one_that_makes_tokens():
 
 def test_every_metric_of_a_server_has_a_value_and_no_zero_stands_for_an_absent_one():
     of_server = [m for m in SAMPLE_METRICS if m.name.startswith(("tpu_server_", "tpu_program_", "tpu_busy"))]
-    assert len(of_server) == 15
+    assert len(of_server) == 14
     assert all(list(metric.values(served())) for metric in of_server)
     bare = served(**(dict.fromkeys(ServerFigures.__struct_fields__) | {"families": ()}))
     assert not [series for metric in of_server for series in metric.values(bare)]
@@ -101,8 +101,8 @@ def test_every_metric_of_a_server_has_a_value_and_no_zero_stands_for_an_absent_o
 
 def test_text_has_no_step_of_a_server_and_csv_has_a_column_of_each_figure():
     text = render_block(KINDS["server"], level=2)
-    assert "Step time" not in text
-    assert "Infeed" not in text
+    for words in ("Step time", "Infeed", "idle time"):  # idle is what short windows of work show, no quiet night
+        assert words not in text
     assert "Program: 12.5ms (median: decode)" in text
     assert "Step time" in render_block(of_kind("mixed"), level=2)
     assert "Tokens" not in render_block(of_kind("training"), level=2)
@@ -180,7 +180,7 @@ def test_the_page_of_a_server_says_what_it_is_and_what_its_programs_do():
     shown = screen(display, 120, 60, NOW)
     assert "serving job since 09:53:20: a server of models in its process tree" in shown
     for words in ("by libtpu's duty cycle", "median run: decode", "Host gap 12.5%", "Requests running 12"):
-        assert words in shown
+        assert words in " ".join(shown.split())
     assert [line.split()[:6] for line in lines(display, 120, 60, NOW) if line.strip().startswith("prefill")] == [
         ["prefill", "25.0%", "1.5", "62.5", "125", "256"]
     ]

@@ -95,6 +95,70 @@ def test_a_program_that_the_window_cuts_shows_its_ops():
     assert parts(times_of(traced, "a")) == [9, 5, 0, 4, 0]
 
 
+def test_a_program_is_on_a_core_for_longer_than_its_ops():
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    batch(host, 0, 10, "a")
+    core.event("XLA Modules", "jit_run_model_impl(7)", 1 * MS, 6 * MS)
+    core.event("XLA Ops", LOOP, 2 * MS, 2 * MS)
+    assert parts(times_of(traced, "a")) == [10, 6, 0, 4, 0]
+
+
+def test_programs_of_the_hosts_own_processors():
+    """2-7, by their ops; calls say less."""
+    traced = Traced()
+    host = traced.host()
+    batch(host, 0, 10, "a")
+    host.event("python", "PjitFunction(run_model_impl)", 1 * MS, 1 * MS)
+    op = host.event("tf_XLAEigen", "fusion.1", 2 * MS, 5 * MS)
+    host.put(op.stats, {"hlo_module": Named("jit_run_model_impl"), "run_id": 1, "device_ordinal": 0, "program_id": 5})
+    times = times_of(traced, "a")
+    assert (times.programs, parts(times)) == ("host", [10, 5, 0, 5, 0])
+
+
+def test_times_are_those_since_the_begin_of_the_trace():
+    """Which lines count by the clock, each from a moment of its own; events stand in any order."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for plane, line in ((core, "XLA Modules"), (core, "XLA Ops"), (host, "python")):
+        plane.line(line, timestamp_ns=1_700_000_000_000_000_000 + (5_000_000 if plane is host else 0))
+    for begin in (35, 15, -5):  # at 40, 20 and 0 ms by the core's lines
+        batch(host, begin, 15, "b" if begin == 15 else "a")
+        run(core, begin + 7, 10)
+    assert parts(times_of(traced, "a")) == [55, 20, 0, 15, 20]
+
+
+def test_a_batch_within_another_one():
+    """The span ends with the longer one."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    batch(host, 0, 30, "a")
+    batch(host, 10, 5, "a", tokens=2)
+    run(core, 20, 5)
+    assert parts(times_of(traced, "a")) == [30, 5, 0, 25, 0]
+
+
+def test_a_batch_at_an_impossible_time_is_none():
+    traced = in_turn()
+    Plane(traced.space.planes[1]).line("python").events[0].offset_ps = 1 << 62
+    times = times_of(traced, "b")
+    assert (times.batches, times.cut, read_request(traced.bytes(), "a", "file")[0].batches) == (2, True, 1)
+
+
+def test_what_is_lost_and_the_name_of_the_host():
+    traced = in_turn()
+    assert times_of(traced, "a").host == "file"
+    traced.space.hostnames.append("vm-7")
+    traced.space.warnings.append("TPU:0 dropped 48211 events")
+    times = times_of(traced, "a")
+    assert (times.host, "dropped" in times.truncated) == ("vm-7", True)
+
+
+def test_so_many_ids_are_known(monkeypatch):
+    monkeypatch.setattr("tpumon.xspace.request_times._MOST_IDS", 1)
+    assert read_request(in_turn().bytes(), "c", "file") == (None, {"a"})
+
+
 def test_batches_of_no_tokens_take_no_turn():
     """Nobody else is served in 12-20: the request waits for its host."""
     traced = Traced()

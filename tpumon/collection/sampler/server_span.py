@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from statistics import quantiles
 from typing import Literal
 
 from msgspec import Struct
@@ -24,13 +25,13 @@ from tpumon.model.figures import MOST_SIZES
 _SPAN_S = 120.0
 _LEAST_EXPOSED_RATIO = 0.5
 _FEW_WINDOWS = 2
-_COME_AND_GO_RATIO = 0.05
+_FEW_REQUESTS = 10  # of all windows
+_NEARLY_ALL = 0.9
 
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
-_NO_METRICS = "the server's own metrics are not read"
+_NO_REQUESTS, _NO_TOKENS = "nothing tells its requests", "nothing tells how many tokens it generates"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
-_NO_BLOCKS = "no metric says how many bytes a block of the cache has"
 
 
 class _Window(Struct, frozen=True):
@@ -133,14 +134,16 @@ class ServerSpan:
         why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
         gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
         device_s, source, why_no_device_s = self._device_s_per_token(busy)
-        padding = _padding_ratio(windows)
+        if server.engines is not None:  # and the windows are of one of them
+            gap = device_s = source = None
+            why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
         computed = replace(
             server,
             busy_ratio=busy,
             families=_families(windows, with_times=known),
             device_s_per_token=device_s,
             device_time_source=source,
-            padding_ratio=padding if server.padding_ratio is None else server.padding_ratio,
+            padding_ratio=_padding_ratio(windows),
             host_gap_ratio=gap,
         )
         return computed, {
@@ -148,7 +151,6 @@ class ServerSpan:
             "device_s_per_token": why_no_device_s,
             "padding_ratio": _NO_BATCHES if windows else _NO_PROGRAMS,
             "host_gap_ratio": why_no_gap,
-            "kv_pool_hbm_ratio": _NO_BLOCKS,
         }
 
     def _device_s_per_token(
@@ -158,7 +160,7 @@ class ServerSpan:
         tokens_per_s, duty_ratio = _mean(self._tokens_per_s), _mean(self._duty)
         ratio = busy_ratio if duty_ratio is None else duty_ratio
         if tokens_per_s is None:
-            return None, None, _NO_METRICS
+            return None, None, _NO_TOKENS
         if not tokens_per_s:
             return None, None, "no token was generated in the last two minutes"
         if ratio is None:
@@ -169,17 +171,17 @@ class ServerSpan:
     def _host_gap(windows: Sequence[_Window]) -> tuple[float | None, str]:
         """Share of the time with requests in which no program ran.
 
-        Windows count that begin with requests there. Where others, which begin without any, show programs, requests
-        come and go more quickly than windows do, and idle time may be without any.
+        Only where nearly all windows begin with requests there: else these come and go more quickly than windows do,
+        and idle time may be without any.
         """
-        having = [window for window in windows if window.requests]
-        without = [window for window in windows if window.requests == 0]
-        if not having and not without:
-            return None, _NO_METRICS
-        if len(having) < _FEW_WINDOWS:
-            return None, "there were no requests, or few samples with any"
-        if without and (_busy_ratio(without) or 0.0) > _COME_AND_GO_RATIO:
-            return None, "requests come and go within a window"
+        told = [(window, window.requests) for window in windows if window.requests is not None]
+        having = [window for window, requests in told if requests]
+        if not told:
+            return None, _NO_REQUESTS
+        if len(having) < _FEW_WINDOWS or sum(requests for _, requests in told) < _FEW_REQUESTS:
+            return None, "there were no requests, or few"
+        if len(having) < _NEARLY_ALL * len(told):
+            return None, "requests come and go"
         return 1 - (_busy_ratio(having) or 0.0), ""
 
 
@@ -217,13 +219,14 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     for window in windows:
         for each in window.programs.families:
             runs.setdefault(each.family, []).append(each)
-    times_s = {family: sum(each.time_s for each in mine) for family, mine in runs.items()}
+    durations_s = {family: [each_s for each in mine for each_s in each.durations_s] for family, mine in runs.items()}
+    times_s = {family: sum(mine) for family, mine in durations_s.items()}
     total_s = sum(times_s.values())
     return tuple(
         FamilyFigures(
             family=family,
-            executions_per_s=_rate(runs[family], windows),
-            duration_s=_percentiles(sorted(each_s for each in runs[family] for each_s in each.durations_s)),
+            executions_per_s=_rate(durations_s[family], windows),
+            duration_s=_percentiles(durations_s[family]),
             time_ratio=times_s[family] / total_s if total_s and with_times else None,
             sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:MOST_SIZES],
         )
@@ -231,7 +234,7 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     )
 
 
-def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float:
+def _rate(durations_s: Sequence[float], windows: Sequence[_Window]) -> float:
     """Runs per second. A window shows whole runs alone: each might begin in as much of it as leaves time for its end.
 
     A run that fills more than half of a window counts as half: else one that just fits would count for many.
@@ -239,22 +242,17 @@ def _rate(runs: Sequence[ProgramRuns], windows: Sequence[_Window]) -> float:
     lengths_s = [window.window_s for window in windows]
     return sum(
         1 / sum(max(window_s - run_s, _LEAST_EXPOSED_RATIO * window_s) for window_s in lengths_s)
-        for each in runs
-        for run_s in each.durations_s
+        for run_s in durations_s
     )
 
 
-def _percentiles(ascending_s: Sequence[float]) -> Percentiles | None:
-    if not ascending_s:
+def _percentiles(durations_s: Sequence[float]) -> Percentiles | None:
+    if not durations_s:
         return None
-    return Percentiles(p50=_quantile(ascending_s, 0.5), p95=_quantile(ascending_s, 0.95))
-
-
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    place = share * (len(ascending) - 1)
-    below = int(place)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (place - below) * (ascending[above] - ascending[below])
+    twentieths = quantiles(
+        [*durations_s, *durations_s[:1]] if len(durations_s) < 2 else durations_s, n=20, method="inclusive"
+    )
+    return Percentiles(p50=twentieths[9], p95=twentieths[18])
 
 
 def _mean(held: Sequence[_Weighted]) -> float | None:

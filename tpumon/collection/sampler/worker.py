@@ -81,6 +81,7 @@ class SampledWorker:
         self._probes_next = False
         self._not_before_s = 0.0
         self._answered = False
+        self._serves = False  # the last trace with programs showed those of a server
         self._simulated = False
         self.hopeless = False
         """True if this worker never answered, and its last failure is final."""
@@ -188,6 +189,7 @@ class SampledWorker:
 
     def _note_answer(self, sample: Sample) -> Sample:
         self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
+        self._serves = sample.figures.traced_programs is not None
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
         return (
@@ -203,6 +205,9 @@ class SampledWorker:
         if failure.reason == "paused":
             self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
             return
+        if self._waits(failure):
+            self._failures_in_a_row, self._not_before_s = 0, 0.0
+            return
         self._failures_in_a_row += 1
         yields = MEANING[failure.reason].state == "busy"
         pause_s = pause_after_failures(self._failures_in_a_row + (_FIRST_YIELD if yields else 0))
@@ -213,10 +218,14 @@ class SampledWorker:
 
         A worker that let a deadline pass is named first, and asked again after that.
         """
-        if failure.reason == "deadline":
+        if failure.reason == "deadline" or self._waits(failure):
             return False
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and MEANING[failure.reason].retry
+
+    def _waits(self, failure: Failure) -> bool:
+        """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
+        return self._serves and MEANING[failure.reason].state == "no-activity"
 
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""

@@ -149,8 +149,8 @@ def _seconds(value: float) -> str:
     return step_word(value) if value < 1 else short_time(value)
 
 
-_UNITS = {"_ratio": percent, "_s": _seconds}
-"""Forms of figures, by the end of their names."""
+_UNITS = {"_ratio": percent, "_per_s": "{:.3g}/s".format, "_s": _seconds}
+"""Forms of figures, by the end of their names, the first that fits."""
 
 
 def _text(frame: Frame, text: str) -> Lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -24,7 +24,7 @@ class BatchUnderfilled(ServerRule[None, None]):
         """Padding relative to the limit, while requests wait."""
         server = server_of(member.seen)
         if server.requests_waiting is None:
-            return NO_REQUESTS
+            return why_no_requests(member.seen)
         if server.padding_ratio is None:
             return member.seen.figures.absent.get("padding_ratio", "nothing tells how full its batches are")
         return server.padding_ratio / self.limits.padding_ratio if server.requests_waiting else 0.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tpumon.analysis.findings.rule import Member, Observation, seconds_between
 from tpumon.analysis.findings.rules.recompiling import Compiling
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.analysis.history import Moment
 from tpumon.model import FindingDetail
 
@@ -50,7 +50,7 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
     def severity_ratio(self, member: Member[CompilingOfServer, None]) -> float | str:
         """Number of the last samples that showed it."""
         if server_of(member.seen).requests is None:
-            return NO_REQUESTS
+            return why_no_requests(member.seen)
         return member.memory.compiling.severity_ratio
 
     def detail(self, member: Member[CompilingOfServer, None]) -> FindingDetail:

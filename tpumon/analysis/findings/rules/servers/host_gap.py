@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -20,12 +20,10 @@ class HostGap(ServerRule[None, None]):
     hidden_by = frozenset({"stuck", "compiling-while-serving"})
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
-        """Relative to the limit. Requests of several engines say of none that it has any."""
+        """Relative to the limit."""
         server = server_of(member.seen)
         if server.requests_running is None:
-            return NO_REQUESTS
-        if server.engines is not None and server.engines > 1:
-            return f"its page counts the requests of {server.engines} engines together"
+            return why_no_requests(member.seen)
         if server.host_gap_ratio is None:
             return member.seen.figures.absent.get("host_gap_ratio", "no trace shows its programs while it has requests")
         return server.host_gap_ratio / self.limits.host_gap_ratio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpumon.analysis.findings.rule import Member
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -22,7 +22,8 @@ class KvPressure(ServerRule[None, None]):
         if server.preemptions_per_s:
             return 2.0
         if server.kv_used_ratio is None:
-            return NO_REQUESTS if server.requests_running is None else "nothing tells how full its cache is"
+            nothing = "nothing tells how full its cache is"
+            return why_no_requests(member.seen) if server.requests_running is None else nothing
         return server.kv_used_ratio / self.limits.kv_full_ratio if server.requests_waiting else 0.0
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
@@ -35,7 +36,7 @@ class KvPressure(ServerRule[None, None]):
         full = "is too small" if used is None else f"is {used:.0%} full"
         if preemptions:
             evidence["preemptions_per_s"] = Evidence(value=preemptions, threshold=0.0)
-            then = f"{preemptions:.2g} requests a second are put back and computed again"
+            then = f"requests are put back and computed again, {preemptions:.2g} a second"
         else:
             evidence["requests_waiting"] = Evidence(value=server.requests_waiting or 0.0, threshold=0.0)
             then = f"{server.requests_waiting or 0.0:.0f} requests wait"

@@ -7,8 +7,6 @@ from typing import ClassVar, Generic
 from tpumon.analysis.findings.rule import NO_SERVERS, MemoryT, Observation, Rule, StatsT
 from tpumon.model import FindingSeverity, ServerFigures
 
-NO_REQUESTS = "nothing tells its requests: --server-metrics URL names the page on which the server counts them"
-
 
 class ServerRule(Rule[MemoryT, StatsT], Generic[MemoryT, StatsT]):
     """A finding of servers of models. Also a quiet sample tells something: its requests."""
@@ -17,6 +15,14 @@ class ServerRule(Rule[MemoryT, StatsT], Generic[MemoryT, StatsT]):
     not_for = NO_SERVERS
     states = frozenset({"no-activity"})
     hidden_by = frozenset({"stuck"})
+
+
+def why_no_requests(seen: Observation) -> str:
+    """Why nothing tells its requests: what its page lacks, or that there is none."""
+    page = "--server-metrics URL names the page on which the server counts them"
+    if seen.target.server_metrics is not None:
+        page = "the page on which the server counts them does not answer"
+    return f"nothing tells its requests: {seen.figures.absent.get('requests_running', page)}"
 
 
 def server_of(seen: Observation) -> ServerFigures:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpumon.analysis.findings.rule import Member, Observation, seconds_between
-from tpumon.analysis.findings.rules.servers.server_rule import NO_REQUESTS, ServerRule, server_of
+from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail
+from tpumon.model import Evidence, FindingDetail, KeptWorker
 
 _STEPS = 10.0  # of the longest step
 _LONGEST_S = 600.0  # to which long steps raise the limit at most
@@ -19,11 +19,13 @@ class Standstill:
     """Time in which requests ran, but no program, and no token came.
 
     Attributes:
-        since: the first such sample of those in a row; None: the last one was none.
+        has_worked: whether a program or a token was ever seen; before that it may compile what the first request needs.
+        since: the sample from which on that is so; None: the last one was none.
         last: the last sample that told.
         step_s: the longest step, or run of a program, that was seen.
     """
 
+    has_worked: bool = False
     since: Moment | None = None
     last: Moment | None = None
     step_s: float = 0.0
@@ -35,7 +37,10 @@ class Standstill:
 
 
 class Stuck(ServerRule[Standstill, None]):
-    """Requests run, but no program, and no token comes, for 60 s or ten times the longest step."""
+    """Requests run, but no program, and no token comes, for 60 s or ten times the longest step.
+
+    For 10 minutes where nothing was seen to work before: a first request may wait for the compiler.
+    """
 
     finding = "stuck"
     memory_type = Standstill
@@ -58,25 +63,31 @@ class Stuck(ServerRule[Standstill, None]):
         last, memory.last = memory.last, seen.at
         compiles = (seen.figures.compile_ratio or 0.0) > self.limits.compile_ratio
         tokens_per_s = server.tokens_per_s + (server.prompt_tokens_per_s or 0.0)
-        if seen.state == "live" or compiles or not server.requests_running or tokens_per_s:
+        memory.has_worked |= seen.state == "live" or tokens_per_s > 0
+        if seen.state == "live" or compiles or not server.requests_running:
             memory.since = None
-        elif memory.since is None or last is None or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
+        elif tokens_per_s or not memory.since or not last or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
             memory.since = seen.at
+
+    def resume(self, memory: Standstill, kept: KeptWorker) -> None:
+        """Takes whether it was seen to work."""
+        memory.has_worked = kept.activity.active_unix_s is not None
 
     def severity_ratio(self, member: Member[Standstill, None]) -> float | str:
         """Time relative to the limit."""
         server = server_of(member.seen)
         if server.requests_running is None:
-            return NO_REQUESTS
+            return why_no_requests(member.seen)
         if server.tokens_per_s is None:
             return "nothing tells its tokens per second, or only from the next sample on"
         return member.memory.lasts_s / self._limit_s(member.memory)
 
     def _limit_s(self, memory: Standstill) -> float:
-        return max(self.limits.stuck_s, min(_STEPS * memory.step_s, _LONGEST_S))
+        longest_s = _STEPS * memory.step_s if memory.has_worked else _LONGEST_S
+        return max(self.limits.stuck_s, min(longest_s, _LONGEST_S))
 
     def began(self, member: Member[Standstill, None]) -> Moment | None:
-        """At the first sample that showed it."""
+        """At the sample up to which tokens came, or the first one that showed it."""
         return member.memory.since
 
     def detail(self, member: Member[Standstill, None]) -> FindingDetail:
@@ -93,5 +104,5 @@ class Stuck(ServerRule[Standstill, None]):
                 "requests_running": Evidence(value=running),
             },
             severity="critical",
-            confidence="high",
+            confidence="medium",  # aborted requests may look alike
         )
