@@ -52,11 +52,23 @@ def periodic(period_s):
     return wave
 
 
+def odd_once_in(count):
+    """Most are alike, and one in so many is longer: windows so short that few hold what comes in turn with the step."""
+
+    def odd(chance, cv, _interval_s, _at_most):
+        more = cv * count / math.sqrt(count - 1)
+        while True:
+            yield 1 + 0.01 * chance.gauss(0, 1) + (more if chance.random() < 1 / count else 0), 1
+
+    return odd
+
+
 NOISE = {
     "normal": normal,
     "lognormal": lognormal,
     **{f"drifting over {over_s} s": drifting(over_s) for over_s in (60, 600, 3600, 36_000)},
     **{f"periodic, {period_s} s": periodic(period_s) for period_s in (180, 3600, DAY_S)},
+    **{f"odd once in {count}": odd_once_in(count) for count in (8, 32)},
 }
 
 
@@ -142,6 +154,15 @@ def test_one_odd_sample_says_nothing():
     assert not any(given((1, 50), (9, 1))[1])
     blocks, _ = given((1, 50), (1.1, 30), (5, 1))
     assert blocks.slow.now_s == pytest.approx(1.1, rel=0.03)
+
+
+def test_what_is_odd_now_and_then_must_be_so_more_often_in_a_row():
+    assert given((1, 60), (1.35, 1), (1, 20), (1.35, 5))[1] == [False, False, False, True, True]
+
+
+def test_after_a_change_for_good_a_slow_down_is_found_as_before():
+    """Input that became faster, once."""
+    assert given((1, 200), (0.9, 300), (1.15, 3))[1] == [False, False, True]
 
 
 def test_going_back_to_what_was_usual_earlier_is_no_slow_down():

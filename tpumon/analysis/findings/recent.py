@@ -25,7 +25,8 @@ _LONG = 24  # samples, in which nothing is there by chance most of the time
 _PASSING = 2.0
 _TO_MEDIAN = 1.25  # the error of a median over that of a mean
 
-_TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median absolute deviation
+TO_SIGMA = 1.4826
+"""Of a normal distribution: its deviation over its median absolute deviation."""
 
 
 class Recent:
@@ -127,7 +128,7 @@ def spread(values: Iterable[float]) -> float:
     """The deviation of most of the numbers, by their median absolute deviation; outliers do not count."""
     ordered = sorted(values)
     middle = median_of_ascending(ordered)
-    return _TO_SIGMA * median_of_ascending(sorted([abs(value - middle) for value in ordered]))
+    return TO_SIGMA * median_of_ascending(sorted([abs(value - middle) for value in ordered]))
 
 
 def median_of_others(ordered: Sequence[float], own: float) -> float:

@@ -1,7 +1,9 @@
 """Step times of one program in blocks of 1, 2, 4, 8 ... samples, and when the last ones are slower than those before.
 
-Blocks are compared with earlier blocks of the same length. How much these vary is what noise, drift and periods do at
-that length, so nothing is assumed about them: longer blocks vary less by chance, and show smaller differences.
+Blocks are compared with earlier blocks of the same length. How much these vary is what noise and periods do at that
+length, so nothing is assumed about them: longer blocks vary less by chance, and show smaller differences. What wanders
+slowly varies little within the time that a few short blocks see; so they may vary by what longer ones do. And what is
+odd now and then comes several times in a row by chance: the more often it is seen, the longer a row must be.
 """
 
 from __future__ import annotations
@@ -11,18 +13,22 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 
 from msgspec import Struct
 
-from tpumon.analysis.findings.recent import median_of_ascending
+from tpumon.analysis.findings.recent import TO_SIGMA, median_of_ascending
 from tpumon.analysis.history import Moment
 
 LIMIT_RATIO = 0.06
 STAYS_RATIO = 0.8  # of the limit: below it, the slow-down is over
 
 _ERROR_RATIO = 0.01  # of what is measured: steps that are just 6 % longer are found
-_ROW = 3  # blocks that must be slow
-_MOST, _FEWEST = 48, 10  # blocks before them that they are compared with
+_ROW = 3  # blocks that must be slow, and one more for each that was as slow before
+# Blocks before them that they are compared with. However many are odd by chance, three in a row and none in 128 before
+# come less than once in two years of samples each minute. Of longer ones, which need not be told as soon, it is four
+# while there are less than 32.
+_MOST, _FEW, _FEWEST = 128, 32, 10
 _SIGMAS, _OF_FEW = 5.0, 6.0  # deviations beyond what varies; more while few blocks tell how much that is
 _MOST_LEVELS = 13  # blocks of 4,096 samples: 11 hours at intervals of 10 s
 _MOST_KEPT = 16
@@ -81,26 +87,46 @@ class _Level:
     """The last blocks of one length, oldest first, and the next one.
 
     Attributes:
-        usual_s: median of the blocks but the last three; 0 while they are too few.
-        limit_s: more than any block has by chance.
-        began: begin of the last three; None: before tpumon was restarted.
+        row: the last ones, if they may be the begin of a slow-down, and when each began.
+        usual_s: median of the blocks before these; 0 while they are too few.
+        varies_s: a block is so much longer by chance at most.
     """
 
     blocks: array[float] = field(default_factory=lambda: array("d"))
-    began: deque[Moment | None] = field(default_factory=lambda: deque(maxlen=_ROW))
+    row: list[tuple[float, Moment]] = field(default_factory=list)
     next: _Average = field(default_factory=_Average)
     usual_s: float = 0.0
-    limit_s: float = math.inf
+    varies_s: float = math.inf
 
-    def add(self, time_s: float, began: Moment | None) -> None:
-        self.blocks.append(time_s)
-        self.began.append(began)
-        del self.blocks[: -_MOST - _ROW]
-        if len(self.blocks) >= _FEWEST + _ROW:
-            before = sorted(self.blocks[:-_ROW])
-            self.usual_s = median_of_ascending(before)
-            sigma_s = math.dist(before, [self.usual_s] * len(before)) / math.sqrt(len(before) - 1)
-            self.limit_s = self.usual_s + _SIGMAS * (1 + _OF_FEW / len(before)) * sigma_s
+    @property
+    def wanders_s(self) -> float:
+        """As `varies_s`, by most differences between a block and the third after it: one change for good is none."""
+        blocks_s = self.blocks.tolist()
+        changes_s = sorted(map(abs, map(sub, blocks_s[_ROW:], blocks_s)))
+        return self._sigmas * TO_SIGMA * median_of_ascending(changes_s) / math.sqrt(2)
+
+    @property
+    def _sigmas(self) -> float:
+        return _SIGMAS * (1 + _OF_FEW / len(self.blocks))
+
+    def add(self, times_s: Sequence[float]) -> None:
+        self.blocks.extend(times_s)
+        del self.blocks[:-_MOST]
+        if (count := len(self.blocks)) >= _FEWEST:
+            blocks_s = self.blocks.tolist()
+            self.usual_s = median_of_ascending(sorted(blocks_s))
+            self.varies_s = self._sigmas * math.dist(blocks_s, [self.usual_s] * count) / math.sqrt(count - 1)
+
+    def is_slow(self, time_s: float, at: Moment, limit_s: float, fewest: int) -> bool:
+        """Adds a block; True if it ends a row of slow ones that is longer than by chance."""
+        self.row.append((time_s, at))
+        usual = len(self.row)
+        if time_s > limit_s:
+            usual = next(i for i, (each_s, _) in enumerate(self.row) if each_s > limit_s)
+        if usual:
+            self.add([each_s for each_s, _ in self.row[:usual]])
+            del self.row[:usual]
+        return len(self.row) >= fewest and len(self.row) >= fewest + sum(each > limit_s for each in self.blocks)
 
 
 class StepBlocks:
@@ -116,8 +142,7 @@ class StepBlocks:
         self._levels: list[_Level] = []
         for blocks in kept:
             level = _Level()
-            for each in blocks:
-                level.add(each, None)
+            level.add(blocks)
             self._levels.append(level)
         while slow is not None and len(self._levels) <= slow.level:
             self._levels.append(_Level())
@@ -132,7 +157,7 @@ class StepBlocks:
     @property
     def limit_ratio(self) -> float | None:
         """By how much steps must be longer to count, in blocks of the length that shows most; None: too few samples."""
-        known = [level.limit_s / level.usual_s - 1 for level in self._levels if level.usual_s]
+        known = [level.varies_s / level.usual_s for level in self._levels if level.usual_s]
         return max(min(known), LIMIT_RATIO) if known else None
 
     @property
@@ -140,7 +165,8 @@ class StepBlocks:
         """Step time of the last samples; None: there was none."""
         if self.slow is not None:
             return self.slow.now_s
-        last = self._levels[0].blocks[-_ROW:] if self._levels else ()
+        level = self._levels[0] if self._levels else _Level()
+        last = [*level.blocks[-_ROW:], *(time_s for time_s, _ in level.row)][-_ROW:]
         return median_of_ascending(sorted(last)) if last else None
 
     def add(self, time_s: float, steps: int, at: Moment) -> None:
@@ -153,12 +179,11 @@ class StepBlocks:
             if number == len(self._levels):
                 self._levels.append(_Level())
             level = self._levels[number]
-            level.add(time_s, at)
-            if (slow := self._slow(number, level)) is not None:
+            if (slow := self._slow(number, time_s, at)) is not None:
                 self.slow = slow
-                self._last.extend(level.blocks[-_ROW:])
+                self._last.extend(each_s for each_s, _ in level.row[-_ROW:])
                 for each in self._levels:
-                    each.next = _Average()
+                    each.row, each.next = [], _Average()
                 return
             level.next.add(time_s, steps, samples, at)
             if level.next.samples < 2 * samples:
@@ -166,18 +191,22 @@ class StepBlocks:
             time_s, steps, samples, at = level.next.time_s, level.next.steps, level.next.samples, level.next.began or at
             level.next = _Average()
 
-    def _slow(self, number: int, level: _Level) -> Slow | None:
-        """The slow-down that the last blocks of this length show."""
+    def _slow(self, number: int, time_s: float, at: Moment) -> Slow | None:
+        """Adds a block of this length; the slow-down that the last ones show."""
+        level = self._levels[number]
         if not level.usual_s:
+            level.add((time_s,))
             return None
-        last = level.blocks[-_ROW:]
         # Longer blocks remember longer: going back to what was usual earlier is no slow-down.
-        before_s = max(each.usual_s for each in self._levels[number:])
-        limit_s = max(level.limit_s, before_s * (1 + LIMIT_RATIO - _ERROR_RATIO))
-        if min(last) <= limit_s:
+        known = [each for each in self._levels[number:] if each.usual_s]
+        before_s = max(each.usual_s for each in known)
+        limit_s = before_s + max(before_s * (LIMIT_RATIO - _ERROR_RATIO), level.varies_s)
+        if time_s > limit_s:  # few are
+            limit_s = max(limit_s, *(before_s + each.wanders_s for each in known))
+        if not level.is_slow(time_s, at, limit_s, _ROW + (number > 0 and len(level.blocks) < _FEW)):
             return None
-        since = next(began for began in level.began if began is not None)
-        return Slow(number, since, before_s, limit_s / before_s - 1, median_of_ascending(sorted(last)))
+        last_s = sorted(each_s for each_s, _ in level.row[-_ROW:])
+        return Slow(number, level.row[0][1], before_s, limit_s / before_s - 1, median_of_ascending(last_s))
 
     def _add_slow(self, slow: Slow, time_s: float, steps: int, at: Moment) -> None:
         """Notes whether steps are still slow: most of the last blocks of the length that showed it."""
@@ -190,4 +219,3 @@ class StepBlocks:
         self.slow = slow.as_of(self._last)
         if self.slow.severity_ratio < STAYS_RATIO:
             self.slow = None
-            del level.blocks[-_ROW:]
