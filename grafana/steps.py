@@ -178,7 +178,7 @@ def _steps() -> list[Panel]:
         ),
         lines(
             "Step time quantiles",
-            "Quantiles of the steps in the sampled windows of all selected workers, within 18 %, "
+            "Quantiles of the steps in the sampled windows of all selected workers, within 19 %, "
             "the width of the histogram's buckets. The panel beside it has exact averages.",
             *(
                 Query(expr=quantile(ratio, "tpu_step_duration_seconds"), legend=f"{ratio:.0%}")
