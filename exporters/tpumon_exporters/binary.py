@@ -24,6 +24,7 @@ from tpumon.proto.metric_family_pb2 import (
     LabelPair,
     MetricFamily,
     MetricType,
+    Timestamp,
 )
 
 CONTENT_TYPE = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -87,9 +88,8 @@ def _histogram(values: Distribution, native: tuple[int, int] | None, since_unix_
         sample_count=buckets[-1][1],
         sample_sum=values.total,
         bucket=[Bucket(cumulative_count=count, upper_bound=bound) for bound, count in buckets[:-1]],
+        created_timestamp=_timestamp(since_unix_s),
     )
-    if since_unix_s is not None:
-        made.created_timestamp.FromNanoseconds(round(since_unix_s * 1e9))
     if native is None:
         return made
     # What is shorter than the first bound is zero; what is longer than the last one is in the bucket after it.
@@ -108,11 +108,15 @@ def _head(kind: str, since_unix_s: float | None) -> bytes:
     """What precedes the 8 bytes of a value."""
     if kind == "gauge":
         return _GAUGE + _varint(9) + _VALUE
-    counter = ExposedCounter()
-    if since_unix_s is not None:
-        counter.created_timestamp.FromNanoseconds(round(since_unix_s * 1e9))
-    created = counter.SerializeToString()
+    created = ExposedCounter(created_timestamp=_timestamp(since_unix_s)).SerializeToString()
     return _COUNTER + _varint(len(created) + 9) + created + _VALUE
+
+
+def _timestamp(unix_s: float | None) -> Timestamp | None:
+    if unix_s is None:
+        return None
+    seconds, rest = divmod(unix_s, 1)
+    return Timestamp(seconds=int(seconds), nanos=int(rest * 1e9))
 
 
 @lru_cache(maxsize=4096)

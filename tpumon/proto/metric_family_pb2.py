@@ -22,32 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpumon/proto/metric_family.proto\x12\x0ctpumon.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x01\n\x0cMetricFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12&\n\x04type\x18\x03 \x01(\x0e\x32\x18.tpumon.proto.MetricType\x12,\n\x06metric\x18\x04 \x03(\x0b\x32\x1c.tpumon.proto.LabelledMetric\"\xbe\x01\n\x0eLabelledMetric\x12&\n\x05label\x18\x01 \x03(\x0b\x32\x17.tpumon.proto.LabelPair\x12)\n\x05gauge\x18\x02 \x01(\x0b\x32\x1a.tpumon.proto.ExposedGauge\x12-\n\x07\x63ounter\x18\x03 \x01(\x0b\x32\x1c.tpumon.proto.ExposedCounter\x12*\n\thistogram\x18\x07 \x01(\x0b\x32\x17.tpumon.proto.Histogram\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x1d\n\x0c\x45xposedGauge\x12\r\n\x05value\x18\x01 \x01(\x01\"V\n\x0e\x45xposedCounter\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x35\n\x11\x63reated_timestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x97\x02\n\tHistogram\x12\x14\n\x0csample_count\x18\x01 \x01(\x04\x12\x12\n\nsample_sum\x18\x02 \x01(\x01\x12$\n\x06\x62ucket\x18\x03 \x03(\x0b\x32\x14.tpumon.proto.Bucket\x12\x0e\n\x06schema\x18\x05 \x01(\x11\x12\x16\n\x0ezero_threshold\x18\x06 \x01(\x01\x12\x12\n\nzero_count\x18\x07 \x01(\x04\x12/\n\rpositive_span\x18\x0c \x03(\x0b\x32\x18.tpumon.proto.BucketSpan\x12\x16\n\x0epositive_delta\x18\r \x03(\x12\x12\x35\n\x11\x63reated_timestamp\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x06\x42ucket\x12\x18\n\x10\x63umulative_count\x18\x01 \x01(\x04\x12\x13\n\x0bupper_bound\x18\x02 \x01(\x01\",\n\nBucketSpan\x12\x0e\n\x06offset\x18\x01 \x01(\x11\x12\x0e\n\x06length\x18\x02 \x01(\r*3\n\nMetricType\x12\x0b\n\x07\x43OUNTER\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\r\n\tHISTOGRAM\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpumon/proto/metric_family.proto\x12\x0ctpumon.proto\"\x80\x01\n\x0cMetricFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12&\n\x04type\x18\x03 \x01(\x0e\x32\x18.tpumon.proto.MetricType\x12,\n\x06metric\x18\x04 \x03(\x0b\x32\x1c.tpumon.proto.LabelledMetric\"\xbe\x01\n\x0eLabelledMetric\x12&\n\x05label\x18\x01 \x03(\x0b\x32\x17.tpumon.proto.LabelPair\x12)\n\x05gauge\x18\x02 \x01(\x0b\x32\x1a.tpumon.proto.ExposedGauge\x12-\n\x07\x63ounter\x18\x03 \x01(\x0b\x32\x1c.tpumon.proto.ExposedCounter\x12*\n\thistogram\x18\x07 \x01(\x0b\x32\x17.tpumon.proto.Histogram\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x1d\n\x0c\x45xposedGauge\x12\r\n\x05value\x18\x01 \x01(\x01\"S\n\x0e\x45xposedCounter\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x32\n\x11\x63reated_timestamp\x18\x03 \x01(\x0b\x32\x17.tpumon.proto.Timestamp\"\x94\x02\n\tHistogram\x12\x14\n\x0csample_count\x18\x01 \x01(\x04\x12\x12\n\nsample_sum\x18\x02 \x01(\x01\x12$\n\x06\x62ucket\x18\x03 \x03(\x0b\x32\x14.tpumon.proto.Bucket\x12\x0e\n\x06schema\x18\x05 \x01(\x11\x12\x16\n\x0ezero_threshold\x18\x06 \x01(\x01\x12\x12\n\nzero_count\x18\x07 \x01(\x04\x12/\n\rpositive_span\x18\x0c \x03(\x0b\x32\x18.tpumon.proto.BucketSpan\x12\x16\n\x0epositive_delta\x18\r \x03(\x12\x12\x32\n\x11\x63reated_timestamp\x18\x0f \x01(\x0b\x32\x17.tpumon.proto.Timestamp\"7\n\x06\x42ucket\x12\x18\n\x10\x63umulative_count\x18\x01 \x01(\x04\x12\x13\n\x0bupper_bound\x18\x02 \x01(\x01\",\n\nBucketSpan\x12\x0e\n\x06offset\x18\x01 \x01(\x11\x12\x0e\n\x06length\x18\x02 \x01(\r\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05*3\n\nMetricType\x12\x0b\n\x07\x43OUNTER\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\r\n\tHISTOGRAM\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tpumon.proto.metric_family_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_METRICTYPE']._serialized_start=953
-  _globals['_METRICTYPE']._serialized_end=1004
-  _globals['_METRICFAMILY']._serialized_start=84
-  _globals['_METRICFAMILY']._serialized_end=212
-  _globals['_LABELLEDMETRIC']._serialized_start=215
-  _globals['_LABELLEDMETRIC']._serialized_end=405
-  _globals['_LABELPAIR']._serialized_start=407
-  _globals['_LABELPAIR']._serialized_end=447
-  _globals['_EXPOSEDGAUGE']._serialized_start=449
-  _globals['_EXPOSEDGAUGE']._serialized_end=478
-  _globals['_EXPOSEDCOUNTER']._serialized_start=480
-  _globals['_EXPOSEDCOUNTER']._serialized_end=566
-  _globals['_HISTOGRAM']._serialized_start=569
-  _globals['_HISTOGRAM']._serialized_end=848
-  _globals['_BUCKET']._serialized_start=850
-  _globals['_BUCKET']._serialized_end=905
-  _globals['_BUCKETSPAN']._serialized_start=907
-  _globals['_BUCKETSPAN']._serialized_end=951
+  _globals['_METRICTYPE']._serialized_start=959
+  _globals['_METRICTYPE']._serialized_end=1010
+  _globals['_METRICFAMILY']._serialized_start=51
+  _globals['_METRICFAMILY']._serialized_end=179
+  _globals['_LABELLEDMETRIC']._serialized_start=182
+  _globals['_LABELLEDMETRIC']._serialized_end=372
+  _globals['_LABELPAIR']._serialized_start=374
+  _globals['_LABELPAIR']._serialized_end=414
+  _globals['_EXPOSEDGAUGE']._serialized_start=416
+  _globals['_EXPOSEDGAUGE']._serialized_end=445
+  _globals['_EXPOSEDCOUNTER']._serialized_start=447
+  _globals['_EXPOSEDCOUNTER']._serialized_end=530
+  _globals['_HISTOGRAM']._serialized_start=533
+  _globals['_HISTOGRAM']._serialized_end=809
+  _globals['_BUCKET']._serialized_start=811
+  _globals['_BUCKET']._serialized_end=866
+  _globals['_BUCKETSPAN']._serialized_start=868
+  _globals['_BUCKETSPAN']._serialized_end=912
+  _globals['_TIMESTAMP']._serialized_start=914
+  _globals['_TIMESTAMP']._serialized_end=957
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,3 @@
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -60,8 +59,8 @@ class ExposedCounter(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     value: float
-    created_timestamp: _timestamp_pb2.Timestamp
-    def __init__(self, value: _Optional[float] = ..., created_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    created_timestamp: Timestamp
+    def __init__(self, value: _Optional[float] = ..., created_timestamp: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
 
 class Histogram(_message.Message):
     __slots__ = ("sample_count", "sample_sum", "bucket", "schema", "zero_threshold", "zero_count", "positive_span", "positive_delta", "created_timestamp")
@@ -82,8 +81,8 @@ class Histogram(_message.Message):
     zero_count: int
     positive_span: _containers.RepeatedCompositeFieldContainer[BucketSpan]
     positive_delta: _containers.RepeatedScalarFieldContainer[int]
-    created_timestamp: _timestamp_pb2.Timestamp
-    def __init__(self, sample_count: _Optional[int] = ..., sample_sum: _Optional[float] = ..., bucket: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., schema: _Optional[int] = ..., zero_threshold: _Optional[float] = ..., zero_count: _Optional[int] = ..., positive_span: _Optional[_Iterable[_Union[BucketSpan, _Mapping]]] = ..., positive_delta: _Optional[_Iterable[int]] = ..., created_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    created_timestamp: Timestamp
+    def __init__(self, sample_count: _Optional[int] = ..., sample_sum: _Optional[float] = ..., bucket: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., schema: _Optional[int] = ..., zero_threshold: _Optional[float] = ..., zero_count: _Optional[int] = ..., positive_span: _Optional[_Iterable[_Union[BucketSpan, _Mapping]]] = ..., positive_delta: _Optional[_Iterable[int]] = ..., created_timestamp: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
 
 class Bucket(_message.Message):
     __slots__ = ("cumulative_count", "upper_bound")
@@ -100,3 +99,11 @@ class BucketSpan(_message.Message):
     offset: int
     length: int
     def __init__(self, offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class Timestamp(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...

@@ -226,8 +226,8 @@ def test_since_when_counts_count():
     assert not [line for line in lines if "_created{" in line and "not asked yet" in line]
     assert "_created" not in page(fleet)
     families = {each.name: each for each in read_binary(Exposition("p").render_binary(fleet.status(NOW)))}
-    assert families["tpumon_samples_total"].metric[0].counter.created_timestamp.ToSeconds() == NOW - 60
-    assert families["tpu_step_duration_seconds"].metric[0].histogram.created_timestamp.ToSeconds() == NOW - 60
+    assert families["tpumon_samples_total"].metric[0].counter.created_timestamp.seconds == NOW - 60
+    assert families["tpu_step_duration_seconds"].metric[0].histogram.created_timestamp.seconds == NOW - 60
 
 
 def test_promtool_finds_no_fault_with_it(tmp_path):

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 import bcrypt
 import pytest
 
+from grafana.preview import interpolated
+from support.dashboards import targets
 from support.exporter import certificates, sample, serving
 from support.prometheus import FIRST_SAMPLE_S, running_prometheus
 from tpumon.outputs.metrics import METRICS
@@ -154,6 +156,12 @@ def test_native_histograms_of_steps(tmp_path):
                 classic = {f"{steps}{suffix}" for suffix in ("_bucket", "_count", "_sum")}
                 both = set(told[0]) - {steps}
                 assert both == {name for name in told[1] if not name.endswith("_created")} - classic
+                output.take(sample("w0", step_durations_s=(0.06,) * 2000))
+                for panel, low, high in (("Step time quantiles", 0.055, 0.07), ("Steps seen", 500, 20_000)):
+                    (asked, *_) = [each.expr for each in targets() if each.panel["title"] == panel]
+                    expr = interpolated(asked, job=".*", step_s=60, scrape_s=1, range_s=60)
+                    for server in (native, plain):
+                        assert low < float(server.wait_for(f"({expr}) > 0")[0]["value"][1]) < high, expr
                 for name in ("tpu_mxu_utilization_ratio", "tpumon_samples_total", "tpumon_target_up"):
                     assert native.values(name) == plain.values(name)
             assert not native.log

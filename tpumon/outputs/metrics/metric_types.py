@@ -83,6 +83,11 @@ class HistogramMetric(Metric, frozen=True, kw_only=True):
     value: Callable[[WorkerHistory, Sample], Distribution | None]
     native: tuple[int, int] | None = None
 
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Also its own, which a native histogram has."""
+        return (*super().series_names, *(() if self.native is None else (self.name,)))
+
 
 class FindingMetric(Metric, frozen=True, kw_only=True):
     """A figure of each finding that can be judged of a worker; absent while the worker is down or stale.
