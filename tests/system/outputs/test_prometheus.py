@@ -13,6 +13,7 @@ from grafana.preview import interpolated
 from support.dashboards import targets
 from support.exporter import certificates, sample, serving
 from support.prometheus import FIRST_SAMPLE_S, running_prometheus
+from tpumon.model import Distribution
 from tpumon.outputs.metrics import METRICS
 
 pytestmark = pytest.mark.real
@@ -136,7 +137,8 @@ def test_native_histograms_of_steps(tmp_path):
     chance = random.Random(1)
     with serving(*WORKERS) as output:
         output.take(sample("w0", step_durations_s=tuple(chance.uniform(0.05, 0.1) for _ in range(2000))))
-        output.take(sample("w1", step_durations_s=(0.0005, 0.02, 200.0)))
+        between = {"collective": Distribution(bounds=(0.001, 0.004), counts=(1, 2, 3), total=1.5)}
+        output.take(sample("w1", step_durations_s=(0.0005, 0.02, 200.0), runtime_latencies=between))
         (tmp_path / "text").mkdir()
         jobs = [{"job_name": "tpumon", "static_configs": [{"targets": [output.address]}]}]
         with running_prometheus(tmp_path, jobs, options=["--enable-feature=native-histograms"]) as native:
@@ -164,6 +166,8 @@ def test_native_histograms_of_steps(tmp_path):
                         assert low < float(server.wait_for(f"({expr}) > 0")[0]["value"][1]) < high, expr
                 for name in ("tpu_mxu_utilization_ratio", "tpumon_samples_total", "tpumon_target_up"):
                     assert native.values(name) == plain.values(name)
+                buckets = native.values("tpu_runtime_megascale_collective_seconds_bucket", "le")
+                assert buckets == {"0.001": 1, "0.004": 3, "+Inf": 6}
             assert not native.log
 
 
