@@ -86,12 +86,22 @@ def number_of(metric: str) -> str:
 
 DOWN = f"(sum(1 - {of('tpumon_target_up')}) or 0 * sum({of('tpumon_target_paused')}))"
 
-STEPS_BY_LE = f"sum by (le) ({over('increase', 'tpu_step_duration_seconds_bucket', '$__rate_interval')})"
+_STEPS = "tpu_step_duration_seconds"
+STEPS_BY_LE = f"sum by (le) ({over('increase', f'{_STEPS}_bucket', '$__rate_interval')})"
+STEPS_SEEN = (
+    f"sum({over('increase', f'{_STEPS}_count', '$__range')})"
+    f" or histogram_count(sum({over('increase', _STEPS, '$__range')}))"
+)
 
 
 def quantile(ratio: float, histogram: str) -> str:
     """A quantile of a histogram of all selected workers."""
     return f"histogram_quantile({ratio:g}, sum by (le) ({rate(f'{histogram}_bucket')}))"
+
+
+def step_quantile(ratio: float) -> str:
+    """A quantile of step durations; where Prometheus takes native histograms, of those."""
+    return f"{quantile(ratio, _STEPS)} or histogram_quantile({ratio:g}, sum({rate(_STEPS)}))"
 
 
 def counted(metric: str, width: float) -> str:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.panels import Panel, Query, bars, heatmap, lines, number
-from grafana.queries import PER_WORKER, STEPS_BY_LE, averaged, counted, few, of, over, quantile, rate
+from grafana.queries import (
+    PER_WORKER,
+    STEPS_BY_LE,
+    STEPS_SEEN,
+    averaged,
+    counted,
+    few,
+    of,
+    quantile,
+    rate,
+    step_quantile,
+)
 
 _INPUT = "For remedies, see the runbook TpuInputBound."
 
@@ -59,7 +70,7 @@ def _now() -> list[Panel]:
             "Steps seen",
             "Number of steps in the traces of the time range, over all selected workers; the data of the histogram "
             "below. Covers the sampled windows, not every step of the job. n/a: no traces (Monitor RPC).",
-            Query(expr=f"sum({over('increase', 'tpu_step_duration_seconds_count', '$__range')})"),
+            Query(expr=STEPS_SEEN),
             unit="short",
             size=(5, 4),
         ),
@@ -178,12 +189,9 @@ def _steps() -> list[Panel]:
         ),
         lines(
             "Step time quantiles",
-            "Quantiles of the steps in the sampled windows of all selected workers, within 18 %, "
+            "Quantiles of the steps in the sampled windows of all selected workers, within 19 %, "
             "the width of the histogram's buckets. The panel beside it has exact averages.",
-            *(
-                Query(expr=quantile(ratio, "tpu_step_duration_seconds"), legend=f"{ratio:.0%}")
-                for ratio in (0.5, 0.9, 0.99)
-            ),
+            *(Query(expr=step_quantile(ratio), legend=f"{ratio:.0%}") for ratio in (0.5, 0.9, 0.99)),
             unit="s",
             interval="5m",
         ),

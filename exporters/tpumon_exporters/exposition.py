@@ -1,4 +1,4 @@
-"""The metrics page as text: Prometheus' format 0.0.4 or OpenMetrics 1.0.0.
+"""The metrics page: Prometheus' text format 0.0.4, OpenMetrics 1.0.0 or Prometheus' binary format.
 
 prometheus_client writes the same, except that it sorts labels; for a fleet it takes several times as long. Tests hold
 the two equal.
@@ -17,6 +17,7 @@ from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.model import Distribution, Target
 from tpumon.outputs import Expose
 from tpumon.outputs.metrics import Family, Metric, Series, collect
+from tpumon_exporters import binary
 
 _log = logging.getLogger(__name__)
 
@@ -65,13 +66,31 @@ class Exposition:
         lines: list[str] = []
         for family in collect(status, self._report, workers=workers, names=names, whole=self._expose == "all"):
             lines.append(_header(family.metric, openmetrics=openmetrics))
-            lines += self._lines(family, labels)
+            lines += self._lines(family, labels, family.since if openmetrics else {})
         return "".join(lines)
 
-    def _lines(self, family: Family, labels: Mapping[str | None, str]) -> list[str]:
-        """A family's series."""
+    def render_binary(
+        self,
+        status: FleetStatus,
+        *,
+        workers: Sequence[WorkerStatus] | None = None,
+        names: AbstractSet[str] | None = None,
+    ) -> bytes:
+        """The page in the binary format, so that more can follow; the arguments are those of `render`."""
+        followed = status.all() if workers is None else workers
+        labels: dict[str | None, bytes] = {each.name: binary.labels(_pairs(each.target)) for each in followed}
+        families: list[bytes] = []
+        for family in collect(status, self._report, workers=workers, names=names, whole=self._expose == "all"):
+            try:
+                families.append(binary.encoded(family, labels))
+            except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the page
+                self._report(family.metric, error)
+        return b"".join(families)
+
+    def _lines(self, family: Family, labels: Mapping[str | None, str], since: Mapping[str | None, float]) -> list[str]:
+        """A family's series, and since when its counts count."""
         metric, name = family.metric, family.metric.name
-        if not metric.labels and family.series and family.series[0][0] is not None:  # most of a fleet's page
+        if not (since or metric.labels) and family.series and family.series[0][0] is not None:  # most of a fleet's page
             return [
                 f"{name}{{{labels[worker]}}} {_number(value)}\n"
                 for worker, series in family.series
@@ -80,11 +99,14 @@ class Exposition:
         lines: list[str] = []
         for worker, series in family.series:
             try:
-                lines += _labelled_lines(metric, labels.get(worker, ""), series)
+                made = _labelled_lines(metric, labels.get(worker, ""), series)
+                lines += made if worker not in since else _with_created(made, since[worker])
             except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the page
                 self._report(metric, error)
         for worker, values in family.histograms:
             lines += _histogram_lines(name, labels[worker], values)
+            if worker in since:
+                lines.append(f"{name}_created{{{labels[worker]}}} {_number(since[worker])}\n")
         return lines
 
     def _report(self, metric: Metric, error: Exception) -> None:
@@ -93,10 +115,14 @@ class Exposition:
             _log.warning("%s: %s is left out of the page: %s: %s", self._name, metric.name, type(error).__name__, error)
 
 
-def _labels(target: Target) -> str:
+def _pairs(target: Target) -> list[tuple[str, str]]:
     """The labels that all series of a worker have; they are those that it has where it is sampled."""
     known = [(name, value) for name, value in (("tpu_job", target.job), ("tpu_slice", target.slice)) if value]
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (("worker", target.name or target.worker), *known))
+    return [("worker", target.name or target.worker), *known]
+
+
+def _labels(target: Target) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in _pairs(target))
 
 
 def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> list[str]:
@@ -107,6 +133,12 @@ def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> li
         f"{name}{f'{{{_own_labels(metric.labels, own)[1:]}}}' if own else ''} {_number(value)}\n"
         for own, value in series
     ]
+
+
+def _with_created(lines: Sequence[str], since_unix_s: float) -> list[str]:
+    """The series of a counter, each followed by since when it counts."""
+    since = _number(since_unix_s)
+    return [f"{line}{line.replace('_total', '_created', 1).rpartition(' ')[0]} {since}\n" for line in lines]
 
 
 def _histogram_lines(name: str, worker: str, values: Distribution) -> list[str]:

@@ -22,6 +22,7 @@ from tpumon.model.documents import encoded, encoded_part
 from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon.untrusted_text import one_line
+from tpumon_exporters import binary
 from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
 
@@ -110,8 +111,7 @@ class Pages:
         return self._exposed(request, wanted, CollectorRegistry())
 
     def _exposed(self, request: Request, wanted: str | None, own: CollectorRegistry) -> Response:
-        """The metrics page; prometheus_client chooses the format and adds the metrics of this process."""
-        encoder, content_type = choose_encoder(_known_formats(request.accept))
+        """The metrics page; of texts, prometheus_client chooses one and adds the metrics of this process."""
         names = frozenset(request.query.get("name[]", ())) or None
         status = self._analysis.status(self._clock())
         workers = None
@@ -120,10 +120,15 @@ class Pages:
             if not workers:
                 why = f"worker {wanted!r} is not followed; see / for the workers that are"
                 return _refused(HTTPStatus.NOT_FOUND, why)
+        process = own if names is None else own.restricted_registry(names)
+        if binary.wanted(request.accept):
+            body = self._exposition.render_binary(status, workers=workers, names=names) + binary.of_registry(process)
+            return Response(body=body, content_type=binary.CONTENT_TYPE)
+        encoder, content_type = choose_encoder(_known_formats(request.accept))
         page = self._exposition.render(
             status, workers=workers, openmetrics=content_type.startswith(_OPENMETRICS), names=names
         )
-        rest = encoder(own if names is None else own.restricted_registry(names))
+        rest = encoder(process)
         return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
 
     def _samples(self, request: Request) -> Response:

@@ -18,12 +18,7 @@ DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFAN
 RULE_FILES = sorted((GRAFANA / "prometheus").glob("*.rules.yml"))
 
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "node_textfile_mtime_seconds"}
-_PARTS_OF_HISTOGRAM = ("_bucket", "_sum", "_count")
-EXPOSED = {
-    f"{metric.name}{part}"
-    for metric in METRICS
-    for part in (_PARTS_OF_HISTOGRAM if metric.kind == "histogram" else ("",))
-}
+EXPOSED = {name for metric in METRICS for name in metric.series_names}
 """Names of series, not of families."""
 
 _GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")

@@ -17,7 +17,7 @@ class Library(Collector):
 
     Args:
         status: of the workers.
-        openmetrics: with units, which only that format has.
+        openmetrics: with units and since when counts count, which only that format has.
     """
 
     def __init__(self, status, *, openmetrics=False):
@@ -42,19 +42,22 @@ class Library(Collector):
         for each in self._status.all():
             current, target = each.sample, each.target
             worker = (target.worker, target.job, target.slice)
+            since = metric.since(each.history) if metric.since and self._openmetrics else None
             match metric:
                 case metrics.SampleMetric() if current is not None:
-                    self._add(family, worker, metric.values(current))
+                    self._add(family, worker, metric.values(current), since)
                 case metrics.FindingMetric() if each.verdict.state not in {"down", "stale", "waiting"}:
                     values = [((name,), metric.value(cause)) for name, cause in each.findings.items()]
                     self._add(family, worker, [(own, value) for own, value in values if value is not None])
                 case metrics.TargetMetric():
-                    self._add(family, worker, metric.values(each.history, self._status.time_unix_s))
+                    self._add(family, worker, metric.values(each.history, self._status.time_unix_s), since)
                 case metrics.HistogramMetric() if current is not None:
                     values = metric.value(each.history, current)
                     if values is not None:
                         buckets = [(floatToGoString(bound), count) for bound, count in values.buckets()]
                         family.add_metric(worker, buckets, values.total)
+                        if since is not None:
+                            family.add_sample(f"{metric.name}_created", dict(zip(labels, worker, strict=True)), since)
         for each in family.samples:
             for name in ("tpu_job", "tpu_slice"):
                 if not each.labels.get(name):  # not known
@@ -62,6 +65,7 @@ class Library(Collector):
         return family
 
     @staticmethod
-    def _add(family, worker, values: Iterable[metrics.Series]):
+    def _add(family, worker, values: Iterable[metrics.Series], since=None):
         for own, value in values:
-            family.add_metric((*worker, *own), value)
+            created = () if since is None else (since,)
+            family.add_metric((*worker, *own), value, *created)

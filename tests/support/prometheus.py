@@ -125,6 +125,7 @@ def running_prometheus(
     history: str | None = None,
     interval_s: float = 0.5,
     alertmanagers: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """A server for a while; what it scrapes must be there first. Skips the test where Prometheus is not installed.
 
@@ -135,6 +136,7 @@ def running_prometheus(
         history: text in OpenMetrics format with timestamps in seconds, ending in `# EOF`: samples that it has already.
         interval_s: how often it scrapes and evaluates.
         alertmanagers: where it sends alerts, `host:port`.
+        options: more of its command line.
     """
     require(shutil.which("prometheus") and shutil.which("promtool"), "Prometheus and promtool")
     data = directory / "data"
@@ -156,7 +158,7 @@ def running_prometheus(
         )
     )
     promtool("check", "config", str(config))
-    process, server = _start(directory, config, data)
+    process, server = _start(directory, config, data, options)
     try:
         yield server
     finally:
@@ -179,7 +181,9 @@ def promtool(*args: str, text: str | None = None, expect: int = 0, timeout_s: fl
     return said
 
 
-def _start(directory: Path, config: Path, data: Path) -> tuple[subprocess.Popen[bytes], Prometheus]:
+def _start(
+    directory: Path, config: Path, data: Path, options: Sequence[str]
+) -> tuple[subprocess.Popen[bytes], Prometheus]:
     """Somebody may take the free port before it does, so more than one try."""
     log_file = directory / "prometheus.log"
     for _ in range(3):
@@ -192,6 +196,7 @@ def _start(directory: Path, config: Path, data: Path) -> tuple[subprocess.Popen[
                     f"--storage.tsdb.path={data}",
                     f"--web.listen-address=127.0.0.1:{port}",
                     "--log.level=error",
+                    *options,
                 ],
                 cwd=directory,
                 env=environment(directory),

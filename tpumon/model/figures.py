@@ -6,6 +6,7 @@ Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `figure_t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Annotated, Literal
@@ -31,7 +32,7 @@ _MOST_PROGRAMS = 32
 MOST_OPS = 100
 """Top operations of a sample, at most, and categories."""
 
-_EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
+_EMPTY_DOWN_TO = 0.51  # of the lower bound of the first bucket with a value
 
 
 class Spread(Struct, frozen=True, kw_only=True):
@@ -76,11 +77,13 @@ class Distribution(Struct, frozen=True, kw_only=True):
         """Upper bounds with the number of values up to each, infinity last; most empty ones at the start are left out.
 
         Which are left out may differ from worker to worker: sums over workers stay right, because a missing one counts
-        as 0. One in the middle or at the end would count as 0, too, so none is left out there. Some empty ones stay, so
-        that a value below all others seldom makes a new series, whose first value `rate` does not count.
+        as 0. One in the middle or at the end would count as 0, too, so none is left out there. Some empty ones stay,
+        down to half of the smallest value, so that a value below all others seldom makes a new series, whose first
+        value `rate` does not count.
         """
         used = next((place for place, count in enumerate(self.counts) if count), len(self.bounds))
-        first = max(used - _EMPTY_BUCKETS, 0)
+        lowest = self.bounds[max(used - 1, 0)] * _EMPTY_DOWN_TO
+        first = bisect_left(self.bounds, lowest, hi=used)
         sums = accumulate(self.counts[first:])
         return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
 

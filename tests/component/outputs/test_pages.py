@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import socket
 import time
 
 import pytest
+from google.protobuf import proto
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -16,6 +18,7 @@ from support.exporter import found, get, sample, serving
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
 from tpumon.outputs import Context, metrics
+from tpumon.proto.metric_family_pb2 import MetricFamily
 from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request
@@ -59,6 +62,33 @@ def test_openmetrics_for_who_asks_for_it(accept):
         families = {family.name: family for family in parse_openmetrics(answer.text)}
         assert families["tpumon_samples"].samples[0].name == "tpumon_samples_total"
         assert families["tpu_mxu_utilization_ratio"].unit == "ratio"
+
+
+NATIVE = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (f"{NATIVE},application/openmetrics-text;version=1.0.0;q=0.8,text/plain;q=0.5,*/*;q=0.1", "application/vnd"),
+        (f"{NATIVE.replace(';', '; ').replace('delimited', chr(34) + 'delimited' + chr(34))};q=0.6", "application/vnd"),
+        (f"application/openmetrics-text;version=1.0.0;q=0.6,{NATIVE};q=0.5", "application/openmetrics-text"),
+        (NATIVE.replace("delimited", "text"), "text/plain"),
+        ("application/vnd.google.protobuf", "text/plain"),
+    ],
+)
+def test_the_binary_format_for_who_asks_for_it_first(accept, kind):
+    """As Prometheus does where it takes native histograms; all others get what they always had."""
+    with serving("w") as output:
+        output.take(sample())
+        answer = get(output, "/metrics?name[]=tpumon_target_up&name[]=process_open_fds", Accept=accept)
+        assert answer.headers["Content-Type"].startswith(kind)
+        if kind == "application/vnd":
+            assert answer.headers["Content-Type"].replace(" ", "") == NATIVE
+            stream = io.BytesIO(answer.body)
+            told = [proto.parse_length_prefixed(MetricFamily, stream) for _ in range(3)]
+            assert [each and each.name for each in told] == ["tpumon_target_up", "process_open_fds", None]
+            assert [each.metric[0].gauge.value > 0 for each in told[:2]] == [True, True]
 
 
 @pytest.mark.parametrize(

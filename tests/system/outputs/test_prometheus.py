@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import ExitStack
 
 import bcrypt
 import pytest
 
+from grafana.preview import interpolated
+from support.dashboards import targets
 from support.exporter import certificates, sample, serving
 from support.prometheus import FIRST_SAMPLE_S, running_prometheus
+from tpumon.model import Distribution
 from tpumon.outputs.metrics import METRICS
 
 pytestmark = pytest.mark.real
@@ -126,6 +130,45 @@ def test_a_probe_is_one_worker(prometheus):
     """As scraped with `metrics_path: /probe`."""
     prometheus.wait_for('up{job="probe"} == 1', FIRST_SAMPLE_S)
     assert set(prometheus.values('tpumon_target_up{job="probe"}')) == {"w1"}
+
+
+def test_native_histograms_of_steps(tmp_path):
+    """Where Prometheus takes them: one series a worker, the same quantiles; all else is there as in text."""
+    chance = random.Random(1)
+    with serving(*WORKERS) as output:
+        output.take(sample("w0", step_durations_s=tuple(chance.uniform(0.05, 0.1) for _ in range(2000))))
+        between = {"collective": Distribution(bounds=(0.001, 0.004), counts=(1, 2, 3), total=1.5)}
+        output.take(sample("w1", step_durations_s=(0.0005, 0.02, 200.0), runtime_latencies=between))
+        (tmp_path / "text").mkdir()
+        jobs = [{"job_name": "tpumon", "static_configs": [{"targets": [output.address]}]}]
+        with running_prometheus(tmp_path, jobs, options=["--enable-feature=native-histograms"]) as native:
+            native.wait_for("up == 1")
+            steps = "tpu_step_duration_seconds"
+            for ratio, value in ((0.5, 0.075), (0.9, 0.095)):
+                told = native.values(f"histogram_quantile({ratio}, {steps})")
+                assert told["w0"] == pytest.approx(value, rel=0.05)
+            assert native.values(f"histogram_quantile(0.5, {steps})")["w1"] == pytest.approx(0.02, rel=0.19)
+            assert native.values(f"histogram_count({steps})") == {"w0": 2000, "w1": 3}
+            assert native.values(f"histogram_sum({steps})")["w1"] == pytest.approx(200.0205)
+            assert native.values(f"histogram_fraction(0, 0.001, {steps})")["w1"] == pytest.approx(1 / 3, abs=0.01)
+            assert not native.series(f"{steps}_bucket")
+            with running_prometheus(tmp_path / "text", jobs) as plain:
+                plain.wait_for("up == 1")
+                told = [server.api("label/__name__/values") for server in (native, plain)]
+                classic = {f"{steps}{suffix}" for suffix in ("_bucket", "_count", "_sum")}
+                both = set(told[0]) - {steps}
+                assert both == {name for name in told[1] if not name.endswith("_created")} - classic
+                output.take(sample("w0", step_durations_s=(0.06,) * 2000))
+                for panel, low, high in (("Step time quantiles", 0.055, 0.07), ("Steps seen", 500, 20_000)):
+                    (asked, *_) = [each.expr for each in targets() if each.panel["title"] == panel]
+                    expr = interpolated(asked, job=".*", step_s=60, scrape_s=1, range_s=60)
+                    for server in (native, plain):
+                        assert low < float(server.wait_for(f"({expr}) > 0")[0]["value"][1]) < high, expr
+                for name in ("tpu_mxu_utilization_ratio", "tpumon_samples_total", "tpumon_target_up"):
+                    assert native.values(name) == plain.values(name)
+                buckets = native.values("tpu_runtime_megascale_collective_seconds_bucket", "le")
+                assert buckets == {"0.001": 1, "0.004": 3, "+Inf": 6}
+            assert not native.log
 
 
 def test_nothing_is_said_against_the_page(exporters, prometheus):

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from support.samples import failed_sample, sample
-from tpumon.analysis.history import STEP_BUCKETS_S, Histories, WorkerHistory
+from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_BUCKETS_S, STEP_SCHEMA, Histories, WorkerHistory
 from tpumon.model import Failure, Process, Target, Workers
 from tpumon.outputs.metrics import SAMPLE_METRICS, TARGET_METRICS
 
@@ -139,17 +139,37 @@ def test_truncated_samples_are_counted():
 
 def test_steps_of_traces_are_counted_in_buckets():
     """A step on a bound is in that bucket, as `le` says; one beyond the last is only in +Inf."""
-    history = history_of(answered(step_durations_s=(0.001, 0.0011, 200.0)), answered(step_durations_s=(0.05,)))
+    history = history_of(answered(step_durations_s=(0.0009766, 0.001, 200.0)), answered(step_durations_s=(0.05,)))
     counts = dict(zip([*STEP_BUCKETS_S, "+Inf"], history.steps.counts, strict=True))
-    assert {bound: count for bound, count in counts.items() if count} == {0.001: 1, 0.00118: 1, 0.0518: 1, "+Inf": 1}
-    assert history.steps.total == pytest.approx(200.0521)
+    assert {bound: count for bound, count in counts.items() if count} == {
+        0.0009766: 1,
+        0.001161: 1,
+        0.05256: 1,
+        "+Inf": 1,
+    }
+    assert history.steps.total == pytest.approx(200.0519766)
 
 
 def test_buckets_of_steps_are_close():
-    """15 to 20 % apart, from 1 ms to 100 s."""
+    """15 to 20 % apart, from 1 ms to 100 s, and those of a native histogram, to four digits."""
     ratios = [high / low for low, high in pairwise(STEP_BUCKETS_S)]
-    assert (STEP_BUCKETS_S[0], STEP_BUCKETS_S[-1]) == (0.001, 100)
+    assert (STEP_BUCKETS_S[0], STEP_BUCKETS_S[-1]) == (0.0009766, 107.6)
     assert 1.15 < min(ratios) < max(ratios) < 1.2
+    exact = [2 ** (place / 2**STEP_SCHEMA) for place in range(FIRST_STEP_BUCKET, FIRST_STEP_BUCKET + len(ratios) + 1)]
+    assert pytest.approx(exact, rel=5e-4) == STEP_BUCKETS_S
+
+
+def test_a_jobs_counts_begin_when_its_runtime_started():
+    """To the second the same for all samples of a job, although uptimes are rounded; of the next job, its own start."""
+
+    def at(seconds, **runtime):
+        return answered(time_unix_s=NOW + seconds, runtime=runtime)
+
+    job = at(0), at(60, uptime_s=100.0), at(120, uptime_s=161.0)
+    assert history_of(*job[:1]).job_began_unix_s is None
+    assert history_of(*job[:2]).job_began_unix_s == NOW - 40
+    assert history_of(*job).job_began_unix_s == NOW - 40
+    assert history_of(*job, at(180, uptime_s=5.0), at(240, uptime_s=66.0)).job_began_unix_s == NOW + 175
 
 
 def test_workers_that_stay_keep_their_history():

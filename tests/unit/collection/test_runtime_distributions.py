@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -82,9 +83,19 @@ def test_of_many_buckets_neighbours_are_counted_together():
     )
 
     assert said == []
-    assert 20 <= len(thin.bounds) <= 32
+    assert 10 <= len(thin.bounds) <= 16
     assert sum(thin.counts) == sum(whole)
     assert [(bound, count) for bound, count in thin.buckets()[:-1] if upto[f"{bound:.6g}"] != count] == []
+
+
+def test_of_libtpus_usual_buckets_every_other_one_is_shown():
+    """Four times apart; whatever is counted, the same ones from the first with a value on, and one below."""
+    usual = tuple(2.0**place / 1e6 for place in range(27))
+    for counts in ([0] * 12 + [5] + [0] * 15, [0] * 12 + [5, 7] + [0] * 12 + [1, 2]):
+        thin, _ = transfer(distribution(counts))
+        assert thin.bounds == pytest.approx(usual[::2], rel=1e-5)
+        assert next(count for _, count in thin.buckets()) == 0
+        assert [bound for bound, _ in thin.buckets()] == pytest.approx([*usual[10::2], math.inf], rel=1e-5)
 
 
 def test_empty_buckets_at_the_end_need_not_be_sent():

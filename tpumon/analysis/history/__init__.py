@@ -4,12 +4,21 @@ from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
 from tpumon.analysis.history.states import state_of
 from tpumon.analysis.history.timeline import WELL, Moment, StatusTimeline
-from tpumon.analysis.history.worker_history import NO_FIGURES, STEP_BUCKETS_S, Histories, WorkerHistory
+from tpumon.analysis.history.worker_history import (
+    FIRST_STEP_BUCKET,
+    NO_FIGURES,
+    STEP_BUCKETS_S,
+    STEP_SCHEMA,
+    Histories,
+    WorkerHistory,
+)
 from tpumon.model import State
 
 __all__ = [
+    "FIRST_STEP_BUCKET",
     "NO_FIGURES",
     "STEP_BUCKETS_S",
+    "STEP_SCHEMA",
     "WELL",
     "Changes",
     "Histories",

@@ -21,9 +21,15 @@ from tpumon.model import Distribution, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
-_PER_DECADE = 14
-STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place in range(5 * _PER_DECADE + 1))
-"""Upper bounds of the step histogram's buckets, 1 ms to 100 s, 18 % apart; one more bucket holds longer steps."""
+STEP_SCHEMA = 2
+"""Prometheus' name for buckets of which four make a power of two."""
+FIRST_STEP_BUCKET = -10 << STEP_SCHEMA
+_LAST_STEP_BUCKET = 27
+STEP_BUCKETS_S = tuple(
+    float(f"{2 ** (place / (1 << STEP_SCHEMA)):.4g}") for place in range(FIRST_STEP_BUCKET, _LAST_STEP_BUCKET + 1)
+)
+"""Upper bounds of the step histogram's buckets, 1 ms to 108 s, 19 % apart; one more bucket holds longer steps. They are
+those of a native histogram, rounded to be read."""
 
 
 def _with_steps(known: Distribution | None, durations_s: Iterable[float]) -> Distribution:
@@ -71,6 +77,7 @@ class WorkerHistory(Struct):
         failed: the sample of its last failed query; None: none failed.
         series: its figures over time, up to now; None if they are not remembered.
         restarted: the first sample of its present job; None if no restart was seen.
+        job_began_unix_s: when the runtime of its present job started, the same for all its samples; None: not known.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
@@ -89,6 +96,7 @@ class WorkerHistory(Struct):
     failed: Sample | None = None
     series: RollupSeries | None = None
     restarted: Sample | None = None
+    job_began_unix_s: float | None = None
     _uptime_s: float | None = None
     _process: Process | None = None
     _was_closed: bool = False
@@ -128,8 +136,10 @@ class WorkerHistory(Struct):
             self._process = sample.process
         if is_restart and not _is_of(self.restarted, sample):
             self.restarted = sample
-            self._uptime_s = None  # of the job before it; the new one's may become known later
+            self._uptime_s = self.job_began_unix_s = None  # of the job before it; the new one's may become known later
         uptime_s = sample.figures.runtime.uptime_s
+        if uptime_s is not None and self.job_began_unix_s is None:
+            self.job_began_unix_s = sample.time_unix_s - uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         kind = sample.job_kind if sample.job_kind is not None or self.last is None else self.last.job_kind
         self.figures = _figures_of(replace(sample, job_kind=kind))

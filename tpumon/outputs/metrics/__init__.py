@@ -60,11 +60,13 @@ class Family(Struct, frozen=True):
         metric: the metric.
         series: a worker's name and its series; None for series of the exporter itself.
         histograms: a worker's name and its histogram; only for a HistogramMetric.
+        since: since when the counts of a worker count, by its name, where that is known.
     """
 
     metric: Metric
     series: Sequence[tuple[str | None, Sequence[Series]]] = ()
     histograms: Sequence[tuple[str, Distribution]] = ()
+    since: Mapping[str | None, float] = {}
 
 
 def collect(
@@ -95,6 +97,7 @@ def collect(
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue
+        since = _since(metric, followed)
         reads: Iterable[_Read]
         match metric:
             case SampleMetric(values=of_sample):
@@ -106,9 +109,16 @@ def collect(
             case ExporterMetric(values=of_all):
                 reads = ((None, of_all, (status,)),)
             case HistogramMetric():
-                yield Family(metric, histograms=_histograms(metric, current, on_error))
+                yield Family(metric, histograms=_histograms(metric, current, on_error), since=since)
                 continue
-        yield Family(metric, _series(metric, reads, on_error))
+        yield Family(metric, _series(metric, reads, on_error), since=since)
+
+
+def _since(metric: Metric, followed: Iterable[WorkerStatus]) -> Mapping[str | None, float]:
+    if metric.since is None:
+        return {}
+    told = ((each.name, metric.since(each.history)) for each in followed)
+    return {name: since_unix_s for name, since_unix_s in told if since_unix_s is not None}
 
 
 def _findings(

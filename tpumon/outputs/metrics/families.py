@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tpumon import __version__
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.history import State, WorkerHistory
+from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_SCHEMA, State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Sample
 from tpumon.model.figure import Figure
@@ -19,6 +19,7 @@ from tpumon.outputs.metrics.metric_types import (
     SampleValues,
     Series,
     TargetMetric,
+    followed_since,
     of_each,
     single,
 )
@@ -148,7 +149,9 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
         name="tpu_step_duration_seconds",
         help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
         kind="histogram",
+        since=followed_since,
         value=lambda history, _sample: history.steps,
+        native=(STEP_SCHEMA, FIRST_STEP_BUCKET),
     ),
     *RUNTIME_HISTOGRAMS,
 )
@@ -284,12 +287,14 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_samples_total",
         help="Number of queries that the worker answered.",
         kind="counter",
+        since=followed_since,
         values=lambda history, _now_unix_s: (((), float(history.samples)),),
     ),
     TargetMetric(
         name="tpumon_truncated_samples_total",
         help="Number of queries answered with a truncated trace; the figures cover what is whole, or are absent.",
         kind="counter",
+        since=followed_since,
         values=lambda history, _now_unix_s: (((), float(history.truncated)),),
     ),
     TargetMetric(
@@ -303,6 +308,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_traced_seconds_total",
         help="Time for which the worker's job was traced, including collection: the profiling overhead.",
         kind="counter",
+        since=followed_since,
         values=lambda history, _now_unix_s: (((), history.traced_s),),
     ),
 )

@@ -20,6 +20,11 @@ Series = tuple[tuple[str, ...], float]
 SampleValues = Callable[[Sample], Iterable[Series]]
 
 
+def followed_since(history: WorkerHistory) -> float | None:
+    """Begin of the worker's first query."""
+    return None if history.first is None else history.first.time_unix_s
+
+
 class Metric(Struct, frozen=True, kw_only=True):
     """Base of all metrics.
 
@@ -29,12 +34,15 @@ class Metric(Struct, frozen=True, kw_only=True):
         kind: its Prometheus type.
         labels: its own labels, in addition to `worker`, `tpu_job` and `tpu_slice`, which every metric about a worker
             has; the last two where they are known.
+        since: since when a worker's counts count, in seconds since the epoch, the same for as long as they do. None of
+            gauges, and of what is there as 0 from the start: it costs a series each.
     """
 
     name: str
     help: str
     kind: Kind = "gauge"
     labels: tuple[str, ...] = ()
+    since: Callable[[WorkerHistory], float | None] | None = None
 
     @property
     def series_names(self) -> tuple[str, ...]:
@@ -65,13 +73,20 @@ class TargetMetric(Metric, frozen=True, kw_only=True):
 
 
 class HistogramMetric(Metric, frozen=True, kw_only=True):
-    """Durations in classic buckets; absent once the worker's sample is stale.
+    """Durations in buckets; absent once the worker's sample is stale.
 
     Attributes:
         value: the histogram of one worker and its current sample; None if nothing was counted.
+        native: its buckets are those of a native histogram: schema, and the place of the first bound there.
     """
 
     value: Callable[[WorkerHistory, Sample], Distribution | None]
+    native: tuple[int, int] | None = None
+
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Also its own, which a native histogram has."""
+        return (*super().series_names, *(() if self.native is None else (self.name,)))
 
 
 class FindingMetric(Metric, frozen=True, kw_only=True):

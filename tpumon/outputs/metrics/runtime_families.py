@@ -27,6 +27,10 @@ def _latencies(key: str) -> Callable[[WorkerHistory, Sample], Distribution | Non
     return lambda _history, sample: sample.figures.runtime_latencies.get(key)
 
 
+def _job_began(history: WorkerHistory) -> float | None:
+    return history.job_began_unix_s
+
+
 RUNTIME_GAUGES: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_hbm_used_bytes",
@@ -88,6 +92,7 @@ RUNTIME_COUNTERS: tuple[SampleMetric, ...] = tuple(
         name=f"tpu_runtime_megascale_{key}_total",
         help=f"{row.about}, since the job started. {SOURCE} {row.name}.",
         kind="counter",
+        since=_job_began,
         values=_counted(key),
     )
     for key, row in RUNTIME_COUNTS.items()
@@ -98,6 +103,7 @@ RUNTIME_HISTOGRAMS: tuple[HistogramMetric, ...] = tuple(
         name=f"tpu_runtime_megascale_{key}_seconds",
         help=f"{row.about}, since the job started. {SOURCE} {row.name}.",
         kind="histogram",
+        since=_job_began,
         value=_latencies(key),
     )
     for key, row in RUNTIME_LATENCIES.items()
