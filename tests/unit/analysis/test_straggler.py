@@ -1,4 +1,4 @@
-"""Stragglers by samples made up here: experts, of which another worker has the busy one each time, and true ones."""
+"""Stragglers by samples made up here: what varies, by chance or from phase to phase, and true ones."""
 
 import random
 
@@ -12,8 +12,15 @@ BEGIN_S, INTERVAL_S = 1.8e9, 10.0
 BUSY = 2.5
 
 
-def said(workers, rounds, work_of, seed):
-    """When each worker was called a straggler first, and since when; `work_of` tells its own work in a sample."""
+def said(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0):
+    """When each worker was called a straggler first, and since when.
+
+    Args:
+        workers, rounds: how many; each round takes a sample of each worker.
+        work_of: tells the own work of a worker in a round.
+        seed: of chance.
+        length_of: tells how long the steps of a worker's sample are, with all that is in them.
+    """
     draw, now_s = random.Random(seed), [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
     names = [f"w{number}" for number in range(workers)]
@@ -23,7 +30,8 @@ def said(workers, rounds, work_of, seed):
     for number in range(rounds):
         for place, name in enumerate(names):
             now_s[0] = BEGIN_S + INTERVAL_S * (number + place / workers)
-            work_s, step_s = 0.1 * work_of(place, number, draw) * draw.gauss(1, 0.002), 0.1 * BUSY * 1.05
+            usual_s = 0.1 * length_of(place, number)
+            work_s, step_s = usual_s * work_of(place, number, draw) * draw.gauss(1, 0.002), usual_s * BUSY * 1.05
             analysis.take(
                 sample(
                     name, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s), step_work_s=work_s,
@@ -61,3 +69,29 @@ def test_few_samples_show_it_and_it_began_with_the_first_of_them(workers, begin)
     assert found == {}
     assert begin + 2 <= number <= begin + 3
     assert since_s == round(INTERVAL_S * (begin + 1 / workers))
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_chance_in_the_first_samples_makes_no_straggler(workers):
+    """Three numbers may be nearly equal by chance, and then say nothing of how much they vary."""
+    named = [said(workers, 5, lambda _worker, _round, draw: draw.gauss(1, 0.15), seed) for seed in range(400)]
+    assert [each for each in named if each] == []
+
+
+def in_turn(samples):
+    """Rollouts and learning, so many samples of each; workers are sampled one after the other, also at the edges."""
+    return lambda worker, number: 1.0 if (number + (worker == 0)) // samples % 2 else 16.0
+
+
+@pytest.mark.parametrize("samples", [2, 4, 8])
+def test_phases_of_other_lengths_are_not_compared(samples):
+    named = [
+        said(2, 60, lambda _worker, _round, draw: draw.gauss(1, 0.1), seed, in_turn(samples)) for seed in range(10)
+    ]
+    assert [each for each in named if each] == []
+
+
+@pytest.mark.parametrize("samples", [2, 4, 8])
+def test_a_straggler_is_found_whatever_the_phase(samples):
+    found = said(2, 40, lambda worker, _round, draw: draw.gauss(1.2 if worker else 1.0, 0.01), 1, in_turn(samples))
+    assert set(found) == {"w1"}

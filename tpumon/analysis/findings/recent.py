@@ -20,6 +20,10 @@ _SPANS = (3, 6, 12, 24, 48)
 _NOISE_SIGMAS = 7.0  # that chance does not reach in a month of many workers
 _OF_FEW = 18.0  # more of them while few samples tell what varies
 _JUMPS = 2
+_FOR_A_JUMP = 4
+FEW = _JUMPS * _FOR_A_JUMP
+"""So many samples of one worker tell little of what varies."""
+
 _LASTING = SAMPLES + 1
 _LONG = 24  # samples, in which nothing is there by chance most of the time
 _PASSING = 2.0
@@ -78,8 +82,9 @@ class RecentDifference(RecentMedians):
     the less that matters: a small difference is seen in many of them, a large one in three.
 
     Attributes:
-        noise: deviation of one sample, by the differences of successive ones. The two greatest are left out: a change
-            of level, there and back, is no noise.
+        noise: deviation of one sample, by the differences of successive ones. The greatest of four is left out, two of
+            eight and more: a change of level, there and back, is no noise. Of fewer each counts: two of three numbers
+            are often nearly equal by chance.
         lasting: what the last three samples show at least, or three of the last four.
         passing: the two greatest that were there in one sample, and no longer in the next.
     """
@@ -97,7 +102,7 @@ class RecentDifference(RecentMedians):
         self.lasting = last[max(len(last) - SAMPLES, 0)]
         if self.count > 1:
             steps = sorted(map(abs, map(sub, self._values, islice(self._values, 1, None))))
-            steps = steps[: max(len(steps) - _JUMPS, 1)]
+            steps = steps[: len(steps) - min(_JUMPS, len(steps) // _FOR_A_JUMP)]
             self.noise = math.hypot(*steps) / math.sqrt(2 * len(steps))
             falls = sorted(before - max(after, 0.0) for before, after in pairwise(self._values))
             self.passing = tuple(falls[-_JUMPS:])

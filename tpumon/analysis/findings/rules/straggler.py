@@ -7,16 +7,20 @@ input is no work: a worker that starves has its own finding. The same holds of t
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
-from statistics import median, median_low
+from operator import attrgetter
+from statistics import fmean, median, median_low
 from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import (
+    FEW,
     SAMPLES,
     SIGMAS,
     Recent,
@@ -39,10 +43,26 @@ _FEWEST = 2
 _STILL_RATIO = 0.5  # of the least difference that counts: what the last samples must show of it
 _COLLECTIVE, _IDLE = "op_time_ratios.collective", "idle_ratio"
 _LABELS = {_COLLECTIVE: "collectives", _IDLE: "idle"}
+_STEP_S = attrgetter("step_s")
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
 )
+
+
+class _Seen(Struct, frozen=True):
+    """What a sample shows of a worker.
+
+    Attributes:
+        step_s, work_s: a step, and the own work in it.
+        waited: share of the time.
+        shown: the figures that show the waiting.
+    """
+
+    step_s: float = 0.0
+    work_s: float = 0.0
+    waited: float = 0.0
+    shown: Mapping[str, float] = _NOTHING
 
 
 @dataclass(slots=True)
@@ -50,9 +70,9 @@ class WorkAndWaiting:
     """Waiting, own work and steps of a worker, and how they differ from those of others.
 
     Attributes:
-        waited, work_s: of its last sample: share of the time waited, and own work per step.
-        shown: of its last sample, the figures that show the waiting.
+        last: its last sample; None: that tells nothing.
         step_s: step times of its last samples.
+        compared: what was compared last: a sample of it, and what is usual in the others.
         less: how much less than the others it waited.
         more: how much more than the others it worked, as a fraction.
         slice_less, slice_more: the same of its slice, compared with the other slices of its job.
@@ -61,10 +81,9 @@ class WorkAndWaiting:
         core_less: how much less than the others of this worker, while it was the same.
     """
 
-    waited: float | None = None
-    work_s: float = 0.0
-    shown: Mapping[str, float] = field(default_factory=dict)
+    last: _Seen | None = None
     step_s: Recent = field(default_factory=Recent)
+    compared: tuple[_Seen, _Seen] = (_Seen(), _Seen())
     less: RecentMedians = field(default_factory=RecentMedians)
     more: RecentDifference = field(default_factory=RecentDifference)
     slice_less: RecentMedians = field(default_factory=RecentMedians)
@@ -92,11 +111,13 @@ class _Noise(Struct, frozen=True):
     Attributes:
         among: from worker to worker.
         of_samples: of a worker from one sample to the next; the median of the workers.
+        of_all: the same over all workers, which counts while each has few samples: those of one may be equal by chance.
         passing: what workers had in one sample and not in the next: the greatest, two more than concern one worker.
     """
 
     among: float = 0.0
     of_samples: float = 0.0
+    of_all: float = 0.0
     passing: Sequence[float] = ()
 
     def passing_of_others(self, own: Sequence[float]) -> float:
@@ -160,16 +181,31 @@ class _SliceWork(Struct, frozen=True):
         core_waited: the least that any of its cores waits.
         shown: the figures that show the waiting, their medians.
         beside: the slice beside the others of its job.
+        last: what was seen of each, the shortest steps first.
     """
 
     waited: list[float]
     work_s: list[float]
     step_s: list[float]
+    last: Sequence[_Seen] = ()
     noise: _Noise = _QUIET
     step_spread_ratio: float = 0.0
     core_waited: float = 0.0
     shown: Mapping[str, float] = _NOTHING
     beside: _Comparison | None = None
+
+    def usual(self, own: _Seen) -> _Seen | None:
+        """What others show of steps as long as in this sample; other phases are other work. None: they show none."""
+        least_s, greatest_s = alike_s(own.step_s, 0.0)
+        first, end = bisect_left(self.last, least_s, key=_STEP_S), bisect_right(self.last, greatest_s, key=_STEP_S)
+        if end - first < _FEWEST:
+            return None
+        waited, work_s, shown = self.waited, self.work_s, self.shown
+        if end - first < len(self.last):
+            alike = self.last[first:end]
+            waited, work_s = sorted(each.waited for each in alike), sorted(each.work_s for each in alike)
+            shown = _medians([each.shown for each in alike])
+        return _Seen(own.step_s, median_of_others(work_s, own.work_s), median_of_others(waited, own.waited), shown)
 
     def shares_steps(self, own_s: float | None) -> bool:
         """True if a worker's steps are as long as those of the others, as they are in one job, or not known."""
@@ -203,12 +239,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def remember(self, memory: WorkAndWaiting, seen: Observation) -> None:
         """Remembers waiting and own work of the sample."""
         work_s = seen.own_work_s if seen.state == "live" else None
-        memory.waited = None if work_s is None else seen.waited_ratio
         if work_s is None:
+            memory.last = None
             return
-        memory.work_s = work_s
-        memory.shown = _shown(seen)
-        memory.step_s.add(seen.step_s or 0.0)
+        step_s = seen.step_s or 0.0
+        memory.last = _Seen(step_s, work_s, seen.waited_ratio or 0.0, _shown(seen))
+        memory.step_s.add(step_s)
         cores = [
             (waited, (core.chip or 0, core.core or 0))
             for core in seen.figures.per_core
@@ -223,11 +259,11 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
     def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
         """Last waiting and own work of the workers that are live, by slice."""
-        by_slice: dict[str, list[tuple[float, WorkAndWaiting]]] = {}
+        by_slice: dict[str, list[tuple[_Seen, WorkAndWaiting]]] = {}
         for peer in peers:
-            if peer.seen.state == "live" and peer.memory.waited is not None:
+            if peer.seen.state == "live" and peer.memory.last is not None:
                 known = by_slice.setdefault(peer.seen.target.slice or "", [])
-                known.append((peer.memory.waited, peer.memory))
+                known.append((peer.memory.last, peer.memory))
         slices = {name: _slice(known) for name, known in by_slice.items()}
         if len(slices) < _FEWEST:
             return slices
@@ -240,8 +276,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
         Of a core, or of the whole slice, if that is more.
         """
-        memory, others = member.memory, _others(member)
-        if memory.waited is None:
+        memory, others, last = member.memory, _others(member), member.memory.last
+        if last is None:
             return "step time or idle time is not known"
         of_core, of_slice = _of_core(member), self._of_slice(member)
         known = None if of_core is None else of_core.severity_ratio
@@ -251,12 +287,13 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             if known is None and others.beside is not None:
                 return _too_few()
             return "no other worker of its slice has figures of the same steps" if known is None else known
-        if not others.shares_steps(memory.step_s.median):
-            memory.more, memory.less = RecentDifference(), RecentMedians()
+        usual = others.usual(last)
+        if usual is not None:
+            memory.compared = last, usual
+            memory.more.add(last.work_s / usual.work_s - 1 if usual.work_s else 0.0)
+            memory.less.add(usual.waited - last.waited)
+        elif not others.shares_steps(memory.step_s.median):  # otherwise what is known stands
             return _OTHER_STEPS if known is None else known
-        usual = median_of_others(others.work_s, memory.work_s)
-        memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
-        memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
         of_worker = self._of_worker(member)
         if of_worker is None and (known is None or known <= 1):
             return _too_few()
@@ -283,7 +320,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
         passing = noise.passing_of_others(more.passing)
-        by_chance = chance(max(noise.of_samples, more.noise), more.count, passing)
+        of_samples = noise.of_samples if more.count > FEW else noise.of_all
+        by_chance = chance(max(of_samples, more.noise), more.count, passing)
         holds = more.lasting / (least * _STILL_RATIO)
         found = [
             _Found(min(own / max(least, most), waited / waits, holds), own, max(least, most))
@@ -331,14 +369,14 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return self._graded(detail, more, member)
 
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
-        memory, others, more = member.memory, _others(member), found.more
+        more, (last, usual) = found.more, member.memory.compared
         beside = _Comparison(
-            waited=memory.waited or 0.0,
-            work_s=memory.work_s,
-            others_waited=median_of_ascending(others.waited),
-            others_work_s=median_of_ascending(others.work_s),
-            shown=memory.shown,
-            others_shown=others.shown,
+            waited=last.waited,
+            work_s=last.work_s,
+            others_waited=usual.waited,
+            others_work_s=usual.work_s,
+            shown=last.shown,
+            others_shown=usual.shown,
         )
         detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
@@ -386,11 +424,13 @@ def _telling(found: Sequence[_Found]) -> _Found:
 
 
 def _noise(differences: Sequence[RecentDifference]) -> _Noise:
+    squares = [one.noise**2 for one in differences if one.count > 1]
     among = sorted(one.medians[0] for one in differences if one.medians)
     return _Noise(
         among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
         # The lower of two: one that changes must not hide itself.
         of_samples=median_low(one.noise for one in differences) if differences else 0.0,
+        of_all=math.sqrt(fmean(squares)) if squares else 0.0,
         passing=nlargest(4, (each for one in differences for each in one.passing)),
     )
 
@@ -427,13 +467,14 @@ def _too_few() -> TooFew:
     return TooFew(f"it takes {SAMPLES} samples")
 
 
-def _slice(known: Sequence[tuple[float, WorkAndWaiting]]) -> _SliceWork:
+def _slice(known: Sequence[tuple[_Seen, WorkAndWaiting]]) -> _SliceWork:
     steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
     return _SliceWork(
-        waited=sorted(waited for waited, _ in known),
-        work_s=sorted(memory.work_s for _, memory in known),
+        waited=sorted(last.waited for last, _ in known),
+        work_s=sorted(last.work_s for last, _ in known),
         step_s=sorted(middle_s for middle_s, _ in steps),
-        shown=_medians([memory.shown for _, memory in known]),
+        last=sorted((last for last, _ in known), key=_STEP_S),
+        shown=_medians([last.shown for last, _ in known]),
         noise=_noise([memory.more for _, memory in known]),
         core_waited=min((memory.core_waited for _, memory in known if memory.core is not None), default=0.0),
         step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in steps) if steps else 0.0,
