@@ -110,5 +110,6 @@ def test_runbooks_name_metrics_and_panels_that_exist():
         for path in (REPOSITORY / "grafana" / "dashboards").glob("*.json")
         for title in re.findall(r'"title": "([^"]+)"', path.read_text())
     }
-    assert metrics and panels
+    assert metrics
+    assert panels
     assert panels - titles == set()
