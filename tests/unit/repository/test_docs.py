@@ -98,3 +98,18 @@ def test_command_lines_are_understood(line):
             group.commands[words[0]].make_context(words[0], words[1:], parent=context)
         else:
             group.make_context("tpumon", words)
+
+
+def test_runbooks_name_metrics_and_panels_that_exist():
+    runbooks = "\n".join(path.read_text() for path in (REPOSITORY / "grafana" / "runbooks").glob("*.md"))
+    metrics = set(re.findall(r"(?<![\w/])tpu(?:mon)?_\w+", runbooks))
+    assert metrics - set(re.findall(r"tpu(?:mon)?_\w+", (REPOSITORY / "docs" / "metrics.md").read_text())) == set()
+    panels = set(re.findall(r"(?:[Dd]ashboard|panel|table)\s+\*([^*]+)\*", runbooks))
+    titles = {
+        title
+        for path in (REPOSITORY / "grafana" / "dashboards").glob("*.json")
+        for title in re.findall(r'"title": "([^"]+)"', path.read_text())
+    }
+    assert metrics
+    assert panels
+    assert panels - titles == set()

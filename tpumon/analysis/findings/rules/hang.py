@@ -112,8 +112,9 @@ class Hang(Rule[Activity, SliceActivity]):
     info_for = PAUSING
     memory_type = Activity
     remedy = (
-        "look at the log of the worker named here, or of all; print every thread's stack (py-spy dump, faulthandler) "
-        "before you restart the job; if one worker stopped first, replace its host if it happens again"
+        "look at the log of the worker that stopped first or does not answer, or else of all; print every thread's "
+        "stack (py-spy dump, faulthandler) before you restart the job; if the same worker stops first again, replace "
+        "its host"
     )
     severities = ("info", "warning", "critical")
     compares = True

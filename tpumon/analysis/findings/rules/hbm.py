@@ -35,7 +35,7 @@ class HbmNearlyFull(Rule[None, None]):
     info_for = SERVERS
     remedy = (
         "reduce what is live at once: a smaller batch, rematerialization (jax.checkpoint), bfloat16, donated buffers, "
-        "sharding over more chips; `tpumon report --section memory` shows what fills it"
+        "sharding over more chips; `tpumon report --service-addr HOST:PORT --section memory` shows what fills it"
     )
     severities = ("warning", "critical")
     states = frozenset({"no-activity"})

@@ -48,8 +48,8 @@ class InputBound(Rule[_Known, None]):
     not_for = SERVERS
     remedy = (
         "make input faster: more parallel calls and prefetch(AUTOTUNE) in tf.data, more workers in a PyTorch or Grain "
-        "loader, data near the TPU, less work per example on the host; `tpumon report --section input` shows where "
-        "the time goes"
+        "loader, data near the TPU, less work per example on the host; `tpumon report --service-addr HOST:PORT "
+        "--section input` shows where the time goes"
     )
     severities = ("warning", "critical")
     memory_type = _Known
