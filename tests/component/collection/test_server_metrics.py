@@ -77,15 +77,17 @@ def raw(first: bytes, again: bytes = b"") -> Iterator[str]:
     loop = asyncio.new_event_loop()
 
     async def answer(reader, writer):
-        with contextlib.suppress(OSError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(first)
-            while again:
-                writer.write(again)
-                await writer.drain()
-            if not first:
-                await reader.read()  # silent until the client goes
-        writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(first)
+                while again:
+                    writer.write(again)
+                    await writer.drain()
+                if not first:
+                    await reader.read()  # silent until the client goes
+        finally:
+            writer.close()
 
     server = loop.run_until_complete(asyncio.start_server(answer, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -97,7 +99,8 @@ def raw(first: bytes, again: bytes = b"") -> Iterator[str]:
         thread.join()
         for task in asyncio.all_tasks(loop):
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        for _ in range(3):  # until what they close is closed
+            loop.run_until_complete(asyncio.sleep(0))
         server.close()
         loop.close()
 

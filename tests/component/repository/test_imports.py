@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulator": {"errors", "model", "proto", "aiohttp", *GRPC},
     "attach": set(),
     "exporters": {
-        *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system"),
+        *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system", "proto"),
         *("aiohttp", "prometheus_client", "bcrypt", "yaml"),
     },
     "pipeline": {"analysis", "collection", "discovery", "errors", "model", "outputs", "system", "untrusted_text"},
