@@ -22,6 +22,7 @@ from grafana.panels import (
 from grafana.queries import (
     CLUSTERS,
     DOWN,
+    DOWN_EACH,
     EACH,
     FINDINGS,
     FULLEST_DEVICE,
@@ -69,9 +70,9 @@ def dashboard(config: Config) -> Dashboard:
 def _verdicts() -> Panel:
     return table(
         "Verdict by job",
-        f"One row per slice of a job, the worst first, at most {MOST_ROWS}: the severity of the worst finding of its "
-        "workers, and how many of them respond, are down, and have a finding that is more than info.",
-        Query(expr=f"max by ({PER_SLICE}) ({SEVERITY} or {NO_FINDING})", legend="Severity"),
+        "One row per slice of a job, the worst first: the severity of the worst finding of its workers (a worker that "
+        "is down is critical), and how many of them respond, are down, and have a finding that is more than info.",
+        Query(expr=f"max by ({PER_SLICE}) (3 * {DOWN_EACH} > 0 or {SEVERITY} or {NO_FINDING})", legend="Severity"),
         Query(expr=f"sum by ({PER_SLICE}) (1 - {UP})", legend="Down"),
         Query(expr=f"sum by ({PER_SLICE}) ({UP})", legend="Up"),
         Query(expr=f"sum by ({PER_SLICE}) (({SEVERITY} or {NO_FINDING}) >= bool 2)", legend="Workers with findings"),
@@ -173,7 +174,7 @@ def _findings() -> list[Panel]:
 
 def _alerts() -> str:
     labels = "alertname, severity, @{worker}, instance"
-    ours = f'alertname=~"Tpu.*|Tpumon.*",{JOB}'
+    ours = f'alertname=~"Tpu.*|Tpumon.*",severity!="none",{JOB}'
     since = f"max by ({labels}) (ALERTS_FOR_STATE{{{ours}}})"
     return f"1000 * max by ({labels}, alertstate) (ALERTS{{{ours}}}) * on ({labels}) group_left () {since}"
 
