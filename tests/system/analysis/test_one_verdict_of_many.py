@@ -66,7 +66,8 @@ def test_64_exporters_of_a_worker_each_say_what_one_says(scenario, wanted):
         for status in (one, many)
     )
     for mark, time_unix_s in ours.items():
-        assert theirs[mark] == pytest.approx(time_unix_s, abs=INTERVAL_S), "what comparing finds is also a change"
+        # A first sample has none of equally long steps to be compared with where it comes before those of the others.
+        assert theirs[mark] == pytest.approx(time_unix_s, abs=2 * INTERVAL_S), "what comparing finds is also a change"
 
 
 @pytest.mark.parametrize("workers", [8, pytest.param(64, marks=pytest.mark.nightly)])

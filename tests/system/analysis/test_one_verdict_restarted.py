@@ -112,6 +112,8 @@ def test_a_verdict_goes_on(fault, away, tmp_path, monkeypatch):
     assert changes_since(run.now, restarted_unix_s) == changes_since(run.always, restarted_unix_s)
 
 
+_MADE_UP = 8  # rounds: three that show it, three more, and two until a jump among few samples is no noise
+
 _JOB_RUNS = {
     **{scenario: partial(simulated, scenario, 20, computed=True) for scenario, _ in COMPUTED},
     # Of a worker that is not sampled any more nothing is known after a restart, not even that it is stale.
@@ -126,13 +128,13 @@ def test_a_restart_at_any_time_is_made_up_for_within_three_samples(name, tmp_pat
     By design: samples in a row that agree are not kept; they are taken again.
     """
     job_run = _JOB_RUNS[name]()
-    for middle in range(2, len(job_run.rounds) - 6, 2):
+    for middle in range(2, len(job_run.rounds) - _MADE_UP, 2):
         run = Restarted(job_run, tmp_path, monkeypatch)
         consume(run.give(range(middle)))
         before = run.verdicts(run.always)
         run.write()
         assert run.restart() is not None
-        consume(run.give(range(middle, middle + 6)))
+        consume(run.give(range(middle, middle + _MADE_UP)))
         always = run.verdicts(run.always)
         for worker, (mark, found) in always.items():
             mark_now, found_now = run.verdicts(run.now)[worker]
