@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,6 +13,8 @@ from support.dashboards import RULE_FILES
 from support.prometheus import promtool
 
 _SHOWN = "alertname, severity, job, tpu_job, tpu_slice, worker, instance, finding, finder"
+
+_RULES = [path for path in RULE_FILES if "other-names" not in path.name]
 
 Series = Mapping[str, str]
 """Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
@@ -51,20 +54,12 @@ Row = tuple[dict[str, str], float]
 
 def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]]) -> list[list[Row]]:
     """The rows that each query has at its minute, with the rules loaded."""
-    rules = [str(path) for path in RULE_FILES if "other-names" not in path.name]
     asked = [
         {"expr": f'({expr}) or label_replace(vector(-1), "no", "rows", "", "")',  # never nothing
          "eval_time": f"{minute}m", "exp_samples": []}
         for expr, minute in queries
     ]  # fmt: skip
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": asked,
-    }
-    path = directory / "test.yml"
-    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
-    said = promtool("test", "rules", str(path), expect=1, timeout_s=240)
+    said = _tested(directory, series, {"promql_expr_test": asked})
     told = re.findall(r"got: (.*)$", said, flags=re.MULTILINE)
     assert len(told) == len(queries), said[-2000:]
     return [
@@ -77,6 +72,16 @@ def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]
     ]
 
 
+def _tested(directory: Path, series: Series, asked: Mapping[str, Any]) -> str:
+    """What promtool says of expectations that are all wrong."""
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, **asked}
+    rules = [str(path) for path in _RULES]
+    path = directory / "test.yml"
+    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
+    return promtool("test", "rules", str(path), expect=1, timeout_s=240)
+
+
 def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapping[str, str]]:
     """Summary and description of each alert that fires at a minute, by the alert's name."""
     return dict(annotated(directory, series, minute))
@@ -84,15 +89,10 @@ def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapp
 
 def annotated(directory: Path, series: Series, minute: int) -> list[tuple[str, Mapping[str, str]]]:
     """Names of the alerts that fire at a minute, each with summary and description."""
-    names = {labels["alertname"] for labels in firing(directory, series, [minute])[minute]}
-    path = directory / "test.yml"
-    test = yaml.safe_load(path.read_text())
-    del test["tests"][0]["promql_expr_test"]
-    test["tests"][0]["alert_rule_test"] = [
-        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in sorted(names)
-    ]
-    path.write_text(yaml.safe_dump(test))
-    told = promtool("test", "rules", str(path), expect=1)
+    rules = [rule for path in _RULES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+    names = sorted({rule["alert"] for rule in rules if "alert" in rule} - {"TpumonWatchdog"})
+    asked = [{"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in names]
+    told = _tested(directory, series, {"alert_rule_test": asked})
     parts = re.findall(r"alertname: (\w+),.*?got:(.*?)(?=alertname: |$)", told, flags=re.DOTALL)
     return [
         (name, dict(re.findall(r'(summary|description)="([^"]*)"', texts)))

@@ -10,7 +10,7 @@ import pytest
 
 from support.alerting import annotated, check_alerts, described, evaluated
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 SCRAPE = 'job="tpumon", instance="e"'
 JOB = 'tpu_job="ml/t", tpu_slice="s"'
