@@ -424,7 +424,9 @@ def _telling(found: Sequence[_Found]) -> _Found:
 
 
 def _noise(differences: Sequence[RecentDifference]) -> _Noise:
-    squares = [one.noise**2 for one in differences if one.count > 1]
+    squares = sorted(one.noise**2 for one in differences if one.count > 1)
+    if len(squares) > _FEWEST:
+        del squares[-1]  # one that was compared with others than usual tells nothing of the rest
     among = sorted(one.medians[0] for one in differences if one.medians)
     return _Noise(
         among=spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
