@@ -34,6 +34,7 @@ def values(config: Config) -> Mapping[str, str]:
     """Returns the settings as texts, and what follows from them: lists of labels, matchers, the name of a job."""
     settings = {item.name: getattr(config, item.name) for item in fields(config)}
     of_slice = slice_labels(config)
+    in_cluster = "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels)
     return {
         **{name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items()},
         "slice": ", ".join(of_slice),
@@ -47,8 +48,8 @@ def values(config: Config) -> Mapping[str, str]:
         "chosen_clusters": _matchers(config, config.cluster_labels),
         "chosen": _matchers(config, of_slice),
         "clusters": "".join(f"${{{label}:queryparam}}&" for label in config.cluster_labels),
-        "job": _JOB + "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
-        "in_cluster": "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
+        "job": _JOB + in_cluster,
+        "in_cluster": in_cluster,
         "dashboard": f"{config.grafana.rstrip('/')}/d/{FLEET}?"
         + "&".join(_VARIABLE.replace("NAME", label) for label in of_slice),
         "missing": listed(_MISSING.replace("WORKER", ", ".join((*of_slice, "worker"))), of_slice, "worker"),
@@ -56,18 +57,27 @@ def values(config: Config) -> Mapping[str, str]:
     }
 
 
-def listed(query: str, labels: Sequence[str], name: str, each: str = "") -> str:
-    """Makes a template of an annotation that names the first five series of a query, and how many more there are.
+def asked(query: str, labels: Sequence[str]) -> str:
+    """Makes the part of an annotation's template that asks a query.
 
     Args:
-        query: `@` stands for matchers of the alert's own labels.
+        query: each `@` stands for matchers of the alert's own labels.
+        labels: these.
+    """
+    matchers, given = ",".join(f"{label}=%q" for label in labels), [f"$labels.{label}" for label in labels]
+    return f'query (printf "{query.replace("@", matchers)}" {" ".join(given * query.count("@"))})'
+
+
+def listed(query: str, labels: Sequence[str], name: str, each: str = "") -> str:
+    """Makes a template of an annotation that names the first series of a query, and how many more there are.
+
+    Args:
+        query: as in `asked`.
         labels: these.
         name: the label whose value is shown.
         each: a template that says more of a series.
     """
-    matchers = ",".join(f"{label}=%q" for label in labels)
-    asked = f'query (printf "{query.replace("@", matchers)}" {" ".join(f"$labels.{label}" for label in labels)})'
-    return _LISTED.replace("QUERY", asked).replace("NAME", name).replace("EACH", each)
+    return _LISTED.replace("QUERY", asked(query, labels)).replace("NAME", name).replace("EACH", each)
 
 
 def slice_labels(config: Config) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from grafana.panels import (
 from grafana.queries import (
     CLUSTERS,
     DOWN,
-    DOWN_EACH,
     EACH,
     FINDINGS,
     FULLEST_DEVICE,
@@ -72,7 +71,7 @@ def _verdicts() -> Panel:
         "Verdict by job",
         "One row per slice of a job, the worst first: the severity of the worst finding of its workers (a worker that "
         "is down is critical), and how many of them respond, are down, and have a finding that is more than info.",
-        Query(expr=f"max by ({PER_SLICE}) (3 * {DOWN_EACH} > 0 or {SEVERITY} or {NO_FINDING})", legend="Severity"),
+        Query(expr=f"max by ({PER_SLICE}) (3 * (1 - {UP}) > 0 or {SEVERITY} or {NO_FINDING})", legend="Severity"),
         Query(expr=f"sum by ({PER_SLICE}) (1 - {UP})", legend="Down"),
         Query(expr=f"sum by ({PER_SLICE}) ({UP})", legend="Up"),
         Query(expr=f"sum by ({PER_SLICE}) (({SEVERITY} or {NO_FINDING}) >= bool 2)", legend="Workers with findings"),
@@ -353,7 +352,7 @@ def _watching() -> list[Panel]:
             "The scraped tpumon processes, down first: whether they respond (1), and how long a scrape takes. No "
             "worker is 1 if tpumon finds none to watch. Finding works is 0 if the targets file, the name server or the "
             "TPU API cannot be read; see the runbook TpumonDiscoveryFailing. Targets that "
-            f" have exported within a day, of whatever job, at most {MOST_ROWS}.",
+            f"have exported within a day, of whatever job, at most {MOST_ROWS}.",
             Query(expr=_first(_of_exporters("up")), legend="Up", unit="none"),
             Query(expr=_first(_of_exporters("scrape_duration_seconds")), legend="Scrape duration", unit="s"),
             Query(expr=_first(_of_exporter("tpumon_waiting", "max")), legend="No worker", unit="none"),

@@ -69,8 +69,8 @@ SEVERITY = per_worker("tpumon_finding_severity")
 
 NO_FINDING = f"0 * max by ({PER_WORKER}) ({of('tpumon_target_paused')})"
 UP = per_worker("tpumon_target_up")
-DOWN_EACH = f"max by ({PER_WORKER}) (1 - {of('tpumon_target_up')})"
-WORST = f"topk({MOST_ROWS}, ((100 * {DOWN_EACH}) or {NO_FINDING}) + (({SEVERITY}) or {NO_FINDING}))"
+_DOWN = f"max by ({PER_WORKER}) (1 - {of('tpumon_target_up')})"
+WORST = f"topk({MOST_ROWS}, ((100 * {_DOWN}) or {NO_FINDING}) + (({SEVERITY}) or {NO_FINDING}))"
 """The workers in tables, if there are many: those that are down, then those with the worst findings."""
 
 

@@ -18,6 +18,7 @@ import yaml
 
 from fakes.run import environment
 from support import REPOSITORY, free_port, require, wait_until
+from support.prometheus import is_ready
 
 CONFIGURATION = REPOSITORY / "grafana" / "prometheus" / "alertmanager.yml"
 _START_S = 20
@@ -97,21 +98,13 @@ def running_alertmanager(directory: Path, wait: str = "1s") -> Iterator[Alertman
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(directory))
         try:
             alertmanager = Alertmanager(f"http://127.0.0.1:{port}", notifications)
-            wait_until(lambda: _is_ready(alertmanager.url), _START_S, lambda: "Alertmanager is ready")
+            wait_until(lambda: is_ready(alertmanager.url), _START_S, lambda: "Alertmanager is ready")
             yield alertmanager
         finally:
             process.terminate()
             process.wait(20)
             server.shutdown()
             server.server_close()
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        urllib.request.urlopen(f"{url}/-/ready", timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def alert(name: str, severity: str = "critical", **labels: str) -> Mapping[str, str]:

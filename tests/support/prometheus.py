@@ -205,7 +205,7 @@ def _start(
                 stderr=subprocess.STDOUT,
             )
         server = Prometheus(port, process, log_file)
-        wait_until(lambda: process.poll() is not None or _is_ready(server.url), _START_S, f"Prometheus\n{server.log}")  # noqa: B023
+        wait_until(lambda: process.poll() is not None or is_ready(server.url), _START_S, f"Prometheus\n{server.log}")  # noqa: B023
         if process.poll() is None:
             return process, server
         if "address already in use" not in server.log:
@@ -213,7 +213,8 @@ def _start(
     pytest.fail(f"Prometheus ended with {process.returncode}\n{server.log}")
 
 
-def _is_ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
+    """True once Prometheus or Alertmanager serves."""
     try:
         with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
             return True
