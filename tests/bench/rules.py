@@ -30,7 +30,7 @@ WORKERS_OF_JOB, MOST_S = 32, 1.0
 
 def pages(workers: int) -> dict[str, str]:
     """What the tpumon of each host says, by its name; a tenth of the workers have a finding."""
-    fleet, found = Fleet(1), {rule.finding: [(0, 1, 0.0)] for rule in RULES}
+    fleet, found = Fleet(1), {rule.finding: () for rule in RULES}
     for job in range(workers // WORKERS_OF_JOB):
         has = {**found, "slow-down": [(0, 1, 2.0)]} if job % 10 == 0 else found
         train(fleet, WORKERS_OF_JOB, job=f"ml/job-{job}", found=has)

@@ -491,13 +491,7 @@ class Analysis:
     def _take_series(self, worker: str, series: RollupSeries) -> None:
         """Takes a history that goes further back than the one known here."""
         history = self._histories.get(worker)
-        known = self._average.series if worker == "" else None if history is None else history.series
-        if known is None:
-            return
-        ours_unix_s, theirs_unix_s = known.oldest_unix_s, series.oldest_unix_s
-        if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
-            return
-        if history is None:
+        if worker == "" and series.goes_back_beyond(self._average.series):
             self._average.series = series
-        else:
+        elif history is not None and series.goes_back_beyond(history.series):
             self._histories.put(replace(history, series=series))

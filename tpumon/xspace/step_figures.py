@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
 from tpumon.xspace.columns.columns import PS_PER_S
+from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
 from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
 from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
-from tpumon.xspace.trace import CoreTotals, Trace
+from tpumon.xspace.trace import Trace
 
 
 def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:

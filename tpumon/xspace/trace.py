@@ -12,17 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.model import SIMULATED_MARK, Caution, TracedPrograms
-from tpumon.xspace.columns.columns import Events, Ints
+from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
+from tpumon.xspace.core_totals import Core, CoreTotals, cores_of
 from tpumon.xspace.hardware import GpuActivity, Peak, gpu_name, mxu_busy_ratio, peak_of, read_gpus, text_of
 from tpumon.xspace.ops.op_tables import OpTable, merge_tables
 from tpumon.xspace.planes.core import (
-    CoreDuty,
     CoreLines,
-    CoreOps,
-    CorePlace,
     chip_times_ps,
-    core_ops,
     core_place,
     read_core_lines,
     read_sparse_core,
@@ -32,7 +29,6 @@ from tpumon.xspace.served_programs import traced_programs
 from tpumon.xspace.steps.functions import (
     NO_STEP,
     Function,
-    Runs,
     StepChoice,
     choose_step,
     gather,
@@ -47,42 +43,16 @@ from tpumon.xspace.steps.host_threads import (
     read_compiling,
     read_host,
 )
-from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
+from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
 from tpumon.xspace.steps.tpu_steps import (
     CoreSteps,
     HostSteps,
-    StepWaits,
-    core_steps,
     host_steps,
-    periods,
-    step_waits,
-    whole_steps,
 )
-from tpumon.xspace.truncation.runs import CoreRuns
 from tpumon.xspace.truncation.search import ALWAYS, Truncation, find_truncation
 from tpumon.xspace.wire import stored
 
 Hardware = Literal["TPU", "GPU", "CPU"]
-
-
-class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
-    """Sums over one TensorCore.
-
-    Attributes:
-        place: where it sits.
-        table: its ops, added up.
-        op_time_ps: self time of its ops.
-        total_ps: from first to last of its steps and ops.
-        waits: what it did in its steps that is no op; None where it has no steps.
-        idle_between_ps: of the time without an op, that in which no program ran; None where no run of one is shown.
-    """
-
-    place: CorePlace
-    table: OpTable
-    op_time_ps: float
-    total_ps: float
-    waits: StepWaits | None
-    idle_between_ps: float | None
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
@@ -169,32 +139,6 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return merge_tables([core.table for core in self.cores])
 
 
-class _Core(Struct, frozen=True, kw_only=True, eq=False):
-    """One TensorCore, added up.
-
-    Attributes:
-        totals: what is kept of it.
-        steps: its steps, marked or between runs of the function that is the step; None where it has neither.
-        window_ps: first and last moment of steps, modules and ops; None where there are none.
-        duty: when it worked.
-        has_ops: whether there is any op.
-        has_infeed: whether any op is an infeed.
-        dropped: events left out because their times are absurd.
-        runs: of programs; step markers stand for them where no core of the host has any.
-        marked_runs: the same by step markers; None where they are the runs, or there are none.
-    """
-
-    totals: CoreTotals
-    steps: CoreSteps | None
-    window_ps: tuple[int, int] | None
-    duty: CoreDuty
-    has_ops: bool
-    has_infeed: bool
-    dropped: int
-    runs: CoreRuns
-    marked_runs: CoreRuns | None
-
-
 class _Steps(Struct, frozen=True, kw_only=True, eq=False):
     """The cores of a host, and their steps.
 
@@ -204,7 +148,7 @@ class _Steps(Struct, frozen=True, kw_only=True, eq=False):
         capped: what there was too much of to match the steps of all cores; None if there was not.
     """
 
-    cores: Sequence[_Core]
+    cores: Sequence[Core]
     steps: HostSteps | None
     module_steps: Mapping[int, CoreSteps]
     choice: StepChoice | None
@@ -267,7 +211,7 @@ _OF_STEPS = ("steps", "module_steps", "choice", "functions", "host")
 
 def _trace(
     space: Space, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
-) -> tuple[Trace, Sequence[_Core]]:
+) -> tuple[Trace, Sequence[Core]]:
     """The trace, and its cores.
 
     Args:
@@ -281,7 +225,6 @@ def _trace(
     found = _find_steps(space, lines, gather(runs, on_device=True))
     cores = found.cores
     activity = _host_for_times(space, found.host, on_cores=bool(cores))
-    device_type = _device_type(space, hardware)
     gpus = read_gpus(space.gpus)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     duties = [(core.totals.place, core.duty) for core in cores]
@@ -291,12 +234,12 @@ def _trace(
     window_ps = gpus.window_ps or _window(windows, found.host, truncation)
     trace = Trace(
         hardware=hardware,
-        device_type=device_type,
+        device_type=_device_type(space, hardware),
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
         cores=tuple(core.totals for core in cores),
         window_ps=window_ps,
         duty_ps=chip_times_ps(duties),
-        peak=_peak(space, device_type, lines),
+        peak=_peak(space, hardware, lines),
         mxu_counter=_mxu_counter(space),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
         has_matrix_ops=any(core.totals.table.matrix.any() for core in cores),
@@ -308,16 +251,7 @@ def _trace(
         functions=found.functions,
         programs_ps=_programs_ps(runs) or (activity.programs_ps if activity else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
-        served=None
-        if hardware == "GPU"
-        else traced_programs(
-            found.functions,
-            window_ps if truncation is None else truncation.span_ps,
-            duties=[core.duty for core in cores],
-            cores=[core.plane for core in lines],
-            runs=runs,
-            host=space.host,
-        ),
+        served=None if hardware == "GPU" else _served(space, lines, found, runs, window_ps, truncation),
         host=found.host,
         host_times=_host_times(activity, windows),
         gpus=gpus,
@@ -328,6 +262,25 @@ def _trace(
         truncation=truncation,
     )
     return trace, cores
+
+
+def _served(
+    space: Space,
+    lines: Sequence[CoreLines],
+    found: _Steps,
+    runs: Sequence[tuple[str, int, Ints, Ints]],
+    window_ps: tuple[int, int] | None,
+    truncation: Truncation | None,
+) -> TracedPrograms | None:
+    """The programs of a server of models in the window, or in what counts of it; None: it ran none."""
+    return traced_programs(
+        found.functions,
+        window_ps if truncation is None else truncation.span_ps,
+        duties=[core.duty for core in found.cores],
+        cores=[core.plane for core in lines],
+        runs=runs,
+        host=space.host,
+    )
 
 
 def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Function, ...]) -> _Steps:
@@ -342,7 +295,7 @@ def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Funct
     host = None if marked else _host_for_steps(space, functions)
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     numbered = number_markers(space.host, lines)
-    cores = _cores(lines, numbered, choice)
+    cores = cores_of(lines, numbered, choice)
     by_core = {i: core.steps for i, core in enumerate(cores) if core.steps is not None}
     steps = host_steps([*by_core.values()], numbered.step_of) if marked else None
     if marked and steps is None:
@@ -355,71 +308,6 @@ def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Funct
         functions=functions or (host.functions if host else ()),
         host=host,
         capped=numbered.capped,
-    )
-
-
-def _cores(lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None) -> list[_Core]:
-    """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
-    marked = any(len(core.steps) for core in lines)
-    by_markers = not any(len(core.modules) for core in lines)
-    step_runs = choice.function.places if choice and choice.function else {}
-    return [
-        _core(core, own if marked else None, step_runs.get(i), by_markers=by_markers)
-        for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True))
-    ]
-
-
-def _core(core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, by_markers: bool) -> _Core:
-    """A core, added up.
-
-    Args:
-        core: whose lines.
-        own: its step markers and their numbers; None where no core of the host has any.
-        runs: of the function that is the step, on this core.
-        by_markers: whether no core of the host has programs.
-    """
-    ops = core_ops(core.plane, core.read_ops())
-    steps = waits = None
-    if own is not None:
-        whole, groups = whole_steps(core, ops.events, *own)
-        steps = core_steps(ops, whole, groups, by_op=core.by_op)
-        waits = step_waits(core, whole)
-    elif runs is not None and len(runs) > 1:
-        whole = periods(runs)
-        steps = core_steps(ops, whole, np.arange(len(whole)), by_op=core.by_op, touching=False)
-        waits = step_waits(core, whole)
-    every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
-    return _Core(
-        # Markers that do not count are none, unless none of the core's counts.
-        totals=_totals(core, ops, own[0] if own is not None and len(own[0]) else core.steps, waits),
-        steps=steps,
-        window_ps=extent(*every),
-        duty=ops.duty(core.modules),
-        has_ops=len(ops.events) > 0,
-        has_infeed=ops.has_infeed,
-        dropped=core.steps.dropped + core.modules.dropped + ops.events.dropped,
-        runs=CoreRuns(core, ops.events, by_markers=by_markers),
-        marked_runs=None if by_markers or not len(core.steps) else CoreRuns(core, ops.events, by_markers=True),
-    )
-
-
-def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | None) -> CoreTotals:
-    """Sums over a core; its time lasts from first to last of ops and markers. XProf: SetTotalTimePs."""
-    begin_ps, duration_ps = markers.device_span_ps()
-    spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
-    span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
-    total_ps, between_ps = max(ops.op_time_ps, span_ps), None
-    if len(core.modules):
-        begin_ps, duration_ps = core.modules.device_span_ps()
-        without_program_ps = total_ps - covered_ps(begin_ps, begin_ps + duration_ps)
-        between_ps = min(max(without_program_ps, 0.0), total_ps - ops.op_time_ps)
-    return CoreTotals(
-        place=core.place,
-        table=ops.table,
-        op_time_ps=ops.op_time_ps,
-        total_ps=total_ps,
-        waits=waits,
-        idle_between_ps=between_ps,
     )
 
 
@@ -487,10 +375,10 @@ def _device_type(space: Space, hardware: Hardware) -> str | None:
     return "CPU"
 
 
-def _peak(space: Space, device_type: str | None, cores: Sequence[CoreLines]) -> Peak:
+def _peak(space: Space, hardware: Hardware, cores: Sequence[CoreLines]) -> Peak:
     planes = Counter(core.place.chip for core in cores if core.place.chip is not None)
     stats = space.tpu_planes[0].stats if space.tpu_planes else {}
-    return peak_of(stats, device_type, max(planes.values(), default=1))
+    return peak_of(stats, _device_type(space, hardware), max(planes.values(), default=1))
 
 
 def _mxu_counter(space: Space) -> float | None:
@@ -509,7 +397,7 @@ def _window(
     return host.window_ps if host else None
 
 
-def _remarks(space: Space, cores: Sequence[_Core], capped: str | None) -> tuple[Caution, ...]:
+def _remarks(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
     remarks += [Caution("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):

@@ -14,6 +14,7 @@ from tpumon.model import Caution, Figures, MxuMethod
 from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
 from tpumon.xspace.columns.columns import PS_PER_S
+from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.hardware import Peak
 from tpumon.xspace.ops.op_kinds import WIDTHS, TimeKind
 from tpumon.xspace.ops.op_tables import (
@@ -30,7 +31,7 @@ from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.top_ops import top_ops
 from tpumon.xspace.step_figures import step_figures
 from tpumon.xspace.steps.functions import NO_STEP
-from tpumon.xspace.trace import CoreTotals, Trace, trace_of
+from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 from tpumon.xspace.wire import stored
 

@@ -232,6 +232,13 @@ class RollupSeries:
             ring = next((ring for ring in self._rings if ring.since_s < 0), self._rings[-1])
             return ring.starts[0] + self._shift_s if ring.starts else None
 
+    def goes_back_beyond(self, other: RollupSeries | None) -> bool:
+        """True if this knows earlier times than another one, or neither knows any; False if there is no other."""
+        if other is None:
+            return False
+        own_unix_s, other_unix_s = self.oldest_unix_s, other.oldest_unix_s
+        return other_unix_s is None or (own_unix_s is not None and own_unix_s <= other_unix_s)
+
     @property
     def newest_unix_s(self) -> float | None:
         """Start of the last query; None: there was none."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from tpumon.xspace.core_totals import CoreTotals
     from tpumon.xspace.profile.op_times import Op
-    from tpumon.xspace.trace import CoreTotals
 
 NO_PROGRAM = "program"
 """What a program is called whose name the trace does not tell."""
