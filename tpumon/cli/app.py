@@ -271,7 +271,7 @@ def mcp_command(
 
     Tools: why, list_workers, figures, explain; none of them changes anything.
     Sampling begins with the first question and ends ten minutes after the last
-    one. Needs `pip install 'tpumon\[mcp]'`.
+    one. Needs the extra `mcp`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
