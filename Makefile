@@ -9,10 +9,14 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: demo test test-unit test-nightly bench soak packages proto release publishable
+.PHONY: demo docs test test-unit test-nightly bench soak packages proto release publishable
 
 demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8
+
+docs: $(UV)  ## the documentation as a site, in site/; fails if a link is broken
+	@UV_PROJECT_ENVIRONMENT=.venvs/docs $(UV) sync --quiet --locked --no-install-project --only-group docs
+	@scripts/site .venvs/docs/bin/zensical
 
 test:  ## everything that CI checks
 	@scripts/test

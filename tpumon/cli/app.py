@@ -25,6 +25,7 @@ from tpumon.cli.options import (
     ThresholdOptions,
     VerdictOptions,
     check_choice,
+    format_option,
     is_typed,
     option,
     with_groups,
@@ -311,7 +312,7 @@ def events_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
-    output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
+    output: Annotated[str, format_option("text|jsonl")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")
     ] = False,
