@@ -25,6 +25,7 @@ from tpumon.cli.options import (
     ThresholdOptions,
     VerdictOptions,
     check_choice,
+    format_option,
     is_typed,
     option,
     with_groups,
@@ -271,7 +272,7 @@ def mcp_command(
 
     Tools: why, list_workers, figures, explain; none of them changes anything.
     Sampling begins with the first question and ends ten minutes after the last
-    one. Needs `pip install 'tpumon\[mcp]'`.
+    one. Needs the extra `mcp`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
@@ -311,7 +312,7 @@ def events_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
-    output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
+    output: Annotated[str, format_option("text|jsonl")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")
     ] = False,

@@ -23,7 +23,13 @@ written = partial(option, rich_help_panel="Output")
 _appearance = partial(option, rich_help_panel="Appearance of the live view")
 _threshold = partial(option, rich_help_panel="Thresholds")
 
-FormatOption = Annotated[str, written(metavar="text|json", help="What to write to stdout.")]
+
+def format_option(choices: str) -> Any:
+    """The option `--output` of a command that ends by itself; its values with `|` between."""
+    return written(metavar=choices, autocompletion=completing.one_of(choices), help="What to write to stdout.")
+
+
+FormatOption = Annotated[str, format_option("text|json")]
 FORMATS: tuple[Literal["text", "json"], ...] = ("text", "json")
 Level = Literal[0, 1, 2]
 Choice = TypeVar("Choice", bound=str)
