@@ -59,7 +59,7 @@ def simulate_command(
     Examples:
       tpumon simulate v5e-8
       tpumon simulate v3-32 --scenario straggler --port 9000
-      tpumon simulate v5e-16 --scenario slow-down@300+600:by=0.1+jitter
+      tpumon simulate v5e-16 --scenario slow-down@5m+10m:by=10%+jitter
     """
     from tpumon.cli.commands import simulate
 

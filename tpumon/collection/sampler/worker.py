@@ -220,6 +220,8 @@ class SampledWorker:
         """
         if failure.reason == "deadline" or self._waits(failure):
             return False
+        if self._answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
+            return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and MEANING[failure.reason].retry
 

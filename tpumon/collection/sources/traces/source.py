@@ -45,6 +45,11 @@ _CANNOT_BE_SEEN = (
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
+_MOSTLY = 0.5  # of the window
+_SHARES = (
+    *("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio"),
+    *("hbm_bandwidth_utilization_ratio", "op_time_ratios", "idle_between_programs_ratio"),
+)
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -421,18 +426,27 @@ class TraceSource(ProfilerSource):
             simulated=trace.simulated,
             device_type=trace.device_type,
             cores=trace.cores if query.level > 1 else None,
-            figures=of_level(_for_as_long(trace, taken.window_s), query.level),
+            figures=of_level(_of_window(trace, taken.window_s), query.level),
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
 
 
-def _for_as_long(trace: TraceFigures, window_s: float) -> Figures:
-    """The figures, told for how long the profiler looked for programs: a whole trace shows when they ran alone."""
-    programs = trace.figures.traced_programs
-    if programs is None or trace.truncated:
-        return trace.figures
-    return replace(trace.figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+def _of_window(trace: TraceFigures, window_s: float) -> Figures:
+    """The figures, told for how long the profiler looked: a whole trace shows when the device ran alone.
+
+    Where it stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
+    """
+    figures = trace.figures
+    programs = figures.traced_programs
+    if trace.truncated:
+        return figures
+    if programs is not None:
+        return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+        return figures
+    why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
+    return replace(figures, **dict.fromkeys(_SHARES), absent={**figures.absent, **dict.fromkeys(_SHARES, why)})
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:
