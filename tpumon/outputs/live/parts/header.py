@@ -137,8 +137,6 @@ def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
         pieces += source
     if scene.traced_ratio is not None:
         pieces.append(HeaderPiece(f"traced {100 * scene.traced_ratio:.1f}%"))
-    elif scene.traced_s:
-        pieces.append(HeaderPiece(f"traced {scene.traced_s:.1f}s"))
     if row is None and len(scene.rows) > 1:
         counts = scene.status.counts()
         pieces += [

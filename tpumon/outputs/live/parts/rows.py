@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -181,17 +182,19 @@ class Rows:
     def titles(self) -> list[Segment]:
         """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
         line = Line(self._width).fill(self._before - 2)
-        line.add(self._sorted if self._sort == WORST else " ", BOLD)
-        line.add(self._sorted if self._sort == NAME else " ", BOLD)
-        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
+        line.add(self._sorted if self._sort == WORST else " ", BOLD).fill(min(self._before, 2) - 1)
+        line.add("WORKER"[: self._name_width], SORTED if self._sort == NAME else BOLD)
+        # Behind the title, as the arrow of the order by worst stands before it.
+        line.add(self._sorted if self._sort == NAME else "", BOLD)
         at = self._before + self._name_width
         self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
         for column in self._columns:
             self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
             at += self._gap + column.width
             is_sorted = column.key == self._sort
-            line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
-            line.add(column.title, SORTED if is_sorted else BOLD)
+            line.fill(at - len(column.title) - is_sorted - (self._width - line.room))
+            line.add(self._sorted if is_sorted else "", BOLD).add(column.title, SORTED if is_sorted else BOLD)
+        line.fill(at - (self._width - line.room))
         for sparks in self._sparks:
             title = cut(axis_title(sparks.figure, sparks.axis), sparks.width, self._glyphs.ellipsis)
             line.fill(self._gap).add(title.ljust(sparks.width), BOLD)
@@ -260,7 +263,10 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     across = scene.figures.get(figure.key)
     if across is not None:
         values += [across.min, across.max]
-    return soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
+    wanted = soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
+    if not any(map(math.isfinite, values)):
+        return wanted
+    return scene.steady.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
 def axis_title(figure: Figure, axis: Axis) -> str:

@@ -15,6 +15,7 @@ from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
 from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
+from tpumon.outputs.live.drawing.steady import Steady
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.trends import Trend
 
@@ -34,6 +35,7 @@ class Scene(Struct, frozen=True, kw_only=True):
         labels: short names of the workers.
         held: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
+        steady: what outlives a scene: the axes of graphs, and the order of parts.
     """
 
     status: FleetStatus
@@ -45,6 +47,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     labels: Labels
     held: Sequence[Figure]
     seen: frozenset[str]
+    steady: Steady
 
     @property
     def leading(self) -> tuple[Figure, Figure]:
@@ -73,11 +76,6 @@ class Scene(Struct, frozen=True, kw_only=True):
         """True if figures are made up, those of graphs too: a failure may not say so of the samples before it."""
         histories = (row.history for row in self.rows)
         return any(sample is not None and sample.simulated for each in histories for sample in (each.last, each.answer))
-
-    @property
-    def traced_s(self) -> float:
-        """Time for which the job that was traced most was traced."""
-        return max((row.history.traced_s for row in self.rows), default=0.0)
 
     @property
     def device_types(self) -> Sequence[str]:
@@ -147,6 +145,7 @@ class Scenes:
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
+        self._steady = Steady()
 
     def scene(self, now_unix_s: float) -> Scene:
         """The fleet as it is now."""
@@ -179,6 +178,7 @@ class Scenes:
             labels=self._labels,
             held=held,
             seen=self._seen & {figure.key for figure in held},
+            steady=self._steady,
         )
 
 

@@ -24,6 +24,7 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_word,
 )
+from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.change_lines import change_lines
@@ -54,6 +55,7 @@ _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
 _LEAST_SHARE = 0.0005  # that is not 0.0%
+_NOISE = 0.03  # of a step: parts that differ less from the slice's do so by chance
 
 
 def _count(value: float | None) -> str:
@@ -223,7 +225,12 @@ class WorkerPage:
         row_s = series.row_s(span.end_unix_s - span.begin_unix_s)
         if row_s and series.factor > 1:  # because there are so many workers
             words += f" in steps of {short_time(row_s)}"
-        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
+        shown = (self._row.name, frame.controls.span_s, frame.controls.end_unix_s)
+
+        def axis(figure: Figure, values: Sequence[float]) -> Axis:
+            return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
+
+        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis)
         return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
 
     def _chart_figures(self) -> Sequence[Figure]:
@@ -334,7 +341,10 @@ class WorkerPage:
         return [line.segments() for line in (title, *rows)]
 
     def _parts_line(self) -> Lines:
-        """The parts of a step in one line; beside each the slice's median, the greatest difference first."""
+        """The parts of a step in one line, the greatest first; beside each the slice's median.
+
+        Parts that differ from it come first; else they change places only with their sizes.
+        """
         sample = self._row.sample
         if sample is None or not sample.figures.step_parts_s or self._level < 2:
             return []
@@ -343,12 +353,7 @@ class WorkerPage:
             return []
         line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
         parts, usual = sample.figures.step_parts_s, self._peers.parts_s
-        by = {
-            name: abs(value - usual[name]) if usual else value
-            for name, value in parts.items()
-            if name in usual or not usual
-        }
-        for name in sorted(by, key=lambda name: -by[name]):
+        for name in sorted((name for name in parts if name in usual or not usual), key=self._place_of_part(whole_s)):
             value, words = parts[name], STEP_PARTS.get(name, name).lower().replace("flops", "FLOPS")
             if usual:
                 text = f"{words} {step_word(value)}, {self._peers.word} {step_cell(usual[name])}"
@@ -358,6 +363,17 @@ class WorkerPage:
             if max(value, usual.get(name, 0.0)) >= 0.0005 * whole_s and line.room >= len(text) + 3:
                 line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
         return [line.segments()]
+
+    def _place_of_part(self, whole_s: float) -> Callable[[str], tuple[int, int]]:
+        """Returns the sort key of a part of a step: by how much it differs from the slice's, then by its size."""
+        parts, usual, size = self._row.sample.figures.step_parts_s or {}, self._peers.parts_s, self._scene.steady.size
+
+        def place(name: str) -> tuple[int, int]:
+            value, key = parts[name], (self._row.name, name)
+            differs = abs(value - usual[name]) if usual else 0.0
+            return -size((*key, "differs"), differs, _NOISE * whole_s), -size(key, value, _LEAST_SHARE * whole_s)
+
+        return place
 
     def _table(
         self, title: str, names: Sequence[str], rows: Sequence[CoreFigures | DeviceFigures], width: int
