@@ -15,7 +15,7 @@ from tpumon.model import Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
-from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.outputs.live.parts.frame import Frame
@@ -173,10 +173,9 @@ class Rows:
         """Rows share a figure's axis, so that a worker that differs stands out."""
         if room < _LEAST_SPARK:
             return []
-        figures = (MXU,) if level < 2 else self._scene.leading
-        if level < 2 or room < 2 * _GOOD_SPARK:
-            return [Sparks(figures[0], min(room, _MOST_SPARK), axis_of(self._scene, figures[0]))]
-        each = min((room - self._gap) // 2, _MOST_SPARK)
+        figures = [figure for figure in self._scene.leading if figure.level <= level]
+        figures = figures[: max(room // _GOOD_SPARK, 1)]
+        each = min((room - self._gap * (len(figures) - 1)) // max(len(figures), 1), _MOST_SPARK)
         return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in figures]
 
     def titles(self) -> list[Segment]:
@@ -272,6 +271,8 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
 def axis_title(figure: Figure, axis: Axis) -> str:
     """A figure and the range of its sparklines: `MXU 20-45%`."""
     low, high = axis
+    if axis == RATIO and figure.unit != "ratio":  # nothing is known yet
+        return short_title(figure)
     if figure.unit == "ratio":
         return f"{short_title(figure)} {100 * low:.0f}-{100 * high:.0f}%"
     if figure.unit == "seconds":

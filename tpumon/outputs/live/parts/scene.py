@@ -50,8 +50,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     steady: Steady
 
     @property
-    def leading(self) -> tuple[Figure, Figure]:
-        """The two figures that are drawn first: use, and progress; of servers, if there is nothing else."""
+    def leading(self) -> tuple[Figure, ...]:
+        """The figures that are drawn first: use, and progress; of servers, if there is nothing else."""
         return leading_of(self.held)
 
     @property
@@ -156,8 +156,9 @@ class Scenes:
         figures = status.figures()
         self._seen |= figures.keys()
         rows = status.all()
-        held = held_by(row.sample for row in rows if row.sample is not None)
         lasts = {row.name: _with_figures(row.history) for row in rows}
+        present = [row.sample for row in rows if row.sample is not None]
+        held = held_by(present or [last for last in lasts.values() if last is not None])
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
         traced = [
             row.history.traced_ratio(now_unix_s)
@@ -182,9 +183,9 @@ class Scenes:
         )
 
 
-def leading_of(held: Sequence[Figure]) -> tuple[Figure, Figure]:
+def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
     """As `Scene.leading`, of the figures that say something of some worker's job."""
-    return (MXU, STEP) if STEP in held else (BUSY, PROGRAM)
+    return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
 
 
 def _of_jobs(status: FleetStatus) -> FleetStatus:

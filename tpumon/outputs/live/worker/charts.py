@@ -105,7 +105,7 @@ def _layout(figures: int, width: int, height: int) -> tuple[int, int, int]:
     """Number of charts side by side, number below each other, and the lines of each; no rows: none fits."""
     beside = 2 if width >= _TWO_BESIDE and figures > 1 else 1
     rows = -(-min(figures, max(beside * (height // LEAST_CHART), 1)) // beside)
-    each_height = min(height // rows, _MOST_CHART) if rows else 0
+    each_height = min(height // rows, _MOST_CHART if figures > 1 else 2 * _MOST_CHART) if rows else 0
     return (beside, rows, each_height) if each_height >= LEAST_CHART and width >= _AXIS + 10 else (beside, 0, 0)
 
 
