@@ -20,6 +20,7 @@ from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
+from tpumon.outputs.live.parts.waiting import waiting_words
 
 _COMPACT = 32
 """Below this width figures have no decimals."""
@@ -141,6 +142,7 @@ class Rows:
 
     def __init__(self, frame: Frame) -> None:
         scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen
+        self._frame = frame
         self._scene = scene
         self._width = width
         self._glyphs = frame.glyphs
@@ -247,6 +249,8 @@ class Rows:
         look = LOOKS[row.verdict.status]
         words = absent_words(row, now_unix_s)
         message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
+        if row.verdict.state == "waiting":
+            message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
             for column in columns:

@@ -35,6 +35,7 @@ from tpumon.outputs.live.parts.rows import absent_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, table
+from tpumon.outputs.live.parts.waiting import waiting_words
 from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
     Graphed,
@@ -305,8 +306,10 @@ class WorkerPage:
         return lines + self._text(f"No TPU in its trace, so there is no {', '.join(gone)}", DIM)
 
     def _verdict(self) -> Lines:
+        """Its mark and state; without figures also what is done about it now."""
         mark, text = self._verdict_text()
-        return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
+        doing = "" if has_figures(self._row) else waiting_words(self._frame, self._row)
+        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
 
     @property
     def _look(self) -> Look:
