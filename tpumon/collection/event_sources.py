@@ -18,6 +18,7 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Query, Sample, SourceEvent, Workers
+from tpumon.model.progress import Progress
 from tpumon.system.ledger import DutyLedger
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class EventSource:
     ends: ClassVar[bool] = False
     is_of_host: ClassVar[bool] = False
     shown_name: ClassVar[str | None] = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """What this process does about each worker; None: it takes no samples."""
+        return None
 
     def with_ops(self, most: int) -> EventSource:  # noqa: ARG002 - a source of others' samples has what they have
         """The source with at least `most` top operations in each sample, if that is up to this process."""
@@ -100,6 +106,11 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
     def is_of_host(self) -> bool:  # type: ignore[override]
         """True if nothing but this host was selected."""
         return replace(self.selection, job=None, slice=None, waits=False) == Selection()
+
+    @property
+    def progress(self) -> Progress:
+        """What is done about each worker."""
+        return self.sources.progress
 
     def with_ops(self, most: int) -> SamplingSource:
         """The source with at least `most` top operations in each sample."""
@@ -200,6 +211,11 @@ class NearbySource(EventSource):
     def shown_name(self) -> str | None:  # type: ignore[override]
         """The exporter, while it is read."""
         return None if self._has_taken_over else self._page.name
+
+    @property
+    def progress(self) -> Progress | None:
+        """What this process does, once it samples itself."""
+        return self._sampling.progress if self._has_taken_over else None
 
     def with_ops(self, most: int) -> NearbySource:
         """The source; only this process's own samples have more operations."""

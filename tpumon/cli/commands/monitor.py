@@ -112,7 +112,7 @@ def _show_live(settings: MonitorSettings) -> int:
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
     def deliver(update: Update) -> None:
-        shown.from_url = origin.shown_name
+        shown.from_url, shown.progress = origin.shown_name, origin.progress
         shown.on_update(update)
 
     with ExitStack() as stack:
@@ -129,6 +129,7 @@ def _show_live(settings: MonitorSettings) -> int:
         else:
             feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
+            shown.progress = origin.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             if feed_settings is not settings.feed:  # the line on stderr is behind the view by now
                 shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")

@@ -21,12 +21,14 @@ from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, head
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
 from tpumon.outputs.live.parts.scene import Scenes
+from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis import Analysis, Update
+    from tpumon.model.progress import Progress
     from tpumon.outputs.live.view_settings import DisplaySettings
 
 P = ParamSpec("P")
@@ -54,6 +56,7 @@ class Display(Output):
     Attributes:
         from_url: where samples come from, if not from this process.
         recorded: of a recording, how it is played.
+        progress: what this process does about each worker; None: it takes no samples.
     """
 
     remembers = True
@@ -62,6 +65,7 @@ class Display(Output):
         self._settings = settings
         self.from_url = settings.from_url
         self.recorded = ""
+        self.progress: Progress | None = None
         self._glyphs = ASCII if settings.ascii else UNICODE
         self._scenes = Scenes(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
@@ -155,6 +159,10 @@ class Display(Output):
         if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
             times.append(now_unix_s + max(min(map(age_changes_in_s, ages_s)), 1.0 if len(ages_s) > 1 else 0.0))
+        frame = replace(self._frame(), clock_unix_s=now_unix_s)
+        changes_in = _answer(changes_in_s, frame, _answer(self._screen(frame).about, frame))
+        if changes_in is not None:
+            times.append(now_unix_s + changes_in)
         return max(min(times), now_unix_s) + _SOON_S if times else None
 
     def press(self, name: str) -> Reply:
@@ -253,6 +261,7 @@ class Display(Output):
             glyphs=self._glyphs,
             clock_unix_s=self._now_unix_s,
             from_url=self.from_url,
+            progress=self.progress,
             recorded=self.recorded,
             messages=self._messages.all(),
             keys=self._key_sections,
