@@ -23,9 +23,11 @@ from tpumon.cli.options import (
 )
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
+from tpumon.quantities import seconds_of
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis.findings import Thresholds
@@ -87,12 +89,6 @@ def report_format(context: typer.Context, output: str, choices: Sequence[Choice]
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
 _MEGABYTES = {"kb": 0.001, "mb": 1.0, "gb": 1000.0, "tb": 1e6}
-
-
-def seconds_of(text: str) -> float | None:
-    """A time such as 30, 30s or 1.5h, in seconds; None: it is none."""
-    match = _QUANTITY.fullmatch(text.strip())
-    return float(match[1]) * _SECONDS[match[2]] if match is not None and match[2] in _SECONDS else None
 
 
 def timeout_s_of(text: str) -> float:
@@ -192,6 +188,21 @@ def feed_of(
             level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
         ),
     )
+
+
+def at_moment(feed: FeedSettings, at: str | None) -> FeedSettings:
+    """The source with `--at`, the moment of a recording.
+
+    Raises:
+        UsageError: it is not a recording.
+    """
+    from tpumon.collection.event_sources import RecordingSource
+
+    if at is None:
+        return feed
+    if not isinstance(feed.origin, RecordingSource):
+        raise UsageError(f"--at is for recorded samples: --from DIR --at {one_line(at)}")
+    return replace(feed, origin=replace(feed.origin, at=at))
 
 
 _OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}

@@ -17,9 +17,11 @@ from typing import Annotated, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, bounded
+from tpumon.errors import MEANING, UsageError
+from tpumon.model import SCHEMA_VERSION, SEVERITY_LEVELS, ListedTarget, Sample, Target, Workers, bounded
 from tpumon.model.documents import UnixTime, at_most, decoded, encoded
+from tpumon.model.sample import EXPORTER
+from tpumon.moments import moment_of
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
@@ -43,6 +45,37 @@ class _Times(Struct, frozen=True):
 
     time_unix_s: UnixTime
     took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
+
+
+class _Found(Struct, frozen=True):
+    """A finding of a line."""
+
+    severity: str = ""
+
+
+class _Failed(Struct, frozen=True):
+    """A failure of a line."""
+
+    source: str = ""
+    reason: str = ""
+
+
+class _Verdict(_Times, frozen=True):
+    """The verdict that a line holds: reading no more of it takes a hundredth of the time of judging it again."""
+
+    worker: str = ""
+    source: str | None = None
+    findings: tuple[_Found, ...] | None = None
+    errors: tuple[_Failed, ...] = ()
+
+    @property
+    def level(self) -> int:
+        """The severity as a number; a worker that is down is critical."""
+        if self.source is None and self.errors and self.errors[-1].source != EXPORTER:
+            meaning = MEANING.get(self.errors[-1].reason)  # type: ignore[call-overload]
+            if meaning is not None and meaning.state == "down":
+                return SEVERITY_LEVELS["critical"]
+        return max((SEVERITY_LEVELS.get(each.severity, 0) for each in self.findings or ()), default=0)
 
 
 class RecordedMoment(Struct, frozen=True):
@@ -112,6 +145,38 @@ class Recording:
             if first is not None and last is not None:
                 return first, last
         raise UsageError(f"--from {self.name}: there are no samples in it")
+
+    def moment_of(self, at: str) -> float:
+        """The moment that a text means, as of `tpumon.moments`.
+
+        Raises:
+            UsageError: it means none, or none of the recording; or this holds no samples.
+        """
+        try:
+            return moment_of(at, *self.span_unix_s())
+        except ValueError as error:
+            raise UsageError(f"--at {one_line(at)}: {error}") from None
+
+    def worst_unix_s(self) -> float | None:
+        """The first moment at which a worker was as bad as any ever was, as judged then; None: all were well.
+
+        A worker that has never answered is not known to be bad.
+        """
+        worst, at_unix_s = SEVERITY_LEVELS["info"], None
+        have_answered: set[str] = set()
+        for file in self._files:
+            for time_unix_s, line in self._lines(file):
+                try:
+                    verdict = decoded(_Verdict, line)
+                except ValueError:
+                    continue  # it is said where it is read
+                if verdict.source is not None:
+                    have_answered.add(verdict.worker)
+                if verdict.level > worst and verdict.worker in have_answered:
+                    worst, at_unix_s = verdict.level, time_unix_s
+            if worst == max(SEVERITY_LEVELS.values()):
+                break
+        return at_unix_s
 
     def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:
         """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.

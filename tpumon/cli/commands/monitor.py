@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.cli.session import with_one_sampler
+from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
@@ -60,7 +61,11 @@ def run(settings: MonitorSettings) -> int:
         NoTargetError: with `num_queries`, no worker ever answered.
         BrokenPipeError: the reader of stdout went away.
     """
-    return _show_live(settings) if _is_live(settings) else _write(settings)
+    if _is_live(settings):
+        return _show_live(settings)
+    if isinstance(settings.feed.origin, RecordingSource) and settings.feed.origin.at is not None:
+        raise UsageError("--at is for the live view, once and why; other outputs write all that was recorded")
+    return _write(settings)
 
 
 def _is_live(settings: MonitorSettings) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.cli.resolve import seconds_of
+from tpumon.quantities import seconds_of
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
 from tpumon.system.console import show
