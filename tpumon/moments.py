@@ -19,9 +19,10 @@ def moment_of(text: str, begin_unix_s: float, end_unix_s: float) -> float:
     """The moment that a text means, in a span of time.
 
     Args:
-        text: a local time of day, whose last occurrence counts; a duration before the end, such as `-20m`; or a date and
-            time as of ISO 8601, local unless it names its zone.
-        begin_unix_s, end_unix_s: the span.
+        text: a local time of day, whose last occurrence counts; a duration before the end, such as `-20m`; or a date
+            and time as of ISO 8601, local unless it names its zone.
+        begin_unix_s: begin of the span.
+        end_unix_s: its end.
 
     Raises:
         ValueError: it is none of these, or not in the span; the message says so.

@@ -11,6 +11,8 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -36,6 +38,8 @@ _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
+_HEAD = 500  # of a line, in which the name of its worker stands
+_LONG_BYTES = 20 << 20
 _MOST_FILES = 100_000
 _MOST_WORKERS = 10_000
 
@@ -61,7 +65,7 @@ class _Failed(Struct, frozen=True):
 
 
 class _Verdict(_Times, frozen=True):
-    """The verdict that a line holds: reading no more of it takes a hundredth of the time of judging it again."""
+    """The verdict that a line holds: reading no more of it takes a tenth of the time of judging it again."""
 
     worker: str = ""
     source: str | None = None
@@ -112,6 +116,15 @@ def workers_line(workers: Workers, now_unix_s: float) -> str:
     return encoded(WorkersLine(time_unix_s=now_unix_s, targets=listed, waiting=workers.waiting))
 
 
+_SIGNS = (b'"warning"', b'"critical"', b'"source":null', b'"source": null')
+"""Without any of these a sample is well: most lines need not be decoded to know that."""
+
+
+def _worker_of(line: bytes) -> bytes:
+    """Name of the worker, as the line writes it."""
+    return line[:_HEAD].partition(b'"worker":')[2].lstrip().partition(b'",')[0]
+
+
 def is_workers(line: bytes) -> bool:
     """True if a line says who the workers are, and is no sample."""
     return b'"targets"' in line[:200]
@@ -146,6 +159,13 @@ class Recording:
                 return first, last
         raise UsageError(f"--from {self.name}: there are no samples in it")
 
+    @property
+    def is_long(self) -> bool:
+        """True if it takes more than some seconds to read all of it."""
+        with suppress(OSError):
+            return sum(file.stat().st_size for file in self._files) > _LONG_BYTES
+        return False
+
     def moment_of(self, at: str) -> float:
         """The moment that a text means, as of `tpumon.moments`.
 
@@ -163,19 +183,22 @@ class Recording:
         A worker that has never answered is not known to be bad.
         """
         worst, at_unix_s = SEVERITY_LEVELS["info"], None
-        have_answered: set[str] = set()
-        for file in self._files:
-            for time_unix_s, line in self._lines(file):
-                try:
-                    verdict = decoded(_Verdict, line)
-                except ValueError:
-                    continue  # it is said where it is read
-                if verdict.source is not None:
-                    have_answered.add(verdict.worker)
-                if verdict.level > worst and verdict.worker in have_answered:
-                    worst, at_unix_s = verdict.level, time_unix_s
-            if worst == max(SEVERITY_LEVELS.values()):
-                break
+        have_answered: set[bytes] = set()
+        for line in chain.from_iterable(_split(self._bytes(file)) for file in self._files):
+            worker = _worker_of(line)
+            if not any(sign in line for sign in _SIGNS):
+                have_answered.add(worker)
+                continue
+            try:
+                verdict = decoded(_Verdict, line)
+            except ValueError:
+                continue  # it is said where it is read
+            if verdict.source is not None:
+                have_answered.add(worker)
+            if verdict.level > worst and worker in have_answered:
+                worst, at_unix_s = verdict.level, verdict.time_unix_s + verdict.took_s
+                if worst == max(SEVERITY_LEVELS.values()):
+                    break
         return at_unix_s
 
     def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tpumon.quantities import seconds_of
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
+from tpumon.quantities import seconds_of
 from tpumon.system.console import show
 from tpumon.system.pausing import LONGEST_S, current_pause, pause_for
 
