@@ -173,9 +173,9 @@ class Display(Output):
             return Reply.NOTHING
         try:
             reply = key.press(self._controls, name)
-            if self._controls.said:
-                self.notice(self._controls.said)
-                self._controls.said = ""
+            said, self._controls.said = self._controls.said, ""
+            if said and not self._message().endswith(said):
+                self.notice(said)
             return reply or Reply.REDRAW
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")

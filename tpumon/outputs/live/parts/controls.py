@@ -169,10 +169,12 @@ class Controls:
 
     def move_span(self, *, later: bool) -> None:
         """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it."""
-        span = self._span()
+        span, end_unix_s = self._span(), self.end_unix_s
         if span is not None:
             length_s = span.end_unix_s - span.begin_unix_s
             self._end_at(span.end_unix_s + (length_s if later else -length_s) / 2, length_s, length_s / 4)
+            if self.end_unix_s == end_unix_s:
+                self.said = "end" if later else "beginning"
 
     def look_at(self, at_unix_s: float) -> None:
         """Shows graphs until a moment."""

@@ -42,7 +42,7 @@ class Graphed(Struct, frozen=True, kw_only=True):
     words: str
 
 
-def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool, is_first: bool = False) -> str:
+def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) -> str:
     """A span in words.
 
     Args:
@@ -50,14 +50,12 @@ def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool, is
         now_unix_s: the time that is shown.
         ends_now: whether it ends with fresh figures.
         moved: whether the user has moved it.
-        is_first: whether nothing is known of the time before it.
     """
     length_s = round(span.end_unix_s - span.begin_unix_s)
     units = ((each_s, unit) for each_s, unit in _UNITS if length_s % each_s == 0)
     length = next((f"{length_s // each_s}{unit}" for each_s, unit in units), short_time(length_s))
     if moved:
-        words = f"{clock(span.begin_unix_s, now_unix_s)} to {clock(span.end_unix_s, now_unix_s)}"
-        return f"{words}, beginning" if is_first else words
+        return f"{clock(span.begin_unix_s, now_unix_s)} to {clock(span.end_unix_s, now_unix_s)}"
     return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
 
 

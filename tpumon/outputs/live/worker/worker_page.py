@@ -32,7 +32,7 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
-from tpumon.outputs.live.parts.spans import Span, known_of, span_of
+from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
@@ -219,9 +219,7 @@ class WorkerPage:
             return []
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
         live = self._row.verdict.state == "live"
-        known = known_of(series, frame.now_unix_s)
-        is_first = known is not None and span.begin_unix_s <= known.begin_unix_s
-        words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved, is_first=is_first)
+        words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved)
         row_s = series.row_s(span.end_unix_s - span.begin_unix_s)
         if row_s and series.factor > 1:  # because there are so many workers
             words += f" in steps of {short_time(row_s)}"
