@@ -108,6 +108,11 @@ class Display(Output):
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
 
+    def _say(self, line: str) -> None:
+        """Shows what a key has to say, once however often it is pressed."""
+        if line and not self._message().endswith(line):
+            self.notice(line)
+
     def refresh(self, now_unix_s: float) -> None:
         """Takes in the latest status and sorts its rows. Never raises.
 
@@ -173,9 +178,8 @@ class Display(Output):
             return Reply.NOTHING
         try:
             reply = key.press(self._controls, name)
-            said, self._controls.said = self._controls.said, ""
-            if said and not self._message().endswith(said):
-                self.notice(said)
+            self._say(self._controls.said)
+            self._controls.said = ""
             return reply or Reply.REDRAW
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")
@@ -352,12 +356,12 @@ class Display(Output):
     def _go_to_typed(self, text: str) -> None:
         known = self._known()
         if known is None:
-            self.notice("there are no samples yet")
+            self._say("there are no samples yet")
             return
         try:
             at_unix_s = moment_of(text, *known)
         except ValueError as error:
-            self.notice(f"{text}: {error}")
+            self._say(f"{text}: {error}")
         else:
             self._look_at(at_unix_s)
 

@@ -163,7 +163,7 @@ class Player(Display):
             self._go_to_change(*earlier[-1])
             return
         self._go_to(known_unix_s, playing=False)
-        self.notice(f"no change since {clock(known_unix_s, at_unix_s)}")
+        self._say(f"no change since {clock(known_unix_s, at_unix_s)}")
 
     def _go_to_next_change(self, at_unix_s: float) -> None:
         """Reads on until something changes, for an hour of the recording at most."""
@@ -173,11 +173,11 @@ class Player(Display):
                 self._go_to_change(*changes[known])
                 return
         self._go_to(until_unix_s, playing=False)
-        self.notice(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
+        self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
         self._go_to(at_unix_s, playing=False)
-        self.notice(f"{change.worker}: {change.sentence}")
+        self._say(f"{change.worker}: {change.sentence}")
 
     def _changes(self) -> list[tuple[float, Change]]:
         """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
