@@ -109,9 +109,9 @@ class Display(Output):
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
 
     def _say(self, line: str) -> None:
-        """Shows what a key has to say, once however often it is pressed."""
-        if line and not self._message().endswith(line):
-            self.notice(line)
+        """Shows what a key has to say, in place of what the last one said."""
+        if line:
+            self._messages.reply(self._now_unix_s, one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
         """Takes in the latest status and sorts its rows. Never raises.

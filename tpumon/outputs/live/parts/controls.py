@@ -168,20 +168,28 @@ class Controls:
             self.span_s = SPANS_S[max(min(place + (1 if longer else -1), len(SPANS_S) - 1), 0)]
 
     def move_span(self, *, later: bool) -> None:
-        """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it."""
-        span, end_unix_s = self._span(), self.end_unix_s
+        """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it.
+
+        It stops at the beginning of what is known.
+        """
+        span = self._span()
         if span is not None:
-            length_s = span.end_unix_s - span.begin_unix_s
-            self._end_at(span.end_unix_s + (length_s if later else -length_s) / 2, length_s, length_s / 4)
-            if self.end_unix_s == end_unix_s:
+            self.span_s = length_s = span.end_unix_s - span.begin_unix_s
+            known, now_unix_s = self.known(), self.scene.time_unix_s  # later than when somebody went back to look
+            end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
+            if known is not None and not later:
+                end_unix_s = max(end_unix_s, min(known.begin_unix_s + length_s, span.end_unix_s))
+            before, self._looked_unix_s = self.end_unix_s, None
+            self.end_unix_s = None if end_unix_s > now_unix_s - length_s / 4 else end_unix_s
+            if self.end_unix_s == before:
                 self.said = "end" if later else "beginning"
 
     def look_at(self, at_unix_s: float) -> None:
         """Shows graphs until a moment."""
         span = self._span()
         if span is not None:
-            self._end_at(at_unix_s, span.end_unix_s - span.begin_unix_s)
-            self._looked_unix_s = at_unix_s
+            self.span_s = span.end_unix_s - span.begin_unix_s
+            self.end_unix_s = self._looked_unix_s = at_unix_s
 
     def look_at_change(self, *, later: bool) -> None:
         """Shows graphs until the next or the previous change; of a worker, if its page is open."""
@@ -202,14 +210,6 @@ class Controls:
             self.look_at(change.time_unix_s)
             when = clock(change.time_unix_s, self.scene.time_unix_s)
             self.said = f"{when} {change.worker}: {change.sentence}"
-
-    def _end_at(self, end_unix_s: float, length_s: float, nearly_s: float = 0.0) -> None:
-        """Shows graphs of this length until a time; none of what is before the first sample."""
-        now_unix_s, known = self.scene.time_unix_s, self.known()
-        if known is not None:
-            end_unix_s = max(end_unix_s, known.begin_unix_s + length_s)
-        self.span_s, self._looked_unix_s = length_s, None
-        self.end_unix_s = None if end_unix_s > now_unix_s - nearly_s else end_unix_s
 
     def show_now(self) -> None:
         """Shows graphs until now again."""
