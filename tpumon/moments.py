@@ -10,7 +10,7 @@ from tpumon.quantities import seconds_of
 
 EXAMPLES = "03:12, -20m or 2026-01-31T03:12"
 
-_TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
+_TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _LONGEST = 40
 _NEAR_S = 60.0  # the minute that was typed may have begun before
 

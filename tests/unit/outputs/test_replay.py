@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.cli.commands import events, monitor, once
+from tpumon.cli.commands import events, monitor, once, why
 from tpumon.cli.process import command_of
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
@@ -327,6 +328,44 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
     assert once.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
     table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
+
+
+@pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])
+def test_once_and_why_judge_the_moment_that_is_asked_for(tape, capsys, at):
+    """By what was known then: w0 was critical, and nothing of what came later is known."""
+    feed = FeedSettings(origin=RecordingSource(str(tape), at))
+    assert once.run(feed=feed, needs=Needs(samples=3)) == 1
+    assert "w0      critical" in capsys.readouterr().out
+    assert why.run(feed=feed, needs=Needs(samples=3)) == 1
+    assert capsys.readouterr().out.startswith("slow-down: ")
+
+
+def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
+    """As a screen would have shown then, had somebody looked."""
+    recorder = Wired(lambda _: Recorder(str(tmp_path / "gap"), clock=lambda: START))
+    for at in (0, 10, 20, 3600):
+        recorder.take(
+            Workers(targets=(Target(worker="w", address="w:1"),)), sample("w", time_unix_s=START + at, interval_s=10.0)
+        )
+    recorder.close()
+    once.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
+    assert "STALE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["once", "--from", "{tape}", "--at", "noon"], "--at noon: give a time such as 03:12"),
+        (["why", "--from", "{tape}", "--at", "-9h"], "--at -9h: samples are from 2023-11-1"),
+        (["--from", "{tape}", "--at", "-1h", "--output", "jsonl"], "--at is for the live view, once and why"),
+        (["why", "--from", "http://127.0.0.1:1", "--at", "-1h"], "--at is for recorded samples"),
+        (["--simulate", "v5e-8", "--at", "03:12"], "--at is for recorded samples: --from DIR --at 03:12"),
+    ],
+)
+def test_a_moment_that_cannot_be_shown_is_refused(tape, words, said):
+    """In one line that says what can."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        command_of([word.format(tape=tape) for word in words])()
 
 
 def test_a_recording_has_no_other_outputs(tape):

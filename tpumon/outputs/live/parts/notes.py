@@ -92,6 +92,8 @@ class Messages:
         recent = sum(now_unix_s < message.until_unix_s for message in self._messages)
         if not recent or now_unix_s >= self._messages[-1].until_unix_s:
             return ""
+        if self._messages[-1] is self._reply:
+            return self._reply.text
         more = f"{recent - 1}{' or more' if recent == _MOST else ''}"
         return (f"(+{more}, see h) " if recent > 1 else "") + self._messages[-1].text
 
