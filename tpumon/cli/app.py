@@ -33,6 +33,7 @@ from tpumon.cli.options import (
 )
 from tpumon.cli.resolve import (
     TIMEOUT,
+    at_moment,
     check_queries,
     feed_of,
     given,
@@ -123,7 +124,7 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
-    feed = feed_of(context, options, thresholds, exports, listen=stdout.listen)
+    feed = at_moment(feed_of(context, options, thresholds, exports, listen=stdout.listen), appearance.at)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -305,7 +306,7 @@ def _judged(
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
         interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
-    return feed_of(context, at_once, thresholds), needs
+    return at_moment(feed_of(context, at_once, thresholds), verdict.at), needs
 
 
 @command("events")

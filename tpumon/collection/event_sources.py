@@ -151,12 +151,14 @@ class RecordingSource(Struct, EventSource, frozen=True):
 
     Attributes:
         where: a directory or a file.
+        at: the moment to show or to judge, as it was typed; None: the usual one.
     """
 
     is_over: ClassVar[bool] = True
     ends: ClassVar[bool] = True
 
     where: str
+    at: str | None = None
 
     @property
     def shown_name(self) -> str:  # type: ignore[override]

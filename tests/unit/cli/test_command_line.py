@@ -71,6 +71,7 @@ SAMPLES = {
     "--record-keep": ("1d,1MB", "1d,1MB"),
     "--on-change": ("cat", "cat"),
     "--follow": ("1", True),
+    "--at": ("03:12", "03:12"),
     "--fail-on": ("warning", "warning"),
     "--timeout": ("30", "30"),
     "--brief": ("1", True),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.moments import EXAMPLES, moment_of
 from tpumon.outputs import Output
 from tpumon.outputs.live.drawing.cells import age_changes_in_s
 from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
@@ -21,6 +22,7 @@ from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, head
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
 from tpumon.outputs.live.parts.scene import Scenes
+from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
@@ -110,6 +112,11 @@ class Display(Output):
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
 
+    def _say(self, line: str) -> None:
+        """Shows what a key has to say, in place of what the last one said."""
+        if line:
+            self._messages.reply(self._now_unix_s, one_line(line, limit=_LONGEST_NOTICE))
+
     def refresh(self, now_unix_s: float) -> None:
         """Takes in the latest status and sorts its rows. Never raises.
 
@@ -178,7 +185,10 @@ class Display(Output):
         if key is None:
             return Reply.NOTHING
         try:
-            return key.press(self._controls, name) or Reply.REDRAW
+            reply = key.press(self._controls, name)
+            self._say(self._controls.said)
+            self._controls.said = ""
+            return reply or Reply.REDRAW
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")
             return Reply.REDRAW
@@ -213,7 +223,7 @@ class Display(Output):
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
-        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or message != ""
+        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing != "" or message != ""
         above: Lines = []
         if message and height >= _LEAST_WITH_MESSAGE_LINE:
             above = [footer(message, "", width, self._glyphs, WARN)]  # the keys stay in sight
@@ -306,7 +316,7 @@ class Display(Output):
         """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
         width, controls = self._size[0], self._controls
         if controls.typing:
-            return self._filter_line(position)
+            return self._typing_line(position)
         if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
@@ -326,22 +336,51 @@ class Display(Output):
             at += cell_len(hint) + HINT_GAP
         return footer(text, right, width, self._glyphs)
 
-    def _filter_line(self, position: str) -> list[Segment]:
-        width = self._size[0]
-        typed = f"/{tame(self._controls.filter, ascii_only=self._glyphs.ascii)}_"
-        keys = hints(("Enter keeps", "Esc clears"), width - cell_len(typed) - cell_len(position) - 5)
+    def _typing_line(self, position: str) -> list[Segment]:
+        width, controls = self._size[0], self._controls
+        for_time = controls.typing == "time"
+        typed = f"go to: {controls.typed}_" if for_time else f"/{controls.filter}_"
+        typed = tame(typed, ascii_only=self._glyphs.ascii)
+        words = (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears")
+        keys = hints(words, width - cell_len(typed) - cell_len(position) - 5)
         # If it is too long, its end is shown: that is where the user types.
         while cell_len(typed) + cell_len(position) + 3 > width and len(typed) > 2:
             typed = typed[0] + typed[2:]
         return footer(f"{typed}   {keys}", position, width, self._glyphs, WARN)
 
     def _type(self, name: str) -> Reply:
-        """Takes a key while a filter is typed."""
+        """Takes a key while a filter or a time is typed."""
         if name == "ctrl-l":
             return Reply.REPAINT
         if name.startswith(PASTED):
             return Reply.REDRAW if self._controls.type_text(name.removeprefix(PASTED)) else Reply.NOTHING
-        return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
+        understood = self._controls.type(name)
+        if not self._controls.typing and self._controls.typed:
+            text, self._controls.typed = self._controls.typed, ""
+            self._go_to_typed(text)
+        return Reply.REDRAW if understood else Reply.NOTHING
+
+    # ---- looking back
+
+    def _go_to_typed(self, text: str) -> None:
+        known = self._known()
+        if known is None:
+            self._say("there are no samples yet")
+            return
+        try:
+            at_unix_s = moment_of(text, *known)
+        except ValueError as error:
+            self._say(f"{text}: {error}")
+        else:
+            self._look_at(at_unix_s)
+
+    def _known(self) -> Span | None:
+        """The time that can be gone to; None: none."""
+        return self._controls.known()
+
+    def _look_at(self, at_unix_s: float) -> None:
+        """Shows a moment: its graphs, for the figures of no other time than now are kept."""
+        self._controls.look_at(at_unix_s)
 
 
 def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:
