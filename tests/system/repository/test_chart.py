@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support import REPOSITORY
-from support.deploy import DEPLOY, KUBERNETES, VERSIONS, manifest, schemas_of_kubernetes
+from support.deploy import KUBERNETES, VERSIONS, manifest, schemas_of_kubernetes
 from support.helm import CHART, OPERATOR, chart, helm, kustomized, refusal, rendered, run
 from support.prometheus import promtool
 from tpumon import __version__
