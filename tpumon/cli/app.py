@@ -32,15 +32,18 @@ from tpumon.cli.options import (
     written,
 )
 from tpumon.cli.resolve import (
+    TIMEOUT,
+    at_moment,
     check_queries,
     feed_of,
     given,
     host_level_of,
     level_of,
+    max_trace_mb_of,
+    read_option,
     report_format,
     selection_of,
     stdout_of,
-    timeout_s_of,
     window_s_of,
 )
 from tpumon.errors import UsageError
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _USUAL_PROFILE_S = 1.0
-_ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
+_ONCE_INTERVAL = "1s"  # samples at the same moment would agree too easily
 _LISTEN = "127.0.0.1:10466"
 
 app = typer.Typer(
@@ -121,7 +124,7 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
-    feed = feed_of(context, options, thresholds, exports, listen=stdout.listen)
+    feed = at_moment(feed_of(context, options, thresholds, exports, listen=stdout.listen), appearance.at)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -272,7 +275,7 @@ def mcp_command(
 
     Tools: why, list_workers, figures, explain; none of them changes anything.
     Sampling begins with the first question and ends ten minutes after the last
-    one. Needs `pip install 'tpumon\[mcp]'`.
+    one. Needs the extra `mcp`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
@@ -295,15 +298,15 @@ def _judged(
     needs = Needs(
         samples=queries or thresholds.sustained,
         all_of_them=bool(queries),
-        timeout_s=timeout_s_of(verdict.timeout),
+        timeout_s=read_option("--timeout", TIMEOUT.read, verdict.timeout),
     )
     at_once = replace(
         options,
         level=2,
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
+        interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
-    return feed_of(context, at_once, thresholds), needs
+    return at_moment(feed_of(context, at_once, thresholds), verdict.at), needs
 
 
 @command("events")
@@ -352,7 +355,7 @@ def _capture(context: typer.Context, options: FollowOptions) -> Command:
             attempts=options.num_tracing_attempts,
             host_level=host_level_of(options),
             use_proxy=options.use_proxy,
-            **given(max_trace_mb=options.max_trace_mb),
+            **given(max_trace_mb=max_trace_mb_of(options)),
         ),
     )
 

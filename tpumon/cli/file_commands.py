@@ -59,7 +59,7 @@ def simulate_command(
     Examples:
       tpumon simulate v5e-8
       tpumon simulate v3-32 --scenario straggler --port 9000
-      tpumon simulate v5e-16 --scenario slow-down@300+600:by=0.1+jitter
+      tpumon simulate v5e-16 --scenario slow-down@5m+10m:by=10%+jitter
     """
     from tpumon.cli.commands import simulate
 
@@ -130,8 +130,8 @@ def export_command(
 ) -> Command:
     r"""Export recorded samples to a Parquet file.
 
-    One row per query and worker, with the columns of CSV. Needs `pip install
-    'tpumon\[parquet]'`.
+    One row per query and worker, with the columns of CSV. Needs the extra
+    `parquet`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon export recorded/ --to samples.parquet

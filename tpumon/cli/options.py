@@ -14,8 +14,6 @@ from tpumon.model import MOST_OPS, JobKindName
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system import console
 
-_MAX_INTERVAL_S = 7 * 24 * 3600
-
 option = partial(typer.Option, show_envvar=False)
 _target = partial(option, rich_help_panel="Targets")
 measured = partial(option, rich_help_panel="What to measure")
@@ -187,28 +185,25 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     duration_ms: Annotated[
         str,
         measured(
-            metavar="N|auto",
-            help="Length of one query or profile in milliseconds. auto: 1000, or 2-3 steps when sampling traces.",
+            metavar="TIME|auto",
+            help="Length of one query or profile, in milliseconds without a unit. auto: 1s, or 2-3 steps when sampling "
+            "traces.",
         ),
     ] = "auto"
     interval: Annotated[
-        float | None,
+        str | None,
         measured(
-            min=0,
-            max=_MAX_INTERVAL_S,
-            metavar="SECONDS",
-            help="Time from the start of one query to the next. Default: 0 (back to back) if the server computes the "
-            "figures, 10 when sampling traces, 1 with --simulate.",
+            metavar="TIME",
+            help="Time from the start of one query to the next, such as 30s or 5m. Default: 0 (back to back) if the "
+            "server computes the figures, 10s when sampling traces, 1s with --simulate.",
         ),
     ] = None
     max_duty: Annotated[
-        float | None,
+        str | None,
         measured(
-            min=0.0001,
-            max=1,
-            metavar="RATIO",
+            metavar="SHARE",
             help="Maximum share of time for which a job is traced, by all tpumons of this host together; one on "
-            "another host counts for itself (use --from). Default: 0.01; 1 with --simulate.",
+            "another host counts for itself (use --from). Default: 1%; 100% with --simulate.",
         ),
     ] = None
     num_queries: Annotated[
@@ -224,13 +219,11 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
         ),
     ] = 3
     max_trace_mb: Annotated[
-        int | None,
+        str | None,
         measured(
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Largest trace to accept, in MB; after a larger one the next window is shorter. Default: 64, or 1000 "
-            "for a profile.",
+            metavar="SIZE",
+            help="Largest trace to accept, in MB without a unit; after a larger one the next window is shorter. "
+            "Default: 64M, or 1G for a profile.",
         ),
     ] = None
     host_tracer_level: Annotated[
@@ -351,6 +344,17 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+AtOption = Annotated[
+    str | None,
+    _target(
+        metavar="TIME",
+        help="With --from a recording: the moment to show, or to judge. 03:12 is the last such local time in it, -20m "
+        "counts from its end, 2026-01-31T03:12 is a date. Default: in the live view its worst moment, otherwise its "
+        "end.",
+    ),
+]
+
+
 class AppearanceOptions(Struct, frozen=True, kw_only=True):
     """Looks of the live view."""
 
@@ -367,6 +371,7 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
     color: Annotated[
         Literal["auto", "always", "never"], _appearance(help="auto: use colours unless NO_COLOR is set.")
     ] = "auto"
+    at: AtOption = None
 
 
 class ThresholdOptions(Struct, frozen=True, kw_only=True):
@@ -376,12 +381,12 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
         str,
         _threshold(
             metavar="WARN,CRITICAL",
-            help="Mark workers whose infeed takes more than these shares of a step, such as 0.05,0.20 or 5%,20%.",
+            help="Mark workers whose infeed takes more than these shares of a step.",
         ),
-    ] = "0.05,0.20"
+    ] = "5%,20%"
     hbm_limits: Annotated[
         str, _threshold(metavar="WARN,CRITICAL", help="Mark workers that use more than these shares of HBM.")
-    ] = "0.90,0.97"
+    ] = "90%,97%"
     step_limits: Annotated[
         str,
         _threshold(
@@ -390,21 +395,19 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = "1.03,1.25"
     idle_limit: Annotated[
-        float,
+        str,
         _threshold(
-            min=0,
-            max=1,
-            metavar="RATIO",
+            metavar="SHARE",
             help="Minimum by which a straggler waits less than the slice median, as a share of the time.",
         ),
-    ] = 0.015
+    ] = "1.5%"
     sustained: Annotated[
         int, _threshold(min=1, metavar="N", help="Consecutive samples that must agree before a finding appears.")
     ] = 3
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):
-    """Time for a verdict, and the exit status that it gives."""
+    """Moment of a verdict, time for it, and the exit status that it gives."""
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],
@@ -416,6 +419,7 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
             metavar="TIME", help="Answer after this time at the latest, such as 30s or 2m, and say what is missing."
         ),
     ] = "2m"
+    at: AtOption = None
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:

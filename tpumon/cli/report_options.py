@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.cli import completion as completing
 from tpumon.cli.options import TargetOptions, check_choice, format_option, is_typed, measured, written
-from tpumon.cli.resolve import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
+from tpumon.cli.resolve import FAIL_ABOVE, NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
 from tpumon.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ReportOptions(Struct, frozen=True, kw_only=True):
     fail_above: Annotated[
         str | None,
         written(
-            metavar="PERCENT",
+            metavar="SHARE",
             help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
         ),
     ] = None
@@ -53,7 +53,7 @@ class ReportOptions(Struct, frozen=True, kw_only=True):
     filter: Annotated[
         str | None, written(metavar="TEXT", help="Only ops whose name, category, path or source contains this.")
     ] = None
-    duration_ms: Annotated[str, measured(metavar="N", help="Length of a profile that is taken now.")] = "1000"
+    duration_ms: Annotated[str, measured(metavar="TIME", help="Length of a profile that is taken now.")] = "1s"
 
 
 _REPORT_OUTPUTS: tuple[Format, ...] = ("text", "markdown", "json", "html")
@@ -97,6 +97,7 @@ def report_settings(
     if options.against and is_typed(context, "section"):
         raise UsageError("--against shows what changed, not sections: leave out --section")
     form = report_format(context, options.output, _REPORT_OUTPUTS)
+    above = options.fail_above
     return ReportSettings(
         paths=paths,
         capture=capture,
@@ -104,7 +105,7 @@ def report_settings(
         choice=Choice(top=options.top, program=options.program, words=options.filter),
         output=form,
         against=options.against or (),
-        fail_above=None if options.fail_above is None else share_of("--fail-above", options.fail_above),
+        fail_above=above if above is None else read_option("--fail-above", FAIL_ABOVE.read, above),
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec.structs import fields, replace
@@ -23,9 +22,11 @@ from tpumon.cli.options import (
 )
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
+from tpumon.quantities import Quantity
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis.findings import Thresholds
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
+
 _SIMULATED_INTERVAL_S = 1.0
-_MAX_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
 _GPU_WARNING = (
     "--gpu loads CUPTI into jobs that can use a GPU, which has crashed jobs (github.com/jax-ml/jax/issues/40260)"
@@ -84,27 +86,35 @@ def report_format(context: typer.Context, output: str, choices: Sequence[Choice]
     return check_choice("--output", output, choices) if meant else choices[0]
 
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
-_MEGABYTES = {"kb": 0.001, "mb": 1.0, "gb": 1000.0, "tb": 1e6}
+TIMEOUT = Quantity("time", "30s", least="1ms", unit="s")
+FAIL_ABOVE = Quantity("share", "5%")
+_INTERVAL = Quantity("time", "10s", most="7d", unit="s")
+_MAX_DUTY = Quantity("share", "1%", least="0.01%", most="100%")
+_DURATION = Quantity("time", "500ms", least="1ms", most="1h", unit="ms")
+_MAX_TRACE = Quantity("size", "64M", least="1M", most="1G", unit="M")
+_INFEED_LIMITS = Quantity("share", "5%,20%", most="100%")
+_HBM_LIMITS = Quantity("share", "90%,97%", most="100%")
+_STEP_LIMITS = Quantity("factor", "1.03,1.25", least="1")
+_IDLE_LIMIT = Quantity("share", "1.5%", most="100%")
+_KEPT = {"keep_s": Quantity("time", "7d"), "keep_mb": Quantity("size", "1GB")}
 
 
-def seconds_of(text: str) -> float | None:
-    """A time such as 30, 30s or 1.5h, in seconds; None: it is none."""
-    match = _QUANTITY.fullmatch(text.strip())
-    return float(match[1]) * _SECONDS[match[2]] if match is not None and match[2] in _SECONDS else None
-
-
-def timeout_s_of(text: str) -> float:
-    """`--timeout` in seconds.
+def read_option(name: str, read: Callable[[str], Value], text: str) -> Value:
+    """Reads the value of the option `name` with a method of its `Quantity`.
 
     Raises:
-        BadParameter: it is no time, or none.
+        BadParameter: it is no such quantity.
     """
-    timeout_s = seconds_of(text)
-    if not timeout_s:
-        raise typer.BadParameter(f"{text}: give a time such as 30s or 2m", param_hint="--timeout")
-    return timeout_s
+    try:
+        return read(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def max_trace_mb_of(options: FollowOptions) -> int | None:
+    """`--max-trace-mb` in whole MB; None: it is not given."""
+    size = options.max_trace_mb
+    return None if size is None else int(read_option("--max-trace-mb", _MAX_TRACE.read, size) / 1e6)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -122,8 +132,12 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     from tpumon.system.logdir import open_logdir
 
     simulated = options.simulate is not None
-    interval_s = options.interval if options.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
-    max_duty_ratio = options.max_duty if options.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
+    interval_s = _SIMULATED_INTERVAL_S if simulated else None
+    if options.interval is not None:
+        interval_s = read_option("--interval", _INTERVAL.read, options.interval)
+    max_duty_ratio = 1.0 if simulated else USUAL_DUTY_RATIO
+    if options.max_duty is not None:
+        max_duty_ratio = read_option("--max-duty", _MAX_DUTY.read, options.max_duty)
     if options.gpu:
         _log.warning("%s", _GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
@@ -141,7 +155,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
             host_level=host_level_of(options),
             logdir=open_logdir(options.logdir) if options.logdir else None,
             runtime_metrics=level > 1 and not options.no_runtime_metrics,
-            **given(max_trace_mb=options.max_trace_mb),
+            **given(max_trace_mb=max_trace_mb_of(options)),
             gpu=options.gpu,
             signs_at=signs_at,
         ),
@@ -194,6 +208,21 @@ def feed_of(
     )
 
 
+def at_moment(feed: FeedSettings, at: str | None) -> FeedSettings:
+    """The source with `--at`, the moment of a recording.
+
+    Raises:
+        UsageError: it is not a recording.
+    """
+    from tpumon.collection.event_sources import RecordingSource
+
+    if at is None:
+        return feed
+    if not isinstance(feed.origin, RecordingSource):
+        raise UsageError(f"--at is for recorded samples: --from DIR --at {one_line(at)}")
+    return replace(feed, origin=replace(feed.origin, at=at))
+
+
 _OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}
 _DECIDING = {*_OPTIONS, "listen"} - {"level", "verbose"}
 
@@ -214,9 +243,9 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
     """Limits from which on a worker is marked."""
     from tpumon.analysis.findings import Thresholds
 
-    infeed = _limits("--infeed-limits", options.infeed_limits, shares=True)
-    hbm = _limits("--hbm-limits", options.hbm_limits, shares=True)
-    step = _limits("--step-limits", options.step_limits)
+    infeed = read_option("--infeed-limits", _INFEED_LIMITS.read_pair, options.infeed_limits)
+    hbm = read_option("--hbm-limits", _HBM_LIMITS.read_pair, options.hbm_limits)
+    step = read_option("--step-limits", _STEP_LIMITS.read_pair, options.step_limits)
     return Thresholds(
         infeed_warn_ratio=infeed[0],
         infeed_critical_ratio=infeed[1],
@@ -224,45 +253,9 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
         hbm_critical_ratio=hbm[1],
         step_warn_ratio=step[0],
         step_critical_ratio=step[1],
-        idle_below_ratio=options.idle_limit,
+        idle_below_ratio=read_option("--idle-limit", _IDLE_LIMIT.read, options.idle_limit),
         sustained=options.sustained,
     )
-
-
-def _limits(name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
-    """Two limits, the lower first, as ratios or in percent; of shares, none above 1."""
-    try:
-        warn, critical = (_ratio(part) for part in text.split(","))
-    except ValueError:
-        warn, critical = 1.0, 0.0
-    if not 0 <= warn <= critical < float("inf"):
-        raise typer.BadParameter(f"{text}: use two numbers, the smaller first, such as 0.05,0.20", param_hint=name)
-    if shares and critical > 1:
-        percent = ",".join(f"{part.strip()}%" for part in text.split(","))
-        raise typer.BadParameter(f"{text}: a share is at most 1; for percent, write {percent}", param_hint=name)
-    return warn, critical
-
-
-def share_of(name: str, text: str) -> float:
-    """One share, as a ratio below 1 or in percent.
-
-    Raises:
-        BadParameter: it is none, or could be either: 5 is hardly 500 %.
-    """
-    try:
-        ratio = _ratio(text)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio < float("inf"):
-        raise typer.BadParameter(f"{text}: give a share such as 5% or 0.05", param_hint=name)
-    if ratio >= 1 and not text.strip().endswith("%"):
-        raise typer.BadParameter(f"{text}: for percent, write {text.strip()}%", param_hint=name)
-    return ratio
-
-
-def _ratio(text: str) -> float:
-    number = text.strip()
-    return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
 
 
 NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
@@ -322,23 +315,17 @@ def _kept(text: str) -> dict[str, str]:
     """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
     kept: dict[str, str] = {}
     for part in text.split(","):
-        match = _QUANTITY.fullmatch(part.strip().lower())
-        number, unit = (0.0, "") if match is None else (float(match[1]), match[2])
-        name, units = ("keep_mb", _MEGABYTES) if unit in _MEGABYTES else ("keep_s", _SECONDS)
-        if not unit or unit not in units or name in kept:
-            raise UsageError(f"--record-keep {text}: give an age, a size, or both, such as 7d,1GB")
-        kept[name] = str(number * units[unit])
+        names = [name for name, quantity in _KEPT.items() if name not in kept and quantity.holds(part)]
+        if len(names) != 1:
+            wrong = f"{text}: give an age, a size, or both, such as 7d,1GB"
+            raise typer.BadParameter(wrong, param_hint="--record-keep")
+        kept[names[0]] = part.strip()
     return kept
 
 
 def window_s_of(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
-    if duration_ms == "auto":
-        return None
-    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
-        wrong = f"{duration_ms}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto"
-        raise typer.BadParameter(wrong, param_hint="--duration-ms")
-    return int(duration_ms) / 1000
+    return None if duration_ms == "auto" else read_option("--duration-ms", _DURATION.read, duration_ms)
 
 
 def selection_of(

@@ -20,6 +20,7 @@ from msgspec import Struct, ValidationError, convert, field
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
+from tpumon.quantities import Quantity
 from tpumon.system.mailbox import Mailbox
 
 _log = logging.getLogger(__name__)
@@ -273,26 +274,30 @@ def _parsed(given: str, options: type[Own], texts: Mapping[str, str]) -> Own:
             available = ", ".join(known) or "none"
             raise UsageError(f"{given}: there is no option {key!r}; available: {available}")
         try:
-            values[key] = _value(known[key], text)
+            values[key] = _value(known[key], text, key)
         except ValueError as error:
-            raise UsageError(f"{given}: {key}={text}: {error}") from None
+            raise UsageError(f"{given}: {key}={error}") from None
     try:
         return options(**values)
     except ValueError as error:
         raise UsageError(f"{given}: {error}") from None
 
 
-def _value(kind: Any, text: str) -> Any:
+def _value(kind: Any, text: str, key: str) -> Any:
     """A text as a value of an option's type; raises ValueError with what to give instead."""
+    for ending, (quantity, scale) in _QUANTITIES.items():
+        if key.endswith(ending):
+            return quantity.read(text) / scale
     with suppress(ValidationError):
         value = convert(text, kind, strict=False)
         if not isinstance(value, float) or math.isfinite(value):
             return value
     first = get_args(kind)[0] if isinstance(kind, UnionType) else kind
     choices = ", ".join(get_args(first))
-    raise ValueError(f"give {_WORDS.get(first) or f'one of {choices}'}")
+    raise ValueError(f"{text}: give {_WORDS.get(first) or f'one of {choices}'}")
 
 
+_QUANTITIES = {"_s": (Quantity("time", "15s", unit="s"), 1.0), "_mb": (Quantity("size", "500M", unit="M"), 1e6)}
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 

@@ -145,7 +145,15 @@ def test_a_job_that_compiles_again_and_again_is_found_where_the_host_tells(inter
     scenario = "recompiling@0:every=3.1,lasts=1"
     found = course(scenario, rounds=20, interval_s=interval_s, topology="v6e-8", host_level=1, window_s=2.0)
     assert any("recompiling" in round_ for round_ in found)
-    assert not any("recompiling" in round_ for round_ in course(scenario, interval_s=interval_s, topology="v6e-8"))
+
+
+@pytest.mark.parametrize(("interval_s", "rounds"), [(1.0, 45), (10.0, 40)])
+@pytest.mark.parametrize("scenario", ["recompiling", "recompiling:every=8"])
+def test_a_job_that_compiles_again_and_again_is_found_by_its_programs(scenario, interval_s, rounds):
+    """Where nothing tells what the host does, as on TPUs."""
+    found = course(scenario, rounds=rounds, interval_s=interval_s, topology="v6e-8")
+    assert any("recompiling" in round_ for round_ in found)
+    assert not any("recompiling" in round_ for round_ in course("buckets+compile-pause", rounds, interval_s=interval_s))
 
 
 def test_a_job_that_somebody_else_profiles_is_not_observed_after_ten_minutes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from support.scenes import Scene
 from support.simulated import fleet_of
 from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
-from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.collection.sources.traces.source import TraceSource, _of_window
 from tpumon.collection.sources.traces.window import Window
 from tpumon.errors import SourceError
 from tpumon.model import LONGEST_WINDOW_S, Figures, ProgramRuns, Query, StepTimes, Target, TracedPrograms
@@ -81,6 +82,16 @@ def test_a_trace_becomes_the_figures_of_its_window():
     assert sample.traced_s >= 0.5
     assert len(sample.figures.per_core) == 8
     assert [request.opts.duration_ms for request in client.traces] == [500]
+
+
+@pytest.mark.parametrize(("ran_s", "step", "known"), [(0.01, None, False), (0.9, None, True), (0.01, 0.005, True)])
+def test_shares_of_a_moment_before_the_job_stopped_are_not_those_of_the_window(ran_s, step, known):
+    """Less than a step ran, and then nothing: the device was not busy all the time."""
+    times = None if step is None else StepTimes(avg=step, min=step, max=step)
+    figures = Figures(idle_ratio=0.0, mxu_utilization_ratio=0.0, step_time_s=times)
+    told = _of_window(SimpleNamespace(figures=figures, cores=8, truncated=None, window_s=ran_s), 1.0)
+    assert (told.idle_ratio is not None, told.mxu_utilization_ratio is not None) == (known, known)
+    assert told.absent.get("idle_ratio") == (None if known else "the device ran for 0.01 s of 1 s, no whole step")
 
 
 def test_level_1_takes_the_same_trace_and_shows_less():

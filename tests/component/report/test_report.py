@@ -499,8 +499,8 @@ def test_the_environment_says_how_the_profile_was_taken(tmp_path):
         (["x.pb", "--service-addr", "h:1"], "of files or of workers"),
         ([], "requires FILE"),
         (["x.pb", "--fail-above", "5%"], "requires --against"),
-        (["x.pb", "--against", "y.pb", "--fail-above", "much"], "give a share such as 5%"),
-        (["x.pb", "--against", "y.pb", "--fail-above", "5"], "--fail-above 5: for percent, write 5%"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "much"], "give a share, such as 5%"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "5"], "--fail-above 5: give a share, .*; for percent, write 5%"),
         (["x.pb", "--against", "y.pb", "--section", "ops"], "leave out --section"),
     ],
 )

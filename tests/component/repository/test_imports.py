@@ -22,9 +22,10 @@ GRPC = {"grpc", "google.protobuf"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "untrusted_text": set(),
+    "quantities": set(),
     "model": {"errors", "untrusted_text"},
     "system": {"errors", "untrusted_text"},
-    "system.logdir": {"errors", "tensorflow"},
+    "system.logdir": {"errors", "system", "tensorflow"},
     "proto": {"google.protobuf"},
     "xspace": {"errors", "model", "system", "untrusted_text", "proto", "google.protobuf", "numpy"},
     "collection.exchange": {"system"},
@@ -55,9 +56,9 @@ ALLOWED: dict[str, set[str]] = {
     "outputs.metrics": {"analysis", "errors", "model"},
     "outputs.live": {"analysis", "errors", "system", "model", "untrusted_text", "outputs", "rich"},
     "outputs.run_notices": {"analysis.history", "errors", "model"},
-    "outputs": {"analysis", "errors", "model", "system", "untrusted_text"},
+    "outputs": {"analysis", "errors", "model", "quantities", "system", "untrusted_text"},
     "report": {"errors", "model", "untrusted_text", "outputs", "xspace", "rich", "jinja2"},
-    "simulator": {"errors", "model", "proto", "aiohttp", *GRPC},
+    "simulator": {"errors", "model", "proto", "quantities", "aiohttp", *GRPC},
     "attach": set(),
     "exporters": {
         *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system", "proto"),
@@ -66,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"analysis", "collection", "discovery", "errors", "model", "outputs", "system", "untrusted_text"},
     "cli": {
         *("analysis", "collection", "discovery", "errors", "model", "outputs", "pipeline", "report", "simulator"),
-        *("system", "untrusted_text", "xspace", "exporters"),
+        *("quantities", "system", "untrusted_text", "xspace", "exporters"),
         *("mcp", "mcp_types", "pyarrow", "typer"),
     },
     "__main__": {"cli"},

@@ -271,10 +271,48 @@ def test_compiling_again_and_again_is_found_also_where_few_samples_show_it(every
 
 def test_what_compiles_is_not_judged_where_nothing_tells():
     job = Job()
-    job.round(3, **program(1))
-    assert job.reasons()["recompiling"].startswith("nothing tells what the host compiles")
+    job.round(3)
+    assert job.reasons()["recompiling"].startswith("nothing tells what is compiled")
     job.round(1, compile_ratio=0.0)
     assert "recompiling" not in job.reasons()
+
+
+def paused(job, rounds=1, **figures):
+    """Rounds in which nothing runs."""
+    return job.round(rounds, step_time_s=None, idle_ratio=1.0, functions=(), mxu_utilization_ratio=0.0, **figures)
+
+
+@pytest.mark.parametrize("every", [1, 4, 12])
+def test_a_job_that_pauses_and_goes_on_with_another_program_compiles(every):
+    """As on TPUs, whose traces have no events of the host; it is over when the program stays the same."""
+    job = Job()
+    for number in range(4):
+        paused(job)
+        found = job.round(every, **program(number))
+        assert ("recompiling" in found) == (number == 3)
+    assert found["recompiling"].evidence["new_programs"].value == 3
+    assert (
+        "after a pause jit_step runs as a program that never ran before, 3 times lately"
+        in found["recompiling"].sentence
+    )
+    for _ in range(3):
+        paused(job)
+        assert "recompiling" not in job.round(2 * every + 2, **program(3))
+
+
+def test_pauses_alone_and_other_functions_are_no_compiling():
+    """Checkpoints between batches of a few sizes, evaluation; the host tells that it does not compile."""
+    job = Job()
+    for number in (1, 2, 1, 2, 2, 1, 2, 1):
+        paused(job)
+        assert "recompiling" not in job.round(2, **program(number))
+    for number, name in enumerate(("jit_a", "jit_b", "jit_c", "jit_d"), 10):
+        paused(job)
+        assert "recompiling" not in job.round(2, **program(number, name))
+    told = Job()
+    for number in range(6):
+        paused(told, compile_ratio=0.0)
+        assert "recompiling" not in told.round(2, **program(number), compile_ratio=0.0)
 
 
 @pytest.mark.parametrize("compile_ratio", [None, 0.0])

@@ -78,11 +78,11 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
         ("[nothing]\na = 1", "there is no option nothing"),
         ("interval = ", "not TOML: "),
-        ("interval = 1979-05-27", r"Expected `float`, got `date` - at `\$.interval`"),
+        ("interval = 1979-05-27", r"Expected `.*`, got `date` - at `\$.interval`"),
         ("level = 1\nlevel = 2", "not TOML: "),
-        ('interval = "soon"', r"config.toml: Expected `float`, got `str` - at `\$.interval`"),
+        ('interval = "soon"', "interval in .*config.toml: soon: give a time of at most 7d, such as 10s"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
-        ("max-duty = 7", r"config.toml: Expected `float` <= 1.0 - at `\$.max-duty`"),
+        ("max-duty = 7", "max-duty in .*config.toml: 7: give a share of .*; for percent, write 7%"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
@@ -155,5 +155,5 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
 def test_the_files_type_describes_every_option():
     """For editors that check a file against a JSON Schema."""
     described = msgspec.json.schema(configuration_type(typer.main.get_command(app)))["$defs"]
-    assert described["configuration"]["properties"]["interval"]["type"] == "number"
+    assert described["configuration"]["properties"]["level"]["enum"] == [0, 1, 2]
     assert described["serve"]["additionalProperties"] is False

@@ -498,6 +498,13 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
     return events
 
 
+def test_that_nothing_runs_now_is_told_at_once():
+    """A job that compiles between steps is seen to pause; without an answer for seconds it would be stale."""
+    events = follow(Moving((0, ["a"])), Fake(a=[GOOD, "empty-trace", GOOD]), for_s=3, interval_s=1.0)
+    samples = [event for event in events if isinstance(event, Sample)]
+    assert [one.answered for one in samples] == [True, False, True]
+
+
 def test_workers_come_and_go():
     """A new worker is asked at once, one that is gone no more; the channel of each is closed."""
     source = Fake(a=[GOOD], b=[GOOD])

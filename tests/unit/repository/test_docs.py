@@ -67,6 +67,13 @@ def test_links_lead_somewhere(page):
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PATHS)
+def test_lists_follow_an_empty_line(page):
+    """Or the site shows them as a part of the paragraph before."""
+    prose = _prose(REPOSITORY / page)
+    assert re.findall(r"^(?!- |\d+\. |[\s|<#]).+\n(?:- |\d+\. ).*", prose, re.MULTILINE) == []
+
+
 def test_paths_in_backticks_exist():
     """A page may leave out the first folders of a path: `traces/readers.py`."""
     files = [

@@ -130,6 +130,6 @@ def test_the_configuration(printed):
     (example,) = re.findall(r"```toml\n(.*?)```", docs, re.DOTALL)
     check("configuration", tomllib.loads(example))
     check("configuration", tomllib.loads(printed("config")))
-    for wrong in ("intervall = 30", "interval = 'often'", "[serve]\ntop = 3"):
+    for wrong in ("intervall = 30", "level = 'high'", "[serve]\ntop = 3"):
         with pytest.raises(ValidationError):
             check("configuration", tomllib.loads(wrong))

@@ -24,7 +24,7 @@ def values_of(name):
     numbers = st.integers(int(parameter.least), int(parameter.most))
     return (
         numbers
-        if parameter.whole
+        if parameter.quantity is None
         else st.sampled_from([max(parameter.least, 0.01), max(parameter.least, min(parameter.most, 0.75))])
     )
 
@@ -52,16 +52,17 @@ def test_what_a_fault_says_of_itself_can_be_typed(faults):
         ("straggler+", "scenario 'straggler+' is not NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], for example "),
         ("slow-down@300-600", "scenario 'slow-down@300-600' is not NAME[@START"),
         ("slow-down@", "scenario 'slow-down@' is not NAME[@START"),
-        ("slow-down@1.2.3", "scenario slow-down: start 1.2.3 is not a number"),
+        ("slow-down@1.2.3", "scenario slow-down: start 1.2.3: give a time, such as 5m"),
         ("slow-down@99999999", "scenario slow-down: start 99999999 is not within 0 to 10000000 seconds"),
         ("slow-down@300+0.1", "scenario slow-down: length 0.1 is not within 1 to 10000000 seconds"),
         ("steady@3", "scenario steady takes neither times nor parameters"),
         ("straggler:wroker=3", "scenario straggler: 'wroker=3' is not PARAMETER=VALUE; its parameters: worker, by"),
         ("straggler:share=0.3", "scenario straggler has no parameter 'share'; it takes worker, by"),
         ("jax:by=0.3", "scenario jax has no parameter 'by'; it takes none"),
-        ("straggler:worker=3.5", "scenario straggler: worker=3.5 is not a whole number"),
-        ("straggler:by=nan", "scenario straggler: by=nan is not a number"),
-        ("straggler:by=5", "scenario straggler: by=5 is not within 0.001 to 1 (how much longer, as a fraction)"),
+        ("straggler:worker=3.5", "scenario straggler: worker=3.5: give a whole number"),
+        ("straggler:by=nan", "scenario straggler: by=nan: give a share, such as 10%"),
+        ("straggler:by=5", "scenario straggler: by=5: give a share, such as 10%; for percent, write 5%"),
+        ("straggler:by=150%", "scenario straggler: by=1.5 is not within 0.001 to 1 (how much longer, as a fraction)"),
         ("straggler:worker=4", "scenario straggler: no worker 4 on v4-32; the last worker is 3"),
         ("slow-core:core=4", "scenario slow-core: no core 4 on v4-32; the last core is 3"),
         ("checkpoint:every=5", "scenario checkpoint: every=5 must be at least 11, longer than it lasts"),

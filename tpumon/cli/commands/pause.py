@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from tpumon.cli.resolve import seconds_of
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
+from tpumon.quantities import Quantity
 from tpumon.system.console import show
-from tpumon.system.pausing import LONGEST_S, current_pause, pause_for
+from tpumon.system.pausing import current_pause, pause_for
+
+_DURATION = Quantity("time", "90s, 10m or 1h30m, or 0 to end a pause", most="24h", unit="s")
 
 
 def parse_duration(text: str) -> float:
-    """Returns the seconds of `90`, `90s`, `10m` or `1.5h`; 0 ends a pause.
+    """Returns the seconds of `90`, `90s`, `10m` or `1h30m`; 0 ends a pause.
 
     Raises:
         UsageError: it is none of these, or longer than a day.
     """
-    duration_s = seconds_of(text)
-    if duration_s is None:
-        raise UsageError(f"cannot pause for {text!r}; use a time such as 90s, 10m or 1.5h, or 0 to end a pause")
-    if duration_s > LONGEST_S:
-        raise UsageError(f"cannot pause for {text}: the maximum is {LONGEST_S / 3600:.0f}h")
-    return duration_s
+    try:
+        return _DURATION.read(text)
+    except ValueError as error:
+        raise UsageError(f"cannot pause for {error}") from None
 
 
 def run(duration_s: float) -> int:

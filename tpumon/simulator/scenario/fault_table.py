@@ -8,26 +8,30 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from tpumon.quantities import Quantity
 from tpumon.simulator.scenario.step_work import Draft, Slow, StepPart, Stop
+
+TIME = Quantity("time", "5m", unit="s")
+_SHARE = Quantity("share", "10%")
 
 
 class Parameter(NamedTuple):
-    """A parameter of a fault: its bounds, both allowed, and its meaning."""
+    """A parameter of a fault: its bounds, both allowed, its meaning, and its grammar; None: a whole number."""
 
     least: float
     most: float
     about: str
-    whole: bool = False
+    quantity: Quantity | None
 
 
 PARAMETERS: dict[str, Parameter] = {
-    "worker": Parameter(0, 100_000, "number of the worker; default: one that the seed picks", whole=True),
-    "core": Parameter(0, 1_000, "number of the device on its worker; default: one that the seed picks", whole=True),
-    "by": Parameter(0.001, 1, "how much longer, as a fraction"),
-    "share": Parameter(0.01, 0.8, "share of the time from step to step"),
-    "every": Parameter(0, 1e7, "seconds from one occurrence to the next; 0: once"),
-    "lasts": Parameter(1, 1e7, "seconds of each occurrence"),
-    "over": Parameter(1, 1e7, "seconds until the fault has grown to its full size"),
+    "worker": Parameter(0, 100_000, "number of the worker; default: one that the seed picks", None),
+    "core": Parameter(0, 1_000, "number of the device on its worker; default: one that the seed picks", None),
+    "by": Parameter(0.001, 1, "how much longer, as a fraction", _SHARE),
+    "share": Parameter(0.01, 0.8, "share of the time from step to step", _SHARE),
+    "every": Parameter(0, 1e7, "seconds from one occurrence to the next; 0: once", TIME),
+    "lasts": Parameter(1, 1e7, "seconds of each occurrence", TIME),
+    "over": Parameter(1, 1e7, "seconds until the fault has grown to its full size", TIME),
 }
 """Every parameter that a fault may take."""
 

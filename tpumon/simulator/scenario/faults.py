@@ -1,8 +1,8 @@
 """A fault of the job: its kind, when it begins and ends, its parameters; and the text that `--scenario` takes.
 
-    TERM+TERM+...    where TERM is NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], times in seconds since the job's start
+    TERM+TERM+...    where TERM is NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], times since the job's start
 
-For example `slow-down@300+600:by=0.1+straggler:worker=3`.
+For example `slow-down@5m+10m:by=10%+straggler:worker=3`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.errors import UsageError
+from tpumon.quantities import Quantity
 from tpumon.simulator.scenario.basics import SECOND, hashed
-from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, SCENARIOS, ActiveFault, Kind
+from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, SCENARIOS, TIME, ActiveFault, Kind
 from tpumon.simulator.topology import Topology
 
 _LATEST_S = 1e7  # of start and length: four months
@@ -26,7 +27,8 @@ _MOST_FAULTS = 12
 _MOST_TEXT = 500
 _MOST_SHARES = 0.8
 _NAME = re.compile(r"[a-z][a-z-]*")
-_TERM = re.compile(r"(?P<name>[a-z-]+)(?:@(?P<start>[0-9.]+)(?:\+(?P<length>[0-9.]+))?)?(?::(?P<values>[^+]*))?")
+_TIME = r"[0-9.][0-9.a-z]*"
+_TERM = re.compile(rf"(?P<name>[a-z-]+)(?:@(?P<start>{_TIME})(?:\+(?P<length>{_TIME}))?)?(?::(?P<values>[^+]*))?")
 _PARTING = re.compile(r"\+(?=[a-z])")
 
 
@@ -229,8 +231,7 @@ def _parse_term(term: str) -> Fault:
         if begin is None or begin[0] not in KINDS:
             raise _unknown(begin[0] if begin is not None else term)
         raise UsageError(
-            f"scenario {term!r} is not NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], for example "
-            "slow-down@300+600:by=0.1 (seconds)"
+            f"scenario {term!r} is not NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], for example slow-down@5m+10m:by=10%"
         )
     name: str = match["name"]
     if name not in KINDS:
@@ -243,27 +244,30 @@ def _parse_term(term: str) -> Fault:
         if not equals or key not in PARAMETERS:
             takes = ", ".join(KINDS[name].takes) or "none"
             raise UsageError(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {takes}")
-        number = _number(value, f"scenario {name}: {key}={value}")
-        if PARAMETERS[key].whole and not number.is_integer():
-            raise UsageError(f"scenario {name}: {key}={value} is not a whole number")
-        given[key] = int(number) if PARAMETERS[key].whole else number
+        given[key] = _given(value, PARAMETERS[key].quantity, f"scenario {name}: {key}=")
     start, length = match["start"], match["length"]
     return Fault(
         kind=name,
-        start_s=None if start is None else _number(start, f"scenario {name}: start {start}"),
-        length_s=None if length is None else _number(length, f"scenario {name}: length {length}"),
+        start_s=None if start is None else _given(start, TIME, f"scenario {name}: start "),
+        length_s=None if length is None else _given(length, TIME, f"scenario {name}: length "),
         **given,  # type: ignore[arg-type] # whole numbers are int
     )
 
 
-def _number(text: str, what: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}", text):
-        raise UsageError(f"{what} is not a number")
-    return float(text)
+def _given(text: str, quantity: Quantity | None, what: str) -> float:
+    """The value of a quantity, or without one a whole number."""
+    if quantity is None:
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            raise UsageError(f"{what}{text}: give a whole number")
+        return int(text)
+    try:
+        return quantity.read(text)
+    except ValueError as error:
+        raise UsageError(f"{what}{error}") from None
 
 
 def _plain(number: float) -> str:
-    """A number without exponent or trailing zeros, as `_number` reads it."""
+    """A number without exponent or trailing zeros, as `_given` reads it."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule
-from tpumon.model import Evidence, FindingDetail
+from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
+_OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
+_MOST_PROGRAMS = 256  # that are remembered
 
-_NOT_KNOWN = "nothing tells what the host compiles: traces have no events of the host (--host-tracer-level 1)"
+_NOT_KNOWN = "nothing tells what is compiled: traces have no events of the host (--host-tracer-level 1) and no programs"
 
 
 @dataclass(slots=True)
@@ -62,43 +64,105 @@ class Compiling:
         self.count, self.quiet, self.ratio = self.count + 1, 0, ratio
 
 
-class Recompiling(Rule[Compiling, None]):
-    """Several samples, not far from each other, in which the host compiles amid steps.
+@dataclass(slots=True)
+class Programs:
+    """Programs that a function became, each after a pause in which nothing ran: it was compiled then.
 
-    A program that was not seen before says nothing: it may have been compiled before tpumon looked.
+    Attributes:
+        seen: ids of programs that ran, the last one last.
+        functions: functions that ran.
+        paused: whether nothing has run since the last step.
+        function: the one that became another program last.
+        new: counts samples with such a program.
+    """
+
+    seen: dict[str, None] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
+    paused: bool = False
+    function: str = ""
+    new: Compiling = field(default_factory=Compiling)
+
+    def note(self, figures: Figures) -> None:
+        """Notes a sample with steps."""
+        if not (figures.programs and figures.functions):
+            return
+        program, function = figures.programs[0], figures.functions[0].name
+        is_new = self.paused and program not in self.seen and function in self.functions
+        self.paused = False
+        self.function = function if is_new else self.function
+        self.new.note(1.0 if is_new else None)
+        self.functions.add(function)
+        for each in figures.programs:
+            self.seen.pop(each, None)
+            self.seen[each] = None
+        while len(self.seen) > _MOST_PROGRAMS:
+            del self.seen[next(iter(self.seen))]
+
+
+@dataclass(slots=True)
+class Recompiled:
+    """Both signs: what the host does amid steps, and what ran before and after pauses."""
+
+    compiling: Compiling = field(default_factory=Compiling)
+    programs: Programs = field(default_factory=Programs)
+
+
+class Recompiling(Rule[Recompiled, None]):
+    """Several samples, not far from each other, in which the host compiles amid steps, or after which it has compiled.
+
+    A program that was not seen before says nothing by itself: it may have been compiled before tpumon looked. If
+    nothing ran just before it, and that again and again, it was compiled then.
     """
 
     finding = "recompiling"
     not_for = SERVERS
     info_for = PAUSING
-    memory_type = Compiling
+    states = frozenset({"no-activity"})
+    memory_type = Recompiled
     remedy = (
         "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "
         "padded to a few sizes, no changing static_argnums, no functions made anew; JAX_LOG_COMPILES=1 and "
         "JAX_EXPLAIN_CACHE_MISSES=1 say what is new"
     )
-    samples = 1  # it takes two of the last ones
+    samples = 1  # it takes several of the last ones
     leaves_below = 0.5
     hidden_by = frozenset({"hang"})
 
-    def remember(self, memory: Compiling, seen: Observation) -> None:
+    def remember(self, memory: Recompiled, seen: Observation) -> None:
         """Counts samples that show it; compiling without steps is how every job begins."""
         figures = seen.figures
-        if seen.state != "live" or figures.compile_ratio is None:
-            return
-        counts = figures.step_time_s is not None and figures.compile_ratio > self.limits.compile_ratio
-        memory.note(figures.compile_ratio if counts else None)
+        ratio = figures.compile_ratio
+        has_steps = figures.step_time_s is not None
+        compiles = ratio is not None and ratio > self.limits.compile_ratio
+        if seen.state == "no-activity" or (seen.state == "live" and not has_steps and compiles):
+            memory.programs.paused = memory.programs.paused or ratio is None or compiles
+        elif seen.state == "live" and has_steps:
+            memory.programs.note(figures)
+        if seen.state == "live" and ratio is not None:
+            memory.compiling.note(ratio if has_steps and compiles else None)
 
-    def severity_ratio(self, member: Member[Compiling, None]) -> float | str:
-        """Number of the last samples that showed it."""
-        return member.memory.severity_ratio
+    def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
+        """Number of the last samples that showed it, relative to how many it takes."""
+        by_host, new = member.memory.compiling.severity_ratio, member.memory.programs.new
+        if not new.known:
+            return by_host
+        by_programs = new.count / (_OFTEN_NEW - 0.5)
+        return by_programs if isinstance(by_host, str) else max(by_host, by_programs)
 
-    def detail(self, member: Member[Compiling, None]) -> FindingDetail:
-        """Says how much of the time the host compiled when it did last."""
-        memory = member.memory
+    def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
+        """Says how much of the time the host compiled when it did last, or how many programs it made."""
+        compiling, programs = member.memory.compiling, member.memory.programs
+        if compiling.count >= _OFTEN:
+            return FindingDetail(
+                words=f"compiles {compiling.ratio:.0%}",
+                sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
+                f"{compiling.ratio:.0%} of the time.",
+                evidence=compiling.evidence(self.limits.compile_ratio),
+            )
+        count = programs.new.count
         return FindingDetail(
-            words=f"compiles {memory.ratio:.0%}",
-            sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
-            f"{memory.ratio:.0%} of the time.",
-            evidence=memory.evidence(self.limits.compile_ratio),
+            words=f"{count} new programs",
+            sentence=f"{{who}}, the job stops to compile again and again: after a pause {programs.function} runs as a "
+            f"program that never ran before, {count} times lately.",
+            evidence={"new_programs": Evidence(value=count, threshold=_OFTEN_NEW)},
         )

@@ -45,6 +45,11 @@ _CANNOT_BE_SEEN = (
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
+_MOSTLY = 0.5  # of the window
+_SHARES = (
+    *("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio"),
+    *("hbm_bandwidth_utilization_ratio", "op_time_ratios", "idle_between_programs_ratio"),
+)
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -107,6 +112,7 @@ class TraceSource(ProfilerSource):
             returns_traces = await self._returns_traces()
             window_s = self._window_s(query)
             in_time = self._answers_in_time
+            self._say("waiting for its turn among the workers", "waiting")
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
                 explains = await self._may_explain()
                 if explains:
@@ -114,6 +120,7 @@ class TraceSource(ProfilerSource):
                 level = _EXPLAINING_HOST_LEVEL if explains else None
                 taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
+                self._say("its trace is analysed", "reading")
                 trace = await self._analyse(taken, query)
         except SourceError as error:
             self._note_failure(error, None if explains else query)
@@ -187,6 +194,9 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].state in {"busy", "continuous"}:
             self._backoff.note_busy(error)
 
+    def _say(self, words: str, brief: str, *, takes_s: float | None = None) -> None:
+        self._options.progress.does(self._target.address, words, brief, takes_s=takes_s)
+
     def _end_call(self) -> None:
         """Counts the call under way, which was answered."""
         if self._call is not None:
@@ -229,6 +239,7 @@ class TraceSource(ProfilerSource):
         options = self._reducer.options if returns_traces else {}
         capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
+        self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
                 xspace, is_lighter = await take(capture)
@@ -421,18 +432,27 @@ class TraceSource(ProfilerSource):
             simulated=trace.simulated,
             device_type=trace.device_type,
             cores=trace.cores if query.level > 1 else None,
-            figures=of_level(_for_as_long(trace, taken.window_s), query.level),
+            figures=of_level(_of_window(trace, taken.window_s), query.level),
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
 
 
-def _for_as_long(trace: TraceFigures, window_s: float) -> Figures:
-    """The figures, told for how long the profiler looked for programs: a whole trace shows when they ran alone."""
-    programs = trace.figures.traced_programs
-    if programs is None or trace.truncated:
-        return trace.figures
-    return replace(trace.figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+def _of_window(trace: TraceFigures, window_s: float) -> Figures:
+    """The figures, told for how long the profiler looked: a whole trace shows when the device ran alone.
+
+    Where it stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
+    """
+    figures = trace.figures
+    programs = figures.traced_programs
+    if trace.truncated:
+        return figures
+    if programs is not None:
+        return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+        return figures
+    why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
+    return replace(figures, **dict.fromkeys(_SHARES), absent={**figures.absent, **dict.fromkeys(_SHARES, why)})
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:
