@@ -77,6 +77,12 @@ def test_links_in_the_code_lead_somewhere():
         assert not anchor or anchor in _anchors(REPOSITORY / name), link
 
 
+def test_how_to_install_an_extra_is_said_in_one_place():
+    """`how_to_install` knows what works where the user is."""
+    sources = [path for root in ("tpumon", "exporters") for path in (REPOSITORY / root).rglob("*.py")]
+    assert [path.name for path in sources if "pip install" in path.read_text()] == ["extras.py"]
+
+
 def _command_lines() -> list[str]:
     """Lines of code that begin with `tpumon`, without comments, redirections and what stands for something else."""
     lines = [
