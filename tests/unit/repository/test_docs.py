@@ -129,6 +129,12 @@ tpumon: listening on http://127.0.0.1:1
     assert command_names(page) == {"tpumon why --brief"}
 
 
+def test_how_to_install_an_extra_is_said_in_one_place():
+    """`how_to_install` knows what works where the user is."""
+    sources = [path for root in ("tpumon", "exporters") for path in (REPOSITORY / root).rglob("*.py")]
+    assert [path.name for path in sources if "pip install" in path.read_text()] == ["extras.py"]
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_command_lines_are_understood(line):
     """They are parsed, not run."""
