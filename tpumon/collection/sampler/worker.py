@@ -308,8 +308,8 @@ class SampledWorker:
         return sample
 
     def _say_share(self, wait_s: float) -> None:
-        words = "the job was traced for its share of time (--max-duty); the next trace is taken"
-        self._progress.waits(self.target.address, words, wait_s)
+        why = "it was traced for its share of time (--max-duty)"
+        self._progress.waits(self.target.address, "traced", wait_s, why)
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
