@@ -139,12 +139,13 @@ class _Waiting:
             raise NoTargetError(status.waiting)
         passed_s = time.monotonic() - self._began_s
         is_late = passed_s > self._needs.timeout_s
+        asked = [worker for worker in workers if worker.history.last is not None]
+        self._several.update(worker.name for worker in asked if needs_several(worker.history))
         self._count(workers)
-        if not workers or any(worker.history.last is None for worker in workers):
+        if not workers or len(asked) < len(workers):
             if is_late:
-                self._say_late(sum(worker.history.last is None for worker in workers))
+                self._say_late(len(workers) - len(asked))
             return is_late
-        self._several.update(worker.name for worker in workers if needs_several(worker.history))
         missing = [worker.history for worker in workers if not self._is_settled(worker)]
         if not missing:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
