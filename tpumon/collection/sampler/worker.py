@@ -284,7 +284,7 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
-        self._progress.does(self.target.address, f"asking for {profiler.rpc}", "asking")
+        self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
