@@ -32,6 +32,7 @@ from tpumon.cli.options import (
 )
 from tpumon.cli.resolve import (
     TIMEOUT,
+    check_filter,
     check_queries,
     feed_of,
     given,
@@ -122,6 +123,8 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
+    if is_typed(context, "filter"):
+        check_filter(stdout, output)
     feed = feed_of(context, options, thresholds, exports, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
