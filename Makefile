@@ -9,10 +9,14 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: demo test test-unit test-nightly bench soak packages proto
+.PHONY: demo docs test test-unit test-nightly bench soak packages proto release publishable
 
 demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8
+
+docs: $(UV)  ## the documentation as a site, in site/; fails if a link is broken
+	@UV_PROJECT_ENVIRONMENT=.venvs/docs $(UV) sync --quiet --locked --no-install-project --only-group docs
+	@scripts/site .venvs/docs/bin/zensical
 
 test:  ## everything that CI checks
 	@scripts/test
@@ -31,6 +35,12 @@ soak:  ## a simulated day of 64 workers with faults, in 55 minutes: is memory fl
 
 packages:  ## the wheel and the sdist on every supported Python, with newest and oldest dependencies
 	@scripts/test bench packages
+
+release: $(UV)  ## dist/: all that goes out, from the last commit; the wheel is tried where nothing else is installed
+	@$(PYTHON) scripts/release.py
+
+publishable:  ## fails, with the reasons, while the last commit may not go out
+	@$(PYTHON) scripts/release.py publishable
 
 proto: $(UV)  ## tpumon/proto/*_pb2.py from the .proto files
 	@$(UV) run --quiet --locked python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpumon/proto/*.proto

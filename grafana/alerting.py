@@ -5,7 +5,6 @@ In the templates, `@{NAME}` stands for a value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,20 +115,19 @@ def kubernetes_rules(config: Config) -> Mapping[str, str]:
     """Returns recording rules and alerts as objects of Prometheus' operator and of Google's, by file name."""
     texts = _texts(config)
     groups = "".join(texts[name].partition("\ngroups:\n")[2] for name in ("recording", "alerts"))
-    with_interval = re.sub(r"^(  - name: .*)$", r"\1\n    interval: 30s", groups, flags=re.MULTILINE)
     return {
         "prometheusrule.yaml": _object("monitoring.coreos.com/v1", "PrometheusRule", groups),
-        "google-rules.yaml": _object("monitoring.googleapis.com/v1", "Rules", with_interval),
-        "google-clusterrules.yaml": _object("monitoring.googleapis.com/v1", "ClusterRules", with_interval),
+        "google-rules.yaml": _object("monitoring.googleapis.com/v1", "Rules", groups),
+        "google-clusterrules.yaml": _object("monitoring.googleapis.com/v1", "ClusterRules", groups),
     }
 
 
 def _texts(config: Config) -> Mapping[str, str]:
     """The files' texts by name, without heads."""
     templates = {path.stem: path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.glob("*.yml"))}
-    values = values_of(config)
+    values = {**values_of(config), "alerted": "|".join(one.finding for one in ALERTED)}
     texts = {name: str(filled(text, values)) for name, text in templates.items()}
-    texts["alerts"] += "\n  - name: tpumon-findings\n    rules:\n"
+    texts["alerts"] += "\n  - name: tpumon-findings\n    interval: 1m\n    rules:\n"
     texts["alerts"] += "\n".join(rule for one in ALERTED for rule in _rules(one, values, config))
     return texts
 

@@ -8,8 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-RUNBOOKS = "grafana/runbooks"
-"""Where they are in this repository; an address leads there once you have published them."""
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+_REPOSITORY = _PROJECT["project"]["urls"]["Repository"]
+_FOLDER = "grafana/runbooks"
+
+RUNBOOKS = _FOLDER if "//placeholder." in _REPOSITORY else f"{_REPOSITORY}/blob/main/{_FOLDER}"
+"""Where they are: in the repository, at its address once it has one."""
 
 
 class ConfigError(ValueError):

@@ -89,7 +89,7 @@ _JOB = (
     "{{ with $labels.tpu_job }}{{ . }}{{ else }}a job without a name{{ end }}"
     "{{ with $labels.tpu_slice }}, slice {{ . }}{{ end }}"
 )
-_MISSING = "worker:tpumon_target_up:once{@} unless on (WORKER) worker:tpumon_target_up:max"
+_MISSING = "max_over_time(worker:tpumon_target_up:max{@}[1h]) == 1 unless on (WORKER) worker:tpumon_target_up:max"
 _VARIABLE = "var-NAME={{ with $labels.NAME }}{{ . | urlquery }}{{ end }}"
 _LISTED = (
     "{{ $rows := QUERY }}{{ range $place, $_ := $rows }}{{ if lt $place 5 }}{{ if $place }}, {{ end }}"

@@ -1,4 +1,4 @@
-"""Fills the tables and remedies of the pages in docs/ and of the runbooks from the tables in the code.
+"""Makes the tables and remedies of the pages in docs/ and of the runbooks from the code, and the files in share/.
 
     .venv/bin/python scripts/reference_docs.py [--check]
 
@@ -19,6 +19,7 @@ _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
 
 from grafana.alerting import ALERTED, FindingAlert  # noqa: E402
+from scripts.installed_files import installed_files  # noqa: E402
 from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model.figure import Figure  # noqa: E402
@@ -160,12 +161,13 @@ def pages() -> Mapping[Path, str]:
         path = _ROOT / "grafana" / "runbooks" / f"{found.alert}.md"
         text = path.read_text(encoding="utf-8")
         texts[path] = _with_remedy(text, "tpumon says:", remedies[found.finding], path.name)
-    return texts
+    return {**texts, **installed_files()}
 
 
 def main() -> None:
     """Runs the command."""
-    old = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    made = pages().items()
+    old = {path: text for path, text in made if not path.exists() or path.read_text(encoding="utf-8") != text}
     if "--check" in sys.argv[1:]:
         sys.exit("".join(f"{path.relative_to(_ROOT)} is out of date\n" for path in old))
     for path, text in old.items():

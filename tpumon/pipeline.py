@@ -7,15 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from itertools import takewhile
 from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct, field
 
 from tpumon.analysis import Analysis, FleetStatus, Update
-from tpumon.analysis.playback import played
+from tpumon.analysis.playback import between, played
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
-from tpumon.collection.event_sources import EventSource
+from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, SourceEvent
@@ -229,16 +230,17 @@ class RecordedFeed:
     """Yields the updates of a recording, with its own clock.
 
     Args:
-        settings: the recording.
-        last_s: only as much of its end; None: all of it.
+        settings: the recording, and the moment at which to end.
+        last_s: only as much before its end; None: all of it.
 
     Attributes:
         context: the run, for an output that is opened beside it.
     """
 
     def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
-        assert settings.origin.shown_name is not None
-        self._recording = Recording(settings.origin.shown_name)
+        assert isinstance(settings.origin, RecordingSource)
+        self._recording = Recording(settings.origin.where)
+        self._at = settings.origin.at
         self._last_s = last_s
         self._clock = RecordedClock()
         self._analysis = Analysis(settings.output_options.thresholds, recorded=self._clock)
@@ -248,9 +250,11 @@ class RecordedFeed:
         """Finds its begin and end.
 
         Raises:
-            UsageError: it holds no samples.
+            UsageError: it holds no samples, or none of the moment.
         """
         self.begin_unix_s, self.end_unix_s = self._recording.span_unix_s()
+        if self._at is not None:
+            self.end_unix_s = self._recording.moment_of(self._at)
         return self
 
     def __exit__(
@@ -265,7 +269,12 @@ class RecordedFeed:
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
         """Iterates over its updates."""
         begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
-        yield from played(self._analysis, self._recording.moments(begin_unix_s))
+        moments = self._recording.moments(begin_unix_s)
+        if self._at is None:
+            yield from played(self._analysis, moments)
+            return
+        yield from played(self._analysis, takewhile(lambda each: each.time_unix_s <= self.end_unix_s, moments))
+        yield from between(self._analysis, self._clock.unix_s, self.end_unix_s)
 
 
 AnyFeed = Feed | RecordedFeed

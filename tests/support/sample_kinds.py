@@ -15,13 +15,14 @@ from tpumon.model import (
     OpCategoryFigures,
     OpFigures,
     Percentiles,
+    Process,
     Sample,
     Spread,
     StepTimes,
     Target,
     Workers,
 )
-from tpumon.model.figure_table import FIGURES
+from tpumon.model.figure_table import DEVICE_FIELDS, FIGURES
 from tpumon.model.figures import FamilyFigures, ServerFigures
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
@@ -281,6 +282,51 @@ KINDS: Mapping[str, Sample] = {
 """By name; each of a worker of its own."""
 
 
+def on_cpu(worker: str = "cpu", **fields) -> Sample:
+    """A trace of JAX on a CPU: what its host's threads show; `fields` replace some."""
+    no_device = dict.fromkeys((*DEVICE_FIELDS, "hbm_used_bytes"), "no device in the trace")
+    answered = {
+        "source": "trace",
+        "traced_s": 0.3,
+        "device_type": "CPU",
+        "cores": 0,
+        "job_kind": JobKind(
+            kind="training", evidence=("train_step is a program of training",), since_unix_s=NOW - 600.0
+        ),
+        "process": Process(pid=4711, user="ada", command="python train.py", started_unix_s=NOW - 640.0),
+        "step_time_s": StepTimes(avg=0.125, min=0.0992, max=0.158, stddev=0.025, count=3),
+        "step_source": "host",
+        "step_name": "train_step",
+        "compile_ratio": 0.0,
+        "callback_ratio": 0.0625,
+        "functions": tuple(
+            FunctionFigures(
+                name=name,
+                runs=runs,
+                period_s=Percentiles(p50=0.117, p95=0.152),
+                duration_s=Percentiles(p50=0.081, p95=0.11),
+                device_time_ratio=share,
+            )
+            for name, runs, share in (("train_step", 4, 0.875), ("eval_step", 2, 0.125))
+        ),
+        "absent": no_device | {"input_wait_ratio": "no event of an input pipeline"},
+    }
+    return sample(worker, **(_usual(worker) | answered | fields))
+
+
+def cpus(count: int) -> list[Sample]:
+    """Six samples of each worker on a CPU, oldest first."""
+    return [
+        on_cpu(
+            f"cpu-{number}",
+            time_unix_s=NOW - 3.0 - 10.0 * (5 - query),
+            step_time_s=StepTimes(avg=0.12 + (7 * number + query) % 10 / 500, min=0.1, max=0.158, count=3),
+        )
+        for query in range(6)
+        for number in range(count)
+    ]
+
+
 def with_top_ops(sample: Sample, count: int = 10) -> Sample:
     """The same with so many top operations, and their categories, as a trace shows them when they are asked for."""
     of = (("fusion.123", "convolution fusion"), ("all-reduce.4", "all-reduce"), ("copy-done.7", "copy-done"))
@@ -314,7 +360,11 @@ def with_top_ops(sample: Sample, count: int = 10) -> Sample:
 
 def workers_of(*samples: Sample) -> Workers:
     """The workers of these samples, in their order."""
-    return Workers(targets=tuple(Target(worker=one.worker, address=one.address, slice=one.slice) for one in samples))
+    return Workers(
+        targets=tuple(
+            Target(worker=one.worker, address=one.address, slice=one.slice, process=one.process) for one in samples
+        )
+    )
 
 
 def fleet(count: int) -> list[Sample]:

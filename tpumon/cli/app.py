@@ -25,6 +25,7 @@ from tpumon.cli.options import (
     ThresholdOptions,
     VerdictOptions,
     check_choice,
+    format_option,
     is_typed,
     option,
     with_groups,
@@ -32,6 +33,7 @@ from tpumon.cli.options import (
 )
 from tpumon.cli.resolve import (
     TIMEOUT,
+    at_moment,
     check_filter,
     check_queries,
     feed_of,
@@ -125,7 +127,7 @@ def monitor(
     output = stdout_of(stdout, legacy=legacy)
     if is_typed(context, "filter"):
         check_filter(stdout, output)
-    feed = feed_of(context, options, thresholds, exports, listen=stdout.listen)
+    feed = at_moment(feed_of(context, options, thresholds, exports, listen=stdout.listen), appearance.at)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -276,7 +278,7 @@ def mcp_command(
 
     Tools: why, list_workers, figures, explain; none of them changes anything.
     Sampling begins with the first question and ends ten minutes after the last
-    one. Needs `pip install 'tpumon\[mcp]'`.
+    one. Needs the extra `mcp`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
@@ -307,7 +309,7 @@ def _judged(
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
         interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
-    return feed_of(context, at_once, thresholds), needs
+    return at_moment(feed_of(context, at_once, thresholds), verdict.at), needs
 
 
 @command("events")
@@ -316,7 +318,7 @@ def events_command(
     context: typer.Context,
     options: FollowOptions,
     thresholds: ThresholdOptions,
-    output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
+    output: Annotated[str, format_option("text|jsonl")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")
     ] = False,

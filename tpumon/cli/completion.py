@@ -2,6 +2,7 @@
 
 import glob
 import os
+from collections.abc import Callable
 
 from tpumon.model.figure_table import SORT_KEYS
 
@@ -28,11 +29,17 @@ def scenarios(incomplete: str) -> list[tuple[str, str]]:
     return [(f"{others}{plus}{one.name}", one.about) for one in listed()]
 
 
-def sections() -> list[str]:
-    """Sections of a report."""
+def one_of(choices: str) -> Callable[[], list[str]]:
+    """Values with `|` between, as help shows them."""
+    return lambda: choices.split("|")
+
+
+def sections(incomplete: str) -> list[str]:
+    """Sections of a report, also behind others: `ops,`."""
     from tpumon.report.sections import SECTIONS
 
-    return [*SECTIONS, "all"]
+    others, comma, _ = incomplete.rpartition(",")
+    return [f"{others}{comma}{name}" for name in (*SECTIONS, "all")]
 
 
 def exporters() -> list[str]:

@@ -130,8 +130,8 @@ def export_command(
 ) -> Command:
     r"""Export recorded samples to a Parquet file.
 
-    One row per query and worker, with the columns of CSV. Needs `pip install
-    'tpumon\[parquet]'`.
+    One row per query and worker, with the columns of CSV. Needs the extra
+    `parquet`; where it lacks, tpumon says how to install it.
 
     Examples:
       tpumon export recorded/ --to samples.parquet

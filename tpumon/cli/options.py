@@ -21,7 +21,13 @@ written = partial(option, rich_help_panel="Output")
 _appearance = partial(option, rich_help_panel="Appearance of the live view")
 _threshold = partial(option, rich_help_panel="Thresholds")
 
-FormatOption = Annotated[str, written(metavar="text|json", help="What to write to stdout.")]
+
+def format_option(choices: str) -> Any:
+    """The option `--output` of a command that ends by itself; its values with `|` between."""
+    return written(metavar=choices, autocompletion=completing.one_of(choices), help="What to write to stdout.")
+
+
+FormatOption = Annotated[str, format_option("text|json")]
 FORMATS: tuple[Literal["text", "json"], ...] = ("text", "json")
 Level = Literal[0, 1, 2]
 Choice = TypeVar("Choice", bound=str)
@@ -338,6 +344,17 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+AtOption = Annotated[
+    str | None,
+    _target(
+        metavar="TIME",
+        help="With --from a recording: the moment to show, or to judge. 03:12 is the last such local time in it, -20m "
+        "counts from its end, 2026-01-31T03:12 is a date. Default: in the live view its worst moment, otherwise its "
+        "end.",
+    ),
+]
+
+
 class AppearanceOptions(Struct, frozen=True, kw_only=True):
     """Looks of the live view."""
 
@@ -358,6 +375,7 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
     color: Annotated[
         Literal["auto", "always", "never"], _appearance(help="auto: use colours unless NO_COLOR is set.")
     ] = "auto"
+    at: AtOption = None
 
 
 class ThresholdOptions(Struct, frozen=True, kw_only=True):
@@ -393,7 +411,7 @@ class ThresholdOptions(Struct, frozen=True, kw_only=True):
 
 
 class VerdictOptions(Struct, frozen=True, kw_only=True):
-    """Time for a verdict, and the exit status that it gives."""
+    """Moment of a verdict, time for it, and the exit status that it gives."""
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],
@@ -405,6 +423,7 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
             metavar="TIME", help="Answer after this time at the latest, such as 30s or 2m, and say what is missing."
         ),
     ] = "2m"
+    at: AtOption = None
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:

@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 
 from tpumon.cli import completion as completing
-from tpumon.cli.options import TargetOptions, check_choice, is_typed, measured, written
+from tpumon.cli.options import TargetOptions, check_choice, format_option, is_typed, measured, written
 from tpumon.cli.resolve import FAIL_ABOVE, NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
 from tpumon.errors import UsageError
 
@@ -45,7 +45,7 @@ class ReportOptions(Struct, frozen=True, kw_only=True):
             help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
         ),
     ] = None
-    output: Annotated[str, written(metavar="text|markdown|json|html", help="What to write to stdout.")] = "text"
+    output: Annotated[str, format_option("text|markdown|json|html")] = "text"
     top: Annotated[int, written(min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")] = 20
     program: Annotated[str | None, written(metavar="TEXT", help="Only ops of programs whose name contains this.")] = (
         None

@@ -26,6 +26,7 @@ from tpumon.quantities import Quantity
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis.findings import Thresholds
@@ -212,6 +213,21 @@ def feed_of(
             level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
         ),
     )
+
+
+def at_moment(feed: FeedSettings, at: str | None) -> FeedSettings:
+    """The source with `--at`, the moment of a recording.
+
+    Raises:
+        UsageError: it is not a recording.
+    """
+    from tpumon.collection.event_sources import RecordingSource
+
+    if at is None:
+        return feed
+    if not isinstance(feed.origin, RecordingSource):
+        raise UsageError(f"--at is for recorded samples: --from DIR --at {one_line(at)}")
+    return replace(feed, origin=replace(feed.origin, at=at))
 
 
 _OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}

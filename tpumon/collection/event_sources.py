@@ -18,6 +18,7 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Query, Sample, SourceEvent, Workers
+from tpumon.model.progress import Progress
 from tpumon.system.ledger import DutyLedger
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class EventSource:
     ends: ClassVar[bool] = False
     is_of_host: ClassVar[bool] = False
     shown_name: ClassVar[str | None] = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """What this process does about each worker; None: it takes no samples."""
+        return None
 
     def with_ops(self, most: int) -> EventSource:  # noqa: ARG002 - a source of others' samples has what they have
         """The source with at least `most` top operations in each sample, if that is up to this process."""
@@ -101,6 +107,11 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
         """True if nothing but this host was selected."""
         return replace(self.selection, job=None, slice=None, waits=False) == Selection()
 
+    @property
+    def progress(self) -> Progress:
+        """What is done about each worker."""
+        return self.sources.progress
+
     def with_ops(self, most: int) -> SamplingSource:
         """The source with at least `most` top operations in each sample."""
         return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
@@ -140,12 +151,14 @@ class RecordingSource(Struct, EventSource, frozen=True):
 
     Attributes:
         where: a directory or a file.
+        at: the moment to show or to judge, as it was typed; None: the usual one.
     """
 
     is_over: ClassVar[bool] = True
     ends: ClassVar[bool] = True
 
     where: str
+    at: str | None = None
 
     @property
     def shown_name(self) -> str:  # type: ignore[override]
@@ -200,6 +213,11 @@ class NearbySource(EventSource):
     def shown_name(self) -> str | None:  # type: ignore[override]
         """The exporter, while it is read."""
         return None if self._has_taken_over else self._page.name
+
+    @property
+    def progress(self) -> Progress | None:
+        """What this process does, once it samples itself."""
+        return self._sampling.progress if self._has_taken_over else None
 
     def with_ops(self, most: int) -> NearbySource:
         """The source; only this process's own samples have more operations."""

@@ -11,15 +11,19 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.errors import UsageError
-from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, bounded
+from tpumon.errors import MEANING, UsageError
+from tpumon.model import SCHEMA_VERSION, SEVERITY_LEVELS, ListedTarget, Sample, Target, Workers, bounded
 from tpumon.model.documents import UnixTime, at_most, decoded, encoded
+from tpumon.model.sample import EXPORTER
+from tpumon.moments import moment_of
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
@@ -34,6 +38,8 @@ _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
+_HEAD = 500  # of a line, in which the name of its worker stands
+_LONG_BYTES = 20 << 20
 _MOST_FILES = 100_000
 _MOST_WORKERS = 10_000
 
@@ -43,6 +49,37 @@ class _Times(Struct, frozen=True):
 
     time_unix_s: UnixTime
     took_s: UnixTime = 0.0  # a sum that no calendar has would be a time of nobody, too
+
+
+class _Found(Struct, frozen=True):
+    """A finding of a line."""
+
+    severity: str = ""
+
+
+class _Failed(Struct, frozen=True):
+    """A failure of a line."""
+
+    source: str = ""
+    reason: str = ""
+
+
+class _Verdict(_Times, frozen=True):
+    """The verdict that a line holds: reading no more of it takes a tenth of the time of judging it again."""
+
+    worker: str = ""
+    source: str | None = None
+    findings: tuple[_Found, ...] | None = None
+    errors: tuple[_Failed, ...] = ()
+
+    @property
+    def level(self) -> int:
+        """The severity as a number; a worker that is down is critical."""
+        if self.source is None and self.errors and self.errors[-1].source != EXPORTER:
+            meaning = MEANING.get(self.errors[-1].reason)  # type: ignore[call-overload]
+            if meaning is not None and meaning.state == "down":
+                return SEVERITY_LEVELS["critical"]
+        return max((SEVERITY_LEVELS.get(each.severity, 0) for each in self.findings or ()), default=0)
 
 
 class RecordedMoment(Struct, frozen=True):
@@ -79,6 +116,15 @@ def workers_line(workers: Workers, now_unix_s: float) -> str:
     return encoded(WorkersLine(time_unix_s=now_unix_s, targets=listed, waiting=workers.waiting))
 
 
+_SIGNS = (b'"warning"', b'"critical"', b'"source":null', b'"source": null')
+"""Without any of these a sample is well: most lines need not be decoded to know that."""
+
+
+def _worker_of(line: bytes) -> bytes:
+    """Name of the worker, as the line writes it."""
+    return line[:_HEAD].partition(b'"worker":')[2].lstrip().partition(b'",')[0]
+
+
 def is_workers(line: bytes) -> bool:
     """True if a line says who the workers are, and is no sample."""
     return b'"targets"' in line[:200]
@@ -112,6 +158,48 @@ class Recording:
             if first is not None and last is not None:
                 return first, last
         raise UsageError(f"--from {self.name}: there are no samples in it")
+
+    @property
+    def is_long(self) -> bool:
+        """True if it takes more than some seconds to read all of it."""
+        with suppress(OSError):
+            return sum(file.stat().st_size for file in self._files) > _LONG_BYTES
+        return False
+
+    def moment_of(self, at: str) -> float:
+        """The moment that a text means, as of `tpumon.moments`.
+
+        Raises:
+            UsageError: it means none, or none of the recording; or this holds no samples.
+        """
+        try:
+            return moment_of(at, *self.span_unix_s())
+        except ValueError as error:
+            raise UsageError(f"--at {one_line(at)}: {error}") from None
+
+    def worst_unix_s(self) -> float | None:
+        """The first moment at which a worker was as bad as any ever was, as judged then; None: all were well.
+
+        A worker that has never answered is not known to be bad.
+        """
+        worst, at_unix_s = SEVERITY_LEVELS["info"], None
+        have_answered: set[bytes] = set()
+        for line in chain.from_iterable(_split(self._bytes(file)) for file in self._files):
+            worker = _worker_of(line)
+            if not any(sign in line for sign in _SIGNS):
+                have_answered.add(worker)
+                continue
+            try:
+                verdict = decoded(_Verdict, line)
+            except ValueError:
+                continue  # it is said where it is read
+            if verdict.source is not None:
+                have_answered.add(worker)
+            if verdict.level > worst and worker in have_answered:
+                worst, at_unix_s = verdict.level, verdict.time_unix_s + verdict.took_s
+                if worst == max(SEVERITY_LEVELS.values()):
+                    break
+        return at_unix_s
 
     def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:
         """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.

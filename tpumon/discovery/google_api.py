@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from tpumon.errors import TpumonError, UsageError
+from tpumon.system.extras import how_to_install
 from tpumon.untrusted_text import one_line
 
 ENDPOINT = "https://tpu.googleapis.com/"
@@ -233,4 +234,4 @@ def check_installed() -> None:
         import google.auth.transport.requests  # noqa: F401
         import requests  # noqa: F401
     except ImportError:
-        raise UsageError("--tpu needs google-auth and requests: pip install 'tpumon[gcp]'") from None
+        raise UsageError(f"--tpu needs google-auth and requests: {how_to_install('gcp')}") from None

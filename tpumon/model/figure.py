@@ -83,7 +83,9 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     def holds_for(self, sample: Sample) -> bool:
         """True if it says something of the job in a sample."""
-        return serves(sample) if self.of_server else not self.of_training or trains(sample)
+        if self.of_server:
+            return serves(sample)
+        return (not self.of_training or trains(sample)) and not (self.origin in _OF_DEVICES and is_on_cpu(sample))
 
     @property
     def help(self) -> str:
@@ -95,6 +97,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         return figures.absent.get(self.name)
 
 
+_OF_DEVICES: frozenset[Origin] = frozenset({"device", "runtime"})
 _SOURCES: Mapping[Origin, str] = {
     "device": "traces",
     "steps": "traces",
@@ -110,6 +113,12 @@ def serves(sample: Sample) -> bool:
     """True if the figures of a server are those to show: it has some, and its job is of such a kind."""
     kind = None if sample.job_kind is None else sample.job_kind.kind
     return sample.figures.server is not None and kind in INFERRING
+
+
+def is_on_cpu(sample: Sample) -> bool:
+    """True if its job runs on a CPU: its trace shows no device, and no device is known otherwise."""
+    figures = sample.figures
+    return sample.device_type == "CPU" and not figures.devices and figures.hbm_total_bytes is None
 
 
 def trains(sample: Sample) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace
 
-from tpumon.model.figure import Figure, serves, trains
+from tpumon.model.figure import Figure, is_on_cpu, serves, trains
 from tpumon.model.figures import Figures, Percentiles, ProgramFamily, ServerFigures, Spread, StepTimes
 from tpumon.model.sample import Sample
 from tpumon.model.server_figures import SERVER_FIGURES, families_of
@@ -287,10 +287,11 @@ def values(figures: Figures) -> Mapping[str, float | None]:
 
 def held_by(samples: Iterable[Sample]) -> list[Figure]:
     """The compared figures that say something of some of these workers' jobs: of training while none is known."""
-    known = list(samples)
-    served, trained = any(map(serves, known)), not known or any(map(trains, known))
+    kinds = {(serves(sample), trains(sample), is_on_cpu(sample)): sample for sample in samples}
     return [
-        figure for figure in COMPARED.values() if (served if figure.of_server else trained or not figure.of_training)
+        figure
+        for figure in COMPARED.values()
+        if (any(map(figure.holds_for, kinds.values())) if kinds else not figure.of_server)
     ]
 
 

@@ -71,6 +71,11 @@ class Change(Struct, frozen=True, kw_only=True):
                 return f"capture ended, {self.status}"
         return self.status
 
+    @property
+    def sentence(self) -> str:
+        """The change and its reason: `critical: own work +40%`."""
+        return self.title if self.what == "restart" or not self.words else f"{self.title}: {self.words}"
+
 
 class Event(Change, frozen=True, kw_only=True):
     """A change as an object of its own."""

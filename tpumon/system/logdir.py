@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpumon.errors import TpumonError, UsageError
+from tpumon.system.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +73,7 @@ def open_logdir(where: str) -> LogDir:
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise UsageError(
-            f"--logdir {where}: this needs TensorFlow; install it with: pip install 'tpumon[tensorflow]'"
-        ) from error
+        raise UsageError(f"--logdir {where}: this needs TensorFlow: {how_to_install('tensorflow')}") from error
     return RemoteLogDir(where, tf.io.gfile)
 
 

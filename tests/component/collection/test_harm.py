@@ -30,6 +30,7 @@ from tpumon.discovery.host.listening import find_owners, signs_at
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.errors import SourceError
 from tpumon.model import JobSigns, Query, Target
+from tpumon.model.progress import Progress
 from tpumon.outputs.metrics import TARGET_METRICS
 from tpumon.system import console
 
@@ -585,7 +586,9 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     for _ in range(2):
         target = Target(worker="w", address="w:1")
         source.asked.clear()
-        worker = SampledWorker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
+        worker = SampledWorker(
+            target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account, Progress()
+        )
         task = asyncio.create_task(worker.ask())
         await source.asked.wait()
         task.cancel()

@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "quantities": set(),
     "model": {"errors", "untrusted_text"},
     "system": {"errors", "untrusted_text"},
-    "system.logdir": {"errors", "tensorflow"},
+    "system.logdir": {"errors", "system", "tensorflow"},
     "proto": {"google.protobuf"},
     "xspace": {"errors", "model", "system", "untrusted_text", "proto", "google.protobuf", "numpy"},
     "collection.exchange": {"system"},

@@ -40,10 +40,23 @@ def test_the_wheel_holds_two_packages(wheel: zipfile.ZipFile) -> None:
     """tpumon and tpumon_exporters, whole; no other top-level name, `exporters` least of all."""
     files = set(wheel.namelist())
 
-    assert {file.split("/")[0] for file in files if ".dist-info/" not in file} == {"tpumon", "tpumon_exporters"}
+    tops = {file.split("/")[0] for file in files if ".dist-info/" not in file}
+    assert {top for top in tops if not top.endswith(".data")} == {"tpumon", "tpumon_exporters"}
     assert sources(".", "tpumon") <= files
     assert sources("exporters", "tpumon_exporters") <= files
     assert {"tpumon/py.typed", "tpumon_exporters/py.typed"} <= files
+
+
+def test_the_wheel_has_the_manual_and_completions(wheel: zipfile.ZipFile) -> None:
+    """Where `man` and the shells look below the prefix of an installation."""
+    shared = {file.partition(".data/data/")[2] for file in wheel.namelist() if ".data/" in file}
+
+    assert shared == {
+        "share/man/man1/tpumon.1",
+        "share/bash-completion/completions/tpumon",
+        "share/fish/vendor_completions.d/tpumon.fish",
+        "share/zsh/site-functions/_tpumon",
+    }
 
 
 def test_the_wheel_has_the_command_and_its_outputs(wheel: zipfile.ZipFile) -> None:

@@ -268,7 +268,7 @@ def test_a_log_directory_that_cannot_be_written_is_one_line(tmp_path):
     for result, where in ((is_file, str(file)), (nowhere, "/proc/nowhere")):
         assert where in the_line(result.ended(1), "cannot write")
     assert bucket.rc in (1, 2), bucket
-    assert "gs://" in the_line(bucket, "tpumon[tensorflow]")
+    assert "gs://" in the_line(bucket, "[tensorflow]")
     assert file.read_text() == "mine"
 
 

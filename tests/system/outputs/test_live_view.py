@@ -216,6 +216,24 @@ def test_outputs_beside_the_view_have_operations_only_if_asked_for(terminal, hom
     assert view.send("q").end() == 0
 
 
+@pytest.mark.real
+def test_looking_back_at_a_recording_in_tmux(tmux, home):
+    """It opens where the straggler was found; keys go to its end and beginning, to the change, and to a time."""
+    recorded = home / "recorded"
+    run_tpumon(
+        *SIMULATED[:2], "--simulate", "v5e-16", "--scenario", "straggler@4+60:worker=2", "--interval", "0.5",
+        "--num-queries", "24", "--record", str(recorded), "--output", "jsonl",
+    )  # fmt: skip
+    window = tmux(columns=80, lines=24)
+    window.type(f"{tpumon('--from', str(recorded))}; echo ended $?")
+    window.wait_for("RECORDED stopped").wait_for("X sim-v5e-16-w2")
+    window.send(">").wait_for("RECORDED end")
+    window.send("<").wait_for("RECORDED beginning").wait_for(lambda: "X sim-" not in window.text)
+    window.send("]").wait_for(lambda: "RECORDED beginning" not in window.text)
+    window.send("t").wait_for("go to: _").send("-0s").wait_for("go to: -0s_").send("Enter").wait_for("RECORDED end")
+    window.send("q").wait_for("\nended 0")
+
+
 def test_what_goes_wrong_at_the_end_can_be_read(terminal):
     """Nobody ever answers: the line is on the screen that was there before."""
     screen = terminal("--level", "2", "--service-addr", "127.0.0.1:1", "--num-queries", "1", "--output", "live")

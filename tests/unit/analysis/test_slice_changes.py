@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.model import Change, Target
 
@@ -28,6 +30,16 @@ def test_what_happened_to_a_slice_is_one_change():
     assert lines(changes, targets(*names)) == [("all 8 workers of s", "steps 1.0x longer")]
     assert lines(changes[:5], targets(*names)) == [("w0, w1, w2 and 2 more", "steps 1.0x longer")]
     assert lines(changes[:2], targets(*names)) == [("w0, w1", "steps 1.0x longer")]
+
+
+def test_a_restart_of_a_slice_is_one_change_whatever_its_workers_counted_as():
+    """One of them was critical before."""
+    names = ["w0", "w1", "w2"]
+    changes = [
+        replace(change(name, 10.0, before=before, severity=severity), what="restart", words="its job was restarted")
+        for name, before, severity in zip(names, ("critical", "ok", "down"), ("unknown", "ok", "ok"), strict=True)
+    ]
+    assert lines(changes, targets(*names)) == [("all 3 workers of s", "its job was restarted")]
 
 
 def test_other_changes_stay_apart():

@@ -22,7 +22,8 @@ from tpumon.collection import recording
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
-from tpumon.model import Sample, Target, Workers
+from tpumon.model import Cause, Sample, Target, Workers
+from tpumon.model.documents import encoded
 from tpumon.system import console
 from tpumon_exporters.record import Recorder, RecordOptions
 
@@ -70,6 +71,32 @@ def read(where, **given):
     with console.shown_by(said.append, alone=False):
         moments = list(Recording(str(where)).moments(**given))
     return [moment.event for moment in moments], said
+
+
+def finding(severity):
+    """One finding."""
+    return {"findings": (Cause(words="slow", finding="straggler", severity=severity),)}
+
+
+def test_its_worst_moment_is_the_first_of_the_worst_severity(tmp_path):
+    """As was judged when it was recorded; a worker that is down is critical, one that has never answered is not."""
+    lines = [
+        failed_sample("a", "unavailable", "refused", time_unix_s=START),
+        sample("a", time_unix_s=START + 10, took_s=1.0, **finding("info")),
+        sample("a", time_unix_s=START + 20, took_s=1.0, **finding("warning")),
+        sample("a", time_unix_s=START + 30, took_s=1.0, **finding("warning")),
+        failed_sample("a", "busy", "in use", time_unix_s=START + 40),
+        failed_sample("b", "unavailable", "refused", time_unix_s=START + 50),
+        sample("b", time_unix_s=START + 60, took_s=1.0, **finding("critical")),
+        failed_sample("a", "unavailable", "refused", time_unix_s=START + 70, took_s=2.0),
+    ]
+    for kept, worst in ((1, None), (2, None), (3, 21), (6, 21), (7, 61)):
+        path = tmp_path / f"{kept}.jsonl"
+        path.write_bytes(b"".join(json.dumps(each.to_json()).encode() + b"\n" for each in lines[:kept]))
+        assert Recording(str(path)).worst_unix_s() == (None if worst is None else START + worst), kept
+    path = tmp_path / "down.jsonl"
+    path.write_bytes(b"no sample\n" + b"".join(encoded(lines[place].document()).encode() + b"\n" for place in (1, 7)))
+    assert Recording(str(path)).worst_unix_s() == START + 72
 
 
 def samples(where):

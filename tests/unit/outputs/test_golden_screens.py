@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from support.sample_kinds import KINDS, NOW, fleet, servers, with_top_ops, workers_of
+from support.sample_kinds import KINDS, NOW, cpus, fleet, servers, with_top_ops, workers_of
 from support.shown import empty_display, screen
 from tpumon.analysis.findings import Thresholds
 from tpumon.collection.sources import titles
@@ -33,6 +33,9 @@ SCREENS = {
     "ops": (None, [with_top_ops(one) for one in fleet(1)], ("o",)),
     "ops-by-category": (None, [with_top_ops(KINDS["trace"])], ("enter", "o", "s")),
     "ops-none": (None, [KINDS["monitor"]], ("o",)),
+    "cpu": (None, cpus(1), ()),
+    "cpus": (None, cpus(6), ()),
+    "worker-cpu": (None, cpus(2), ("down", "enter")),
     "servers": (None, servers(6), ()),
     "servers-256": (None, servers(256), ()),
     "servers-and-training": (None, [*servers(4), *fleet(8)], ()),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from support.samples import sample
 from support.wired import Wired
-from tpumon.cli.commands import events, monitor, once
+from tpumon.cli.commands import events, monitor, once, why
 from tpumon.cli.process import command_of
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
-from tpumon.model import StepTimes, Target, Workers
+from tpumon.model import Process, StepTimes, Target, Workers
 from tpumon.outputs import Export
 from tpumon.outputs.live.player import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
@@ -25,6 +26,7 @@ from tpumon_exporters.record import Recorder
 START = 1_700_000_000.0
 NAMES = ("w0", "w1", "w2")
 HOURS_S = 3 * 3600
+FIRST, LAST = START + 1, START + HOURS_S - 120 + 1
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +66,53 @@ def eventless(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def restarts(tmp_path_factory):
+    """An hour of eight workers of a slice; all of them restart after 40 minutes, one after the other, and at 50."""
+    directory = tmp_path_factory.mktemp("restarts")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    names = [f"w{number}" for number in range(8)]
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in names)))
+    for at in range(0, 3600, 20):
+        for place, name in enumerate(names):
+            process = Process(pid=1 + (at >= 2400) + (at >= 3000), user="u", command="train.py")
+            began_unix_s = START + at + place / 10
+            times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
+            recorder.take(
+                sample(
+                    name,
+                    time_unix_s=began_unix_s,
+                    took_s=0.1,
+                    interval_s=20.0,
+                    step_time_s=times,
+                    process=process,
+                    slice="a",
+                )
+            )
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+def changes_found(watching, key):
+    """The moments that a key goes to until there are no more, and whether w0 was critical at each."""
+    found = []
+    for _ in range(20):
+        watching.press(key)
+        if "no change" in watching.picture and watching.at in {FIRST, LAST}:
+            break
+        found.append((watching.at - START, watching.row("w0").startswith(" X")))
+    return found
+
+
 class Watching:
     """A player, and a wall clock that is set."""
 
-    def __init__(self, tape):
+    def __init__(self, tape, at_unix_s=None):
         self.now = 5000.0
         self.player = Player(DisplaySettings(ascii=True, more_keys=(KEYS,)), lambda: self.now)
-        self.player.show(Recording(str(tape)))
+        self.player.show(Recording(str(tape)), at_unix_s)
+        self.player.refresh(self.now)
 
     def press(self, *keys):
         for key in keys:
@@ -81,6 +123,10 @@ class Watching:
         self.now += seconds
         self.player.refresh(self.now)
         return self
+
+    @property
+    def at(self):
+        return self.player._time(self.now)
 
     @property
     def picture(self):
@@ -98,7 +144,7 @@ def watching(tape):
 
 def test_it_stands_at_the_end_first(watching):
     """The last figures are not stale: the clock of the view is the recording's."""
-    assert "RECORDED stopped" in watching.picture
+    assert "RECORDED end" in watching.picture
     assert " STALE" not in watching.after(1000).picture
     assert " 100" in watching.row("w0")
     assert watching.player.changes_at(watching.now) is None
@@ -114,7 +160,19 @@ def test_keys_go_back_and_forward(watching):
     assert not watching.row("w0").startswith(" X")
     watching.press(*"<" * 18).after(0)
     watching.press(".", ".", ",").after(0)
-    assert watching.player._time(watching.now) == START + 10
+    assert watching.at == FIRST + 10
+
+
+def test_no_key_goes_beyond_an_end_and_the_screen_says_where_it_is(watching):
+    """In one word; at the beginning all have answered, for what was before that is a picture of no worker."""
+    for key in (">", ".", "]"):
+        assert "RECORDED end" in watching.press(key).picture
+        assert watching.at == LAST
+    for key in ("<", ",", "["):
+        assert "RECORDED beginning" in watching.press(*"<" * 18, key).picture
+        assert watching.at == FIRST
+    assert "WAITING" not in watching.picture
+    assert "RECORDED stopped" in watching.press(".").picture
 
 
 def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
@@ -146,10 +204,10 @@ def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
 def test_the_footer_and_the_help_name_the_keys_of_a_recording(watching):
     """Each key once, and what moves the time before what freezes the picture; nothing there is LIVE."""
     last = watching.picture.splitlines()[-1]
-    assert last.split("  ")[:5] == [" q quit", "Space play", ", . time", "! next change", "p freeze"]
+    assert last.split("  ")[:5] == [" q quit", "Space play", ", . time", "[ ] change", "t go to"]
     assert "LIVE" not in watching.picture
     watching.press("p").after(0)
-    assert "RECORDED stopped  FROZEN" in watching.picture
+    assert "RECORDED end  FROZEN" in watching.picture
     watching.press("p", "h").after(0)
     assert watching.picture.count("Space ") == 2, "in the footer, and among the keys of a recording"
 
@@ -164,26 +222,76 @@ def test_it_plays_faster_and_stops_at_the_end(watching):
     assert watching.after(10).player._time(watching.now) - began == 605
     assert watching.now < watching.player.changes_at(watching.now) <= watching.now + 2
     watching.after(10_000)
-    assert "RECORDED stopped" in watching.after(0).picture
-    assert "the recording ends here" in watching.picture
+    assert "RECORDED end" in watching.after(0).picture
     watching.press(" ")
-    assert watching.player._time(watching.now) == START
+    assert watching.at == FIRST
 
 
 def test_the_next_change_is_found(watching):
     """From the start: w0 becomes critical after an hour, and is well again after two; then nothing changes."""
-    watching.press(*"<" * 18).press("!")
-    found = []
-    for _ in range(8):
-        found.append((watching.player._time(watching.now) - START, watching.row("w0").startswith(" X")))
-        watching.press("!")
+    found = changes_found(watching.press(*"<" * 18), "]")
     slow = [at for at, critical in found if critical]
     assert slow
     assert 3600 <= slow[0] < 4200
     well = [at for at, critical in found if at > slow[-1] and not critical]
     assert 7200 <= well[0] < 7800
-    watching.press(*"!!!")
-    assert "no change up to" in watching.picture
+    assert "no change up to" in watching.press("]").picture
+
+
+def test_the_previous_change_is_found(watching):
+    """What begins with the hour that is read to show a moment is no change; the way back stops there all the same."""
+    there = changes_found(watching.press(*"<" * 18), "]")
+    critical = next(at for at, critical in there if critical)
+    back = [at for at, _ in changes_found(watching, "[")]
+    assert critical in back
+    assert set(back) & set(range(int(critical) + 1, int(critical) + 300)) == set()
+    assert "RECORDED beginning" in watching.picture
+    assert "no change since" in watching.picture
+
+
+def test_what_a_slice_had_together_is_one_change(restarts):
+    """The key that goes to the next change does not stop at each of eight workers."""
+    watching = Watching(restarts).after(0)
+    watching.press("t", *"-30m", "enter", "]")
+    assert "w0: " in watching.picture
+    first = watching.at
+    watching.press("]")
+    assert watching.at > first + 60
+    watching.press("[", ".", "[")
+    assert watching.at == first
+    assert "all 8 workers of a: job restarted" in watching.picture
+    assert "all 8 workers of a  job restarted" in watching.press(">", "e").picture
+
+
+@pytest.mark.parametrize(
+    ("typed", "at"),
+    [("-20m", HOURS_S - 120 - 1200), ("2023-11-14T22:13:20+00:00", 1), ("2023-11-14T23:13:20Z", 3600)],
+)
+def test_a_time_that_is_typed_is_gone_to(watching, typed, at):
+    """In the footer as it is typed; a comma is text there."""
+    watching.press("t", ",", "backspace", *typed)
+    assert f"go to: {typed}_" in watching.picture
+    assert watching.press("enter").at == pytest.approx(START + at, abs=1)
+    assert "go to:" not in watching.picture
+
+
+@pytest.mark.parametrize(("typed", "said"), [("noon", "give a time such as 03:12"), ("2020-01-01", "samples are from")])
+def test_a_time_that_is_none_or_not_recorded_moves_nothing(watching, typed, said):
+    """One line says why; Esc leaves it."""
+    at = watching.press("<").at
+    assert said in watching.press("t", *typed, "enter").picture
+    assert watching.press("t", *"-1h", "esc").at == at
+
+
+def test_it_opens_at_its_worst_moment(tape):
+    """The first sample by which w0 was found critical; where all were well, at the end."""
+    recording = Recording(str(tape))
+    worst = recording.worst_unix_s()
+    assert worst is not None
+    assert START + 3600 <= worst <= START + 4200
+    player = Watching(tape, worst)
+    assert player.row("w0").startswith(" X w0")
+    assert not Watching(tape, worst - 1).row("w0").startswith(" X w0")
 
 
 def test_while_a_filter_is_typed_keys_are_its_text(watching):
@@ -200,7 +308,7 @@ def test_keys_of_the_view_work_and_outlast_a_jump(watching):
     assert "w0:1" in watching.picture
     watching.press("<").after(0)
     assert "w0:1" in watching.picture
-    assert "go to the next change" in watching.press("h").after(0).picture
+    assert "go to the previous change" in watching.press("h").after(0).picture
 
 
 def test_a_pipe_gets_everything_at_once(tape, capfd):
@@ -220,6 +328,44 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
     assert once.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
     table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
+
+
+@pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])
+def test_once_and_why_judge_the_moment_that_is_asked_for(tape, capsys, at):
+    """By what was known then: w0 was critical, and nothing of what came later is known."""
+    feed = FeedSettings(origin=RecordingSource(str(tape), at))
+    assert once.run(feed=feed, needs=Needs(samples=3)) == 1
+    assert "w0      critical" in capsys.readouterr().out
+    assert why.run(feed=feed, needs=Needs(samples=3)) == 1
+    assert capsys.readouterr().out.startswith("slow-down: ")
+
+
+def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
+    """As a screen would have shown then, had somebody looked."""
+    recorder = Wired(lambda _: Recorder(str(tmp_path / "gap"), clock=lambda: START))
+    for at in (0, 10, 20, 3600):
+        recorder.take(
+            Workers(targets=(Target(worker="w", address="w:1"),)), sample("w", time_unix_s=START + at, interval_s=10.0)
+        )
+    recorder.close()
+    once.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
+    assert "STALE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["once", "--from", "{tape}", "--at", "noon"], "--at noon: give a time such as 03:12"),
+        (["why", "--from", "{tape}", "--at", "-9h"], "--at -9h: samples are from 2023-11-1"),
+        (["--from", "{tape}", "--at", "-1h", "--output", "jsonl"], "--at is for the live view, once and why"),
+        (["why", "--from", "http://127.0.0.1:1", "--at", "-1h"], "--at is for recorded samples"),
+        (["--simulate", "v5e-8", "--at", "03:12"], "--at is for recorded samples: --from DIR --at 03:12"),
+    ],
+)
+def test_a_moment_that_cannot_be_shown_is_refused(tape, words, said):
+    """In one line that says what can."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        command_of([word.format(tape=tape) for word in words])()
 
 
 def test_a_recording_has_no_other_outputs(tape):

@@ -142,7 +142,7 @@ def test_every_graph_that_does_not_end_now_says_its_time(width):
 def test_a_label_of_a_graph_gives_way_to_its_time():
     """Times on two days are long."""
     display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))
-    press(display, *["+"] * 9, "left")
+    press(display, *["+"] * 9, "t", *"-1m", "enter")
     shown = screen(display, 76, 60)
     (title,) = (line for line in shown.splitlines() if "Step" in line and " to " in line)
     assert len(re.findall(r"\d\d-\d\d \d\d:\d\d to \d\d-\d\d \d\d:\d\d", title)) == 2
@@ -261,6 +261,68 @@ def test_on_a_workers_page_its_own_changes_are_listed():
     assert "job restarted" in screen(display, now=NOW - 200), "back on the list, e lists the changes of all"
 
 
+def test_keys_go_to_the_previous_and_the_next_change():
+    """Graphs end there, and the last line says what changed; on a worker's page, its changes."""
+    display = trouble()
+    press(display, "enter")
+
+    def said():
+        return lines(display, 120, now=NOW - 200)[-2].strip()
+
+    for key, at, words in (
+        ("[", 300, "down: connection refused"), ("[", 400, "critical: infeed 30%"),
+        ("]", 300, "down: connection refused"), ("[", 400, "critical"), ("[", 500, "warning: infeed 10%"),
+    ):  # fmt: skip
+        press(display, key)
+        assert said().startswith(f"{clock(NOW - at, NOW)} {name_of(2)}: {words}"), key
+        assert f"to {clock(NOW - at, NOW)}" in screen(display, 120, 60, now=NOW - 200)
+    press(display, "[")
+    assert said() == "no earlier change"
+    press(display, "0", "]")
+    assert said() == "no later change"
+
+
+def test_a_time_is_typed_and_graphs_end_there():
+    """Esc leaves it; what is no time, or not known, is said and moves nothing."""
+    display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))
+    press(display, "-", "-", "t", *"-20")
+    assert "go to: -20_" in lines(display)[-1]
+    press(display, "backspace", "0", "m", "enter")
+    shown = f"{clock(NOW - 2100, NOW)} to {clock(NOW - 1200, NOW)}"
+    assert shown in screen(display)
+    for typed, said in (("-2d", "samples are from"), ("noon", "give a time such as 03:12")):
+        press(display, "t", *typed, "enter")
+        assert said in screen(display)
+        assert shown in screen(display)
+    press(display, "t", "1", "esc")
+    assert "go to" not in screen(display)
+    assert shown in screen(display)
+
+
+def test_graphs_stop_at_their_ends_and_say_so():
+    """In one word, once; there is nothing to see before the first sample."""
+    display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))
+    press(display, "-", "-", "right")
+    assert lines(display)[-2].strip() == "end"
+    press(display, *["left"] * 9)
+    assert f"{clock(NOW - 2000, NOW)} to {clock(NOW - 1100, NOW)}" in screen(display)
+    assert lines(display)[-2].strip() == "beginning"
+    press(display, "right")
+    assert f"{clock(NOW - 1550, NOW)} to {clock(NOW - 650, NOW)}" in screen(display)
+
+
+def test_since_when_is_the_same_everywhere():
+    """In the list of findings, on the worker's page, and among the changes."""
+    display = trouble()
+    press(display, "w")
+    assert f"since {clock(NOW - 200, NOW)}" in screen(display, 120, 40, now=NOW - 200)
+    press(display, "w", "enter")
+    page = screen(display, 120, 100, now=NOW - 200)
+    assert f"critical since {clock(NOW - 200, NOW)}" in page
+    press(display, "e")
+    assert f"{clock(NOW - 200, NOW)}  X {name_of(2)}  critical" in screen(display, 120, 40, now=NOW - 200)
+
+
 def test_a_frozen_picture_has_no_later_changes():
     """They come with the others when it goes on."""
     display = display_of(*fleet(3))
@@ -314,12 +376,12 @@ def test_n_goes_to_the_next_worker_in_the_lists_order():
     display = display_of(*fleet(5), failed(name_of(3)))
     press(display, "enter")
     seen = [lines(display)[1].split()[0]]
-    for key in "nn]":
+    for key in "nnn":
         press(display, key)
         seen.append(lines(display)[1].split()[0])
     assert seen == [name_of(i) for i in (3, 0, 1, 2)]
     assert "worker 4/5" in lines(display)[-1]
-    press(display, "N", "[")
+    press(display, "N", "N")
     assert lines(display)[1].split()[0] == name_of(0)
     press(display, "esc")
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(0)

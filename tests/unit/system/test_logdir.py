@@ -85,7 +85,7 @@ def test_an_empty_file_is_discarded_with_its_session_but_not_other_workers_files
 def test_a_bucket_without_tensorflow_is_a_usage_error_that_names_the_extra(monkeypatch):
     """gs:// needs the extra; that is said before anything else happens."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(UsageError, match=r"pip install 'tpumon\[tensorflow\]'"):
+    with pytest.raises(UsageError, match=r"install .*\[tensorflow\]"):
         open_logdir("gs://bucket/log")
 
 

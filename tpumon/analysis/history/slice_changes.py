@@ -31,8 +31,9 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         if target is None or target.independent:
             found.append([change])
             continue
-        words = _NUMBERS.sub("", change.words)
-        key = target.job, target.slice, change.what, change.status, change.before, words
+        # A restart is the same whatever its worker counted as.
+        kind = () if change.what == "restart" else (change.status, change.before, _NUMBERS.sub("", change.words))
+        key = target.job, target.slice, change.what, *kind
         group = last.get(key)
         if (
             group is None

@@ -64,7 +64,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             _print(changes, output, changing)
             if ends:
                 break
-        _print(recorded, output, changing)
+        _print(sorted(recorded, key=lambda change: change.time_unix_s), output, changing)
         if ends and not has_printed:
             _log.info("%s", _no_change(changing))
     return 0
@@ -112,8 +112,7 @@ def _no_change(feed: AnyFeed) -> str:
 
 
 def _as_text(change: Change) -> str:
-    words = "" if change.what == "restart" or not change.words else f": {change.words}"
-    return f"{_date(change.time_unix_s)}  {change.worker}  {change.title}{words}"
+    return f"{_date(change.time_unix_s)}  {change.worker}  {change.sentence}"
 
 
 def _date(time_unix_s: float) -> str:

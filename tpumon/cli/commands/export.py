@@ -13,11 +13,11 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
 from tpumon.system.console import show
+from tpumon.system.extras import how_to_install
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 from tpumon_exporters.comma_separated import COLUMNS
 
 _BATCH = 5000  # samples in memory at a time
-_INSTALL = "pip install 'tpumon[parquet]'"
 
 _NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 
@@ -39,7 +39,7 @@ def run(*, recording: str, to: str) -> int:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise UsageError(f"Parquet needs pyarrow; {_INSTALL}") from None
+        raise UsageError(f"Parquet needs pyarrow: {how_to_install('parquet')}") from None
     recorded = Recording(recording)
     recorded.span_unix_s()
     types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}

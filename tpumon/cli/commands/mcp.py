@@ -16,6 +16,7 @@ from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
 from tpumon.model.documents import encoded
 from tpumon.pipeline import FeedSettings
+from tpumon.system.extras import how_to_install
 from tpumon.untrusted_text import ascii_line, plain_word
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run(*, feed: FeedSettings, samples: int) -> int:
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError:
-        raise UsageError("tpumon mcp needs the MCP SDK: pip install 'tpumon[mcp]'") from None
+        raise UsageError(f"tpumon mcp needs the MCP SDK: {how_to_install('mcp')}") from None
     questions = _Questions(feed, samples)
     server: MCPServer[Any] = MCPServer(
         "tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False

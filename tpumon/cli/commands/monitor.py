@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.cli.session import with_one_sampler
+from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.outputs.live.view_settings import DisplaySettings
 
+
+_log = logging.getLogger(__name__)
 
 _LIVE_OPS = 10  # costs 0.5 to 2 ms per trace, 1 to 3 % of reading it
 
@@ -61,7 +65,11 @@ def run(settings: MonitorSettings) -> int:
         NoTargetError: with `num_queries`, no worker ever answered, or the filter fits none.
         BrokenPipeError: the reader of stdout went away.
     """
-    return _show_live(settings) if _is_live(settings) else _write(settings)
+    if _is_live(settings):
+        return _show_live(settings)
+    if isinstance(settings.feed.origin, RecordingSource) and settings.feed.origin.at is not None:
+        raise UsageError("--at is for the live view, once and why; other outputs write all that was recorded")
+    return _write(settings)
 
 
 def _is_live(settings: MonitorSettings) -> bool:
@@ -122,7 +130,7 @@ def _show_live(settings: MonitorSettings) -> int:
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
     def deliver(update: Update) -> None:
-        shown.from_url = origin.shown_name
+        shown.from_url, shown.progress = origin.shown_name, origin.progress
         shown.on_update(update)
 
     with ExitStack() as stack:
@@ -134,11 +142,12 @@ def _show_live(settings: MonitorSettings) -> int:
         if origin.is_over:
             shown = player = Player(replace(display, more_keys=(KEYS,)))
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            player.show(Recording(origin.shown_name or ""))
+            player.show(*_opened(origin))
             fetch = _fetch_nothing
         else:
             feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
+            shown.progress = origin.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             if feed_settings is not settings.feed:  # the line on stderr is behind the view by now
                 shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
@@ -146,6 +155,21 @@ def _show_live(settings: MonitorSettings) -> int:
             fetch = feed.fetch
         live.run(shown, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
+
+
+def _opened(origin: EventSource) -> tuple[Recording, float | None]:
+    """A recording and the moment to show first: the one that was asked for, or the worst.
+
+    Raises:
+        UsageError: there is no recording, or nothing of that moment.
+    """
+    assert isinstance(origin, RecordingSource)
+    recording = Recording(origin.where)
+    if origin.at is not None:
+        return recording, recording.moment_of(origin.at)
+    if recording.is_long:
+        _log.info("looking for the worst moment of %s; to see its end at once: --at -0s", recording.name)
+    return recording, recording.worst_unix_s()
 
 
 def _fetch_nothing() -> tuple[Sequence[Update], bool]:

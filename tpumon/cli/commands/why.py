@@ -11,6 +11,8 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.cli.commands.analyze import judge_capture, read_host
 from tpumon.cli.session import Needs, collect
+from tpumon.collection.event_sources import RecordingSource
+from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding
 from tpumon.outputs.live.drawing.cells import age
 from tpumon.pipeline import FeedSettings
@@ -59,6 +61,8 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
         UsageError: there is nothing to read.
     """
     origin = feed.origin
+    if isinstance(origin, RecordingSource) and origin.at is not None and is_capture(origin.where):
+        raise UsageError("--at is for recorded samples; a profile is of one moment")
     if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
         samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
         return judge_capture(samples, feed.output_options.thresholds)

@@ -235,13 +235,16 @@ class DutyControl:
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if one.followers or not one.is_full(now_s)}
 
-    async def enter(self, account: DutyAccount, estimate_s: float) -> None:
-        """Waits until a call may be made that costs so much, and enters it."""
+    async def enter(
+        self, account: DutyAccount, estimate_s: float, waits: Callable[[float], None] = lambda _wait_s: None
+    ) -> None:
+        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits."""
         if not account.is_informed:
             await self._exchange()
         while True:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
                 self._explain(account, wait_s)
+                waits(wait_s)
                 await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
                 await self._exchange()
             account.enter(estimate_s, _now_s())

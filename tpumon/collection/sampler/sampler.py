@@ -148,7 +148,11 @@ class Sampler:
             profilers = [make(client, target, self._options) for make in self._profilers]
             account = self._duty.follow(target.address)
             stack.callback(self._duty.leave, account)
-            worker = SampledWorker(target, profilers, self._query, self._pace, self._pause, self._duty, account)
+            progress = self._options.progress
+            stack.callback(progress.forget, target.address)
+            worker = SampledWorker(
+                target, profilers, self._query, self._pace, self._pause, self._duty, account, progress
+            )
             self._workers[key] = worker
             companions = await stack.enter_async_context(
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
@@ -178,6 +182,7 @@ class Sampler:
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
+                progress.waits(target.address, "asked again", max(due_s - clock_s(), 0.0))
                 await worker.wait_until(due_s)
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:

@@ -15,6 +15,7 @@ from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
+from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
 from tpumon.untrusted_text import one_line
 
@@ -51,6 +52,7 @@ class SampledWorker:
         pause: the pause in effect, if any.
         duty: for how long jobs may be traced.
         account: what of that concerns this worker's job.
+        progress: told what is done.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class SampledWorker:
         pause: Callable[[], Awaitable[Pause | None]],
         duty: DutyControl,
         account: DutyAccount,
+        progress: Progress,
     ) -> None:
         self.target = target
+        self._progress = progress
         self._profilers = profilers
         self._profiler = profilers[0]  # the one that answered last
         self._query = query
@@ -168,7 +172,9 @@ class SampledWorker:
                 return self._note_answer(sample)
             if attempt == self._pace.attempts or not self._may_try_again(failure):
                 break
-            await asyncio.sleep(self._not_before_s - self._clock_s())
+            left_s = self._not_before_s - self._clock_s()
+            self._progress.waits(self.target.address, "asked again", left_s)
+            await asyncio.sleep(left_s)
         self._took_s = max(0.0, time.monotonic() - start_s - self._waited_s)
         return Sample(
             worker=self.target.worker,
@@ -283,7 +289,7 @@ class SampledWorker:
             estimate_s = profiler.likely_s(query)
             self._account.interval_s = interval_s
             begun_s = self._clock_s()
-            await self._duty.enter(self._account, estimate_s)
+            await self._duty.enter(self._account, estimate_s, self._say_share)
             self._waited_s += self._clock_s() - begun_s
             try:
                 await self._check_pause()  # which may have begun meanwhile
@@ -291,6 +297,7 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
+        self._progress.does(self.target.address, f"asking for {profiler.rpc}", "asking")
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -312,6 +319,10 @@ class SampledWorker:
         if not profiler.costs_job:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample
+
+    def _say_share(self, wait_s: float) -> None:
+        words = "the job was traced for its share of time (--max-duty); the next trace is taken"
+        self._progress.waits(self.target.address, words, wait_s)
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""

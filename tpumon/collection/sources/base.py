@@ -12,6 +12,7 @@ from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
 from tpumon.collection.sources.traces.slots import TraceSlots
 from tpumon.model import JobSigns, Query
+from tpumon.model.progress import Progress
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -33,6 +34,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         max_trace_mb: the largest trace to accept, in MB.
         slots: bound how many traces are taken at a time; shared by all workers.
+        progress: told what is done about each worker.
     """
 
     host_level: int | None = None
@@ -42,6 +44,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     max_trace_mb: int = MAX_TRACE_MB
     slots: TraceSlots = field(default_factory=TraceSlots)
+    progress: Progress = field(default_factory=Progress)
 
 
 class ProfilerSource(ABC):

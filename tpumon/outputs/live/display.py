@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.moments import EXAMPLES, moment_of
 from tpumon.outputs import Output
 from tpumon.outputs.live.drawing.cells import age_changes_in_s
 from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
@@ -21,12 +22,15 @@ from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, head
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
 from tpumon.outputs.live.parts.scene import Scenes
+from tpumon.outputs.live.parts.spans import Span
+from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis import Analysis, Update
+    from tpumon.model.progress import Progress
     from tpumon.outputs.live.view_settings import DisplaySettings
 
 P = ParamSpec("P")
@@ -54,6 +58,7 @@ class Display(Output):
     Attributes:
         from_url: where samples come from, if not from this process.
         recorded: of a recording, how it is played.
+        progress: what this process does about each worker; None: it takes no samples.
     """
 
     remembers = True
@@ -62,6 +67,7 @@ class Display(Output):
         self._settings = settings
         self.from_url = settings.from_url
         self.recorded = ""
+        self.progress: Progress | None = None
         self._glyphs = ASCII if settings.ascii else UNICODE
         self._scenes = Scenes(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
@@ -105,6 +111,11 @@ class Display(Output):
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
+
+    def _say(self, line: str) -> None:
+        """Shows what a key has to say, in place of what the last one said."""
+        if line:
+            self._messages.reply(self._now_unix_s, one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
         """Takes in the latest status and sorts its rows. Never raises.
@@ -155,6 +166,10 @@ class Display(Output):
         if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
             times.append(now_unix_s + max(min(map(age_changes_in_s, ages_s)), 1.0 if len(ages_s) > 1 else 0.0))
+        frame = replace(self._frame(), clock_unix_s=now_unix_s)
+        changes_in = _answer(changes_in_s, frame, _answer(self._screen(frame).about, frame))
+        if changes_in is not None:
+            times.append(now_unix_s + changes_in)
         return max(min(times), now_unix_s) + _SOON_S if times else None
 
     def press(self, name: str) -> Reply:
@@ -170,7 +185,10 @@ class Display(Output):
         if key is None:
             return Reply.NOTHING
         try:
-            return key.press(self._controls, name) or Reply.REDRAW
+            reply = key.press(self._controls, name)
+            self._say(self._controls.said)
+            self._controls.said = ""
+            return reply or Reply.REDRAW
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")
             return Reply.REDRAW
@@ -205,7 +223,7 @@ class Display(Output):
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
-        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or message != ""
+        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing != "" or message != ""
         above: Lines = []
         if message and height >= _LEAST_WITH_MESSAGE_LINE:
             above = [footer(message, "", width, self._glyphs, WARN)]  # the keys stay in sight
@@ -253,6 +271,7 @@ class Display(Output):
             glyphs=self._glyphs,
             clock_unix_s=self._now_unix_s,
             from_url=self.from_url,
+            progress=self.progress,
             recorded=self.recorded,
             messages=self._messages.all(),
             keys=self._key_sections,
@@ -297,7 +316,7 @@ class Display(Output):
         """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
         width, controls = self._size[0], self._controls
         if controls.typing:
-            return self._filter_line(position)
+            return self._typing_line(position)
         if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
@@ -317,22 +336,51 @@ class Display(Output):
             at += cell_len(hint) + HINT_GAP
         return footer(text, right, width, self._glyphs)
 
-    def _filter_line(self, position: str) -> list[Segment]:
-        width = self._size[0]
-        typed = f"/{tame(self._controls.filter, ascii_only=self._glyphs.ascii)}_"
-        keys = hints(("Enter keeps", "Esc clears"), width - cell_len(typed) - cell_len(position) - 5)
+    def _typing_line(self, position: str) -> list[Segment]:
+        width, controls = self._size[0], self._controls
+        for_time = controls.typing == "time"
+        typed = f"go to: {controls.typed}_" if for_time else f"/{controls.filter}_"
+        typed = tame(typed, ascii_only=self._glyphs.ascii)
+        words = (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears")
+        keys = hints(words, width - cell_len(typed) - cell_len(position) - 5)
         # If it is too long, its end is shown: that is where the user types.
         while cell_len(typed) + cell_len(position) + 3 > width and len(typed) > 2:
             typed = typed[0] + typed[2:]
         return footer(f"{typed}   {keys}", position, width, self._glyphs, WARN)
 
     def _type(self, name: str) -> Reply:
-        """Takes a key while a filter is typed."""
+        """Takes a key while a filter or a time is typed."""
         if name == "ctrl-l":
             return Reply.REPAINT
         if name.startswith(PASTED):
             return Reply.REDRAW if self._controls.type_text(name.removeprefix(PASTED)) else Reply.NOTHING
-        return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
+        understood = self._controls.type(name)
+        if not self._controls.typing and self._controls.typed:
+            text, self._controls.typed = self._controls.typed, ""
+            self._go_to_typed(text)
+        return Reply.REDRAW if understood else Reply.NOTHING
+
+    # ---- looking back
+
+    def _go_to_typed(self, text: str) -> None:
+        known = self._known()
+        if known is None:
+            self._say("there are no samples yet")
+            return
+        try:
+            at_unix_s = moment_of(text, *known)
+        except ValueError as error:
+            self._say(f"{text}: {error}")
+        else:
+            self._look_at(at_unix_s)
+
+    def _known(self) -> Span | None:
+        """The time that can be gone to; None: none."""
+        return self._controls.known()
+
+    def _look_at(self, at_unix_s: float) -> None:
+        """Shows a moment: its graphs, for the figures of no other time than now are kept."""
+        self._controls.look_at(at_unix_s)
 
 
 def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from tpumon.analysis import Analysis
+from tpumon.analysis import Analysis, Update
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.playback import Recorded, between
 from tpumon.analysis.recorded_clock import RecordedClock
-from tpumon.model import Change
+from tpumon.model import Change, Workers
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
 
@@ -25,7 +27,10 @@ KEYS = KeySection(
         KeyWords("Space", "play, or stop", "Space play"),
         KeyWords(", .", "go back or forward by 10 seconds", ", . time"),
         KeyWords("< >", "go back or forward by 10 minutes"),
-        KeyWords("!", "go to the next change of a worker", "! next change"),
+        KeyWords(
+            "[ ]", "go to the previous change, or the next; what a slice's workers had together is one", "[ ] change"
+        ),
+        KeyWords("t", "go to a time that you type: 03:12, -20m before the end, 2026-01-31T03:12", "t go to"),
         KeyWords("x", "play faster: 1, 10, 60 or 600 times"),
     ],
 )
@@ -33,6 +38,8 @@ KEYS = KeySection(
 _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
+_UNSETTLED_S = 600.0  # after the time from which on it is read; changes in it are what was so before
+_FIRST_ANSWERS_S = 60.0
 
 
 class Moments(Protocol):
@@ -41,12 +48,12 @@ class Moments(Protocol):
     def span_unix_s(self) -> tuple[float, float]:
         """The times of its first and last moment."""
 
-    def moments(self, begin_unix_s: float) -> Iterator[Recorded]:
+    def moments(self, begin_unix_s: float = ...) -> Iterator[Recorded]:
         """Yields what was recorded from a time on."""
 
 
 class Player(Display):
-    """A display of a recording, with the recording's clock. It begins at the end, stopped.
+    """A display of a recording, with the recording's clock.
 
     Args:
         settings: the user's.
@@ -60,13 +67,20 @@ class Player(Display):
         self._playing = False
         self._speed = _SPEEDS[0]
 
-    def show(self, recording: Moments) -> None:
-        """Shows the end of a recording."""
+    def show(self, recording: Moments, at_unix_s: float | None = None) -> None:
+        """Shows a moment of a recording, stopped.
+
+        Args:
+            recording: the recording.
+            at_unix_s: the moment; None: its end.
+        """
         self._recording = recording
-        self._first_unix_s, self._last_unix_s = recording.span_unix_s()
-        self._at_unix_s = self._last_unix_s  # the time that is shown, when the wall clock showed ...
+        first_unix_s, self._last_unix_s = recording.span_unix_s()
+        self._first_unix_s = min(_answered_unix_s(recording.moments(), first_unix_s), self._last_unix_s)
+        at_unix_s = self._within(self._last_unix_s if at_unix_s is None else at_unix_s)
+        self._at_unix_s = at_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
-        self._jump(self._last_unix_s)
+        self._jump(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
@@ -74,9 +88,15 @@ class Player(Display):
         self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
-            self.notice("the recording ends here")
-        self.recorded = f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}"
+        self.recorded = f"RECORDED {self._pace(at_unix_s)}"
         super().refresh(at_unix_s)
+
+    def _pace(self, at_unix_s: float) -> str:
+        if self._playing:
+            return f"{self._speed}x"
+        if at_unix_s >= self._last_unix_s:
+            return "end"
+        return "beginning" if at_unix_s <= self._first_unix_s else "stopped"
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
         """The picture of the moment that is shown now."""
@@ -94,23 +114,24 @@ class Player(Display):
 
     def press(self, name: str) -> Reply:
         """Takes a key: those that move the time, and all others for the display."""
-        if not self._controls.typing:
-            at_unix_s = self._time(self._now_s())
-            if name in _MOVES_S:
-                self._go_to(at_unix_s + _MOVES_S[name])
-                return Reply.REDRAW
-            if name in {" ", "x", "!"}:
-                self._set(at_unix_s, playing=self._playing ^ (name == " "))
-                if name == "x":
-                    self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
-                    self._set(at_unix_s, playing=True)
-                elif name == "!":
-                    self._go_to_change()
-                elif self._playing and at_unix_s >= self._last_unix_s:
-                    self._go_to(self._first_unix_s)
-                self.refresh(self._now_s())
-                return Reply.REDRAW
-        return super().press(name)
+        if self._controls.typing:
+            return super().press(name)
+        at_unix_s = self._time(self._now_s())
+        if name in _MOVES_S:
+            self._go_to(at_unix_s + _MOVES_S[name])
+        elif name == "[":
+            self._go_to_previous_change(at_unix_s)
+        elif name == "]":
+            self._go_to_next_change(at_unix_s)
+        elif name == "x":
+            self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
+            self._go_to(at_unix_s, playing=True)
+        elif name == " ":
+            from_unix_s = self._first_unix_s if at_unix_s >= self._last_unix_s else at_unix_s
+            self._go_to(at_unix_s if self._playing else from_unix_s, playing=not self._playing)
+        else:
+            return super().press(name)
+        return Reply.REDRAW
 
     # ---- time
 
@@ -122,34 +143,68 @@ class Player(Display):
     def _set(self, at_unix_s: float, *, playing: bool) -> None:
         self._at_unix_s, self._since_s, self._playing = at_unix_s, self._now_s(), playing
 
-    def _go_to(self, at_unix_s: float) -> None:
-        at_unix_s = min(max(at_unix_s, self._first_unix_s), self._last_unix_s)
+    def _within(self, at_unix_s: float) -> float:
+        return min(max(at_unix_s, self._first_unix_s), self._last_unix_s)
+
+    def _go_to(self, at_unix_s: float, *, playing: bool | None = None) -> None:
+        """Shows a moment; one beyond an end is that end."""
+        at_unix_s = self._within(at_unix_s)
         if not self._read_unix_s <= at_unix_s <= self._read_unix_s + LOOK_BACK_S:
             self._jump(at_unix_s)
-        self._set(at_unix_s, playing=self._playing)
+        self._set(at_unix_s, playing=self._playing if playing is None else playing)
         self.refresh(self._since_s)
 
-    def _go_to_change(self) -> None:
-        """Reads on until a worker's state or severity changes, for an hour of the recording at most."""
-        until_unix_s = self._read_unix_s + LOOK_BACK_S
-        changes: Sequence[Change] = ()
-        while not changes and self._next is not None and self._next.time_unix_s <= until_unix_s:
-            changes = self._read_next()
-        if changes:
-            words = f": {changes[0].words}" if changes[0].words else ""
-            self.notice(f"{changes[0].worker}: {changes[0].status}{words}")
-        else:
-            self.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
-        self._set(min(self._read_unix_s, self._last_unix_s), playing=False)
+    def _go_to_previous_change(self, at_unix_s: float) -> None:
+        """Goes back to the last change before a moment, or as far as was read."""
+        is_first = self._begin_unix_s <= self._first_unix_s
+        known_unix_s = self._first_unix_s if is_first else self._begin_unix_s + _UNSETTLED_S
+        earlier = [each for each in self._changes() if known_unix_s <= each[0] < at_unix_s]
+        if earlier:
+            self._go_to_change(*earlier[-1])
+            return
+        self._go_to(known_unix_s, playing=False)
+        self._say(f"no change since {clock(known_unix_s, at_unix_s)}")
+
+    def _go_to_next_change(self, at_unix_s: float) -> None:
+        """Reads on until something changes, for an hour of the recording at most."""
+        known, until_unix_s = len(self._changes()), at_unix_s + LOOK_BACK_S
+        while self._next is not None and self._next.time_unix_s <= until_unix_s:
+            if self._read_next() and len(changes := self._changes()) > known:
+                self._go_to_change(*changes[known])
+                return
+        self._go_to(until_unix_s, playing=False)
+        self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
+
+    def _go_to_change(self, at_unix_s: float, change: Change) -> None:
+        self._go_to(at_unix_s, playing=False)
+        self._say(f"{change.worker}: {change.sentence}")
+
+    def _changes(self) -> list[tuple[float, Change]]:
+        """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
+        workers = self._analysis.status(self._read_unix_s).workers
+        targets = {name: worker.target for name, worker in workers.items()}
+        read_at = {change.number: at_unix_s for at_unix_s, change in self._read}
+        groups = together([change for _, change in self._read], targets)
+        return [(read_at[group[0].number], as_one(group, targets)) for group in groups]
+
+    def _known(self) -> Span:
+        return Span(self._first_unix_s, self._last_unix_s)
+
+    def _look_at(self, at_unix_s: float) -> None:
+        self._go_to(at_unix_s, playing=False)
 
     # ---- reading
 
     def _jump(self, at_unix_s: float) -> None:
         """Forgets what was read, and reads again what leads to a moment."""
-        begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
-        self._moments = iter(self._recording.moments(begin_unix_s))
+        self._begin_unix_s = begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
+        if begin_unix_s <= self._first_unix_s:
+            self._moments = iter(self._recording.moments())
+        else:
+            self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
-        self._read_unix_s = begin_unix_s
+        self._read_unix_s = begin_unix_s if self._next is None else min(begin_unix_s, self._next.time_unix_s)
+        self._read: list[tuple[float, Change]] = []
         self._analysis = Analysis(self._thresholds, recorded=RecordedClock())
         self._analysis.remember()
         self.start_again(self._analysis)
@@ -159,16 +214,41 @@ class Player(Display):
         """Analyses what was recorded up to a moment."""
         while self._next is not None and self._next.time_unix_s <= at_unix_s:
             self._read_next()
-        self._read_unix_s = max(self._read_unix_s, at_unix_s)
+        if at_unix_s > self._read_unix_s:
+            self._take(between(self._analysis, self._read_unix_s, at_unix_s), at_unix_s)
 
-    def _read_next(self) -> Sequence[Change]:
-        """Analyses the next moment; returns what changed."""
+    def _read_next(self) -> bool:
+        """Analyses the next moment; True if something changed."""
         moment = self._next
         if moment is None:
-            return ()
-        updates = [*between(self._analysis, self._read_unix_s, moment.time_unix_s), self._analysis.take(moment.event)]
+            return False
+        known, at_unix_s = len(self._read), max(self._read_unix_s, moment.time_unix_s)
+        self._take(between(self._analysis, self._read_unix_s, moment.time_unix_s), at_unix_s)
+        self._take([self._analysis.take(moment.event)], at_unix_s)
+        self._next = next(self._moments, None)
+        return len(self._read) > known
+
+    def _take(self, updates: Iterable[Update], until_unix_s: float) -> None:
+        """Takes the updates up to a moment; their changes showed then, or with a look before it."""
         for update in updates:
             self.on_update(update)
-        self._read_unix_s = max(self._read_unix_s, moment.time_unix_s)
-        self._next = next(self._moments, None)
-        return [change for update in updates for change in update.changes]
+            showed_unix_s = until_unix_s if update.sample is not None else min(update.time_unix_s, until_unix_s)
+            self._read += [(max(showed_unix_s, self._read_unix_s), change) for change in update.changes]
+        self._read_unix_s = until_unix_s
+
+
+def _answered_unix_s(moments: Iterable[Recorded], first_unix_s: float) -> float:
+    """The first moment at which all workers of then had been asked, or a minute after the first had been."""
+    missing: set[str] = set()
+    asked: set[str] = set()
+    until_unix_s: float | None = None
+    for moment in moments:
+        if isinstance(moment.event, Workers):
+            missing = {target.worker for target in moment.event.targets} - asked
+            continue
+        asked.add(moment.event.worker)
+        missing.discard(moment.event.worker)
+        until_unix_s = until_unix_s or moment.time_unix_s + _FIRST_ANSWERS_S
+        if not missing or moment.time_unix_s >= until_unix_s:
+            return moment.time_unix_s
+    return first_unix_s

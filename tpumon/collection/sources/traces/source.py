@@ -112,6 +112,7 @@ class TraceSource(ProfilerSource):
             returns_traces = await self._returns_traces()
             window_s = self._window_s(query)
             in_time = self._answers_in_time
+            self._say("waiting for its turn among the workers", "waiting")
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
                 explains = await self._may_explain()
                 if explains:
@@ -119,6 +120,7 @@ class TraceSource(ProfilerSource):
                 level = _EXPLAINING_HOST_LEVEL if explains else None
                 taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
+                self._say("its trace is analysed", "reading")
                 trace = await self._analyse(taken, query)
         except SourceError as error:
             self._note_failure(error, None if explains else query)
@@ -192,6 +194,9 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].state in {"busy", "continuous"}:
             self._backoff.note_busy(error)
 
+    def _say(self, words: str, brief: str, *, takes_s: float | None = None) -> None:
+        self._options.progress.does(self._target.address, words, brief, takes_s=takes_s)
+
     def _end_call(self) -> None:
         """Counts the call under way, which was answered."""
         if self._call is not None:
@@ -234,6 +239,7 @@ class TraceSource(ProfilerSource):
         options = self._reducer.options if returns_traces else {}
         capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
+        self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
         try:
             async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
                 xspace, is_lighter = await take(capture)

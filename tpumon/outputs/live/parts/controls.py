@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from tpumon.analysis import WorkerStatus
+from tpumon.analysis.history import RollupSeries
+from tpumon.analysis.history.slice_changes import as_one, together
+from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds, matches
 from tpumon.outputs.live.parts.scene import Scene
-from tpumon.outputs.live.parts.spans import SPANS_S, Span, span_of
+from tpumon.outputs.live.parts.spans import SPANS_S, Span, known_of, span_of
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -28,7 +32,8 @@ class Controls:
         kind: only workers of this kind, as `tpumon.outputs.live.parts.order.kinds` names them; empty: of every kind.
         mouse: whether the mouse chooses workers; otherwise the terminal selects text with it.
         bell: whether the terminal's bell rings when a worker becomes critical or goes down.
-        typing: whether a filter is being typed.
+        typing: what is being typed: a filter, or the time to go to; empty: keys are commands.
+        typed: the time, as far as it is typed.
         screens: names of the screens that are open, the one on top last; empty: the home screen is shown.
         selected: name of the worker at the cursor.
         opened: name of the worker whose page is open.
@@ -39,6 +44,7 @@ class Controls:
         ops_by: what operations are sorted by.
         span_s: how much time graphs show; None: as much as is known, up to an hour.
         end_unix_s: when graphs end; None: now.
+        said: what a key has to say, until it is shown.
     """
 
     def __init__(self, scene: Scene, order: Order, text: str) -> None:
@@ -50,7 +56,8 @@ class Controls:
         self.kind = ""
         self.mouse = True
         self.bell = False
-        self.typing = False
+        self.typing: Literal["", "filter", "time"] = ""
+        self.typed = ""
         self.screens: list[str] = []
         self.selected: str | None = None
         self.opened: str | None = None
@@ -61,6 +68,8 @@ class Controls:
         self.ops_by = BY_TIME
         self.span_s: float | None = None
         self.end_unix_s: float | None = None
+        self.said = ""
+        self._looked_unix_s: float | None = None  # the moment that graphs were moved to
 
     def update(self, scene: Scene) -> None:
         """Takes the fleet as it is now; shows it unless the picture is frozen."""
@@ -131,12 +140,24 @@ class Controls:
 
     # ---- the time that graphs show
 
+    @property
+    def _series(self) -> RollupSeries | None:
+        """The figures of the worker whose graphs are shown."""
+        row = self.scene.row(self._graphed) or next(iter(self.rows), None)
+        return None if row is None else row.history.series
+
+    @property
+    def _graphed(self) -> str | None:
+        return self.opened if "worker" in self.screens else self.selected
+
     def _span(self) -> Span | None:
         """The span that is shown; None: there is no graph."""
-        name = self.opened if "worker" in self.screens else self.selected
-        row = self.scene.row(name) or next(iter(self.rows), None)
-        series = None if row is None else row.history.series
+        series = self._series
         return None if series is None else span_of(series, self.span_s, self.end_unix_s, self.scene.time_unix_s)
+
+    def known(self) -> Span | None:
+        """The time that graphs can show; None: none."""
+        return None if self._series is None else known_of(self._series, self.scene.time_unix_s)
 
     def change_span(self, *, longer: bool) -> None:
         """Shows the next longer or shorter span, with the same end."""
@@ -147,20 +168,52 @@ class Controls:
             self.span_s = SPANS_S[max(min(place + (1 if longer else -1), len(SPANS_S) - 1), 0)]
 
     def move_span(self, *, later: bool) -> None:
-        """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it."""
+        """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it.
+
+        It stops at the beginning of what is known.
+        """
+        span = self._span()
+        if span is not None:
+            self.span_s = length_s = span.end_unix_s - span.begin_unix_s
+            known, now_unix_s = self.known(), self.scene.time_unix_s  # later than when somebody went back to look
+            end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
+            if known is not None and not later:
+                end_unix_s = max(end_unix_s, min(known.begin_unix_s + length_s, span.end_unix_s))
+            before, self._looked_unix_s = self.end_unix_s, None
+            self.end_unix_s = None if end_unix_s > now_unix_s - length_s / 4 else end_unix_s
+            if self.end_unix_s == before:
+                self.said = "end" if later else "beginning"
+
+    def look_at(self, at_unix_s: float) -> None:
+        """Shows graphs until a moment."""
+        span = self._span()
+        if span is not None:
+            self.span_s = span.end_unix_s - span.begin_unix_s
+            self.end_unix_s = self._looked_unix_s = at_unix_s
+
+    def look_at_change(self, *, later: bool) -> None:
+        """Shows graphs until the next or the previous change; of a worker, if its page is open."""
         span = self._span()
         if span is None:
             return
-        length_s = span.end_unix_s - span.begin_unix_s
-        self.span_s = length_s
-        end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
-        now_unix_s = self.scene.time_unix_s  # later than when somebody went back to look
-        is_now = end_unix_s > now_unix_s - length_s / 4
-        self.end_unix_s = None if is_now else max(end_unix_s, now_unix_s - SPANS_S[-1])
+        at_unix_s = span.end_unix_s if self._looked_unix_s is None else self._looked_unix_s
+        targets = {name: worker.target for name, worker in self.scene.status.workers.items()}
+        changes = sorted(self.scene.changes_of(self.opened), key=lambda change: change.time_unix_s)
+        found = [as_one(group, targets) for group in together(changes, targets)]
+        if later:
+            change = next((each for each in found if each.time_unix_s > at_unix_s), None)
+        else:
+            change = next((each for each in reversed(found) if each.time_unix_s < at_unix_s), None)
+        if change is None:
+            self.said = f"no {'later' if later else 'earlier'} change"
+        else:
+            self.look_at(change.time_unix_s)
+            when = clock(change.time_unix_s, self.scene.time_unix_s)
+            self.said = f"{when} {change.worker}: {change.sentence}"
 
     def show_now(self) -> None:
         """Shows graphs until now again."""
-        self.end_unix_s = None
+        self.end_unix_s = self._looked_unix_s = None
 
     # ---- moving
 
@@ -226,14 +279,20 @@ class Controls:
 
     def start_typing(self) -> None:
         """From now on keys are the text of the filter."""
-        self.typing = True
+        self.typing = "filter"
+
+    def start_typing_time(self) -> None:
+        """From now on keys are the text of a time."""
+        self.typing, self.typed = "time", ""
 
     def type(self, key: str) -> bool:
-        """Takes a key while a filter is typed; False: it means nothing there."""
+        """Takes a key while something is typed; False: it means nothing there."""
+        if self.typing == "time":
+            return self._type_time(key)
         if key == "enter":
-            self.typing = False
+            self.typing = ""
         elif key == "esc":
-            self.typing, self.filter = False, ""
+            self.typing, self.filter = "", ""
         elif key == "backspace":
             self.filter = self.filter[:-1]
         elif key in {"up", "down"}:
@@ -244,11 +303,23 @@ class Controls:
         self._arrange()
         return True
 
+    def _type_time(self, key: str) -> bool:
+        if key in {"enter", "esc"}:
+            self.typing, self.typed = "", self.typed if key == "enter" else ""
+        elif key == "backspace":
+            self.typed = self.typed[:-1]
+        else:
+            return len(key) == 1 and self.type_text(key)
+        return True
+
     def type_text(self, text: str) -> bool:
-        """Appends text to the filter; of pasted text, the first line. False: it cannot be printed."""
+        """Appends text to what is typed; of pasted text, the first line. False: it cannot be printed."""
         typed = one_line(next(iter(text.strip("\r\n").splitlines()), "")) if len(text) > 1 else text
         if not typed.isprintable():
             return False
+        if self.typing == "time":
+            self.typed = (self.typed + typed)[:_LONGEST_FILTER]
+            return True
         self.filter = (self.filter + typed)[:_LONGEST_FILTER]
         self._arrange()
         return True

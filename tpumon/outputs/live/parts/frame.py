@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tpumon.analysis import WorkerStatus
+from tpumon.model.progress import Progress
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.notes import Message
@@ -27,6 +28,7 @@ class Frame(Struct, frozen=True, kw_only=True):
         glyphs: characters for graphs and ornaments.
         clock_unix_s: wall-clock time.
         from_url: the exporter that samples come from; None: the workers themselves.
+        progress: what this process does about each worker; None: it takes no samples.
         recorded: of a recording, how it is played; stands in place of LIVE.
         messages: recent messages, the newest last.
         keys: every key, for the help screen.
@@ -41,6 +43,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     glyphs: Glyphs
     clock_unix_s: float
     from_url: str | None = None
+    progress: Progress | None = None
     recorded: str = ""
     messages: Sequence[Message] = ()
     keys: Sequence[KeySection] = ()

@@ -19,6 +19,7 @@ from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
+from tpumon.outputs.live.parts.waiting import countdown
 
 _STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = (
@@ -129,16 +130,16 @@ def _must(
 def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
     """Pieces that are shown if there is room, the most important first."""
     scene, glyphs = frame.scene, frame.glyphs
-    pieces = []
+    pieces: _Pieces = []
     url = tame(frame.from_url or "", ascii_only=glyphs.ascii)
     source = [HeaderPiece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
+    if next_sample := countdown(frame, row):
+        pieces.append(HeaderPiece(next_sample))
     failing = any(map(exporter_failed, scene.rows))
     if failing:
         pieces += source
     if scene.traced_ratio is not None:
         pieces.append(HeaderPiece(f"traced {100 * scene.traced_ratio:.1f}%"))
-    elif scene.traced_s:
-        pieces.append(HeaderPiece(f"traced {scene.traced_s:.1f}s"))
     if row is None and len(scene.rows) > 1:
         counts = scene.status.counts()
         pieces += [

@@ -46,6 +46,7 @@ class Messages:
     def __init__(self) -> None:
         self._messages: deque[Message] = deque(maxlen=_MOST)
         self._beginnings: dict[str, str] = {}
+        self._reply: Message | None = None
         self._now_unix_s = 0.0
 
     @property
@@ -79,11 +80,20 @@ class Messages:
                     return
         self._messages.append(Message(now_unix_s, now_unix_s + _SHOWN_S, short, kind, {worker: line}))
 
+    def reply(self, now_unix_s: float, line: str) -> None:
+        """Adds what a key has to say, in place of what the last one said."""
+        if self._messages and self._messages[-1] is self._reply:
+            self._messages.pop()
+        self._reply = Message(now_unix_s, now_unix_s + _SHOWN_S, line, line, {"": line})
+        self._messages.append(self._reply)
+
     def now(self, now_unix_s: float) -> str:
         """The text to show now; empty if there is none."""
         recent = sum(now_unix_s < message.until_unix_s for message in self._messages)
         if not recent or now_unix_s >= self._messages[-1].until_unix_s:
             return ""
+        if self._messages[-1] is self._reply:
+            return self._reply.text
         more = f"{recent - 1}{' or more' if recent == _MOST else ''}"
         return (f"(+{more}, see h) " if recent > 1 else "") + self._messages[-1].text
 

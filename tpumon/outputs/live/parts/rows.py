@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,11 +15,12 @@ from tpumon.model import Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
-from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
+from tpumon.outputs.live.parts.waiting import waiting_words
 
 _COMPACT = 32
 """Below this width figures have no decimals."""
@@ -140,6 +142,7 @@ class Rows:
 
     def __init__(self, frame: Frame) -> None:
         scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen
+        self._frame = frame
         self._scene = scene
         self._width = width
         self._glyphs = frame.glyphs
@@ -172,26 +175,27 @@ class Rows:
         """Rows share a figure's axis, so that a worker that differs stands out."""
         if room < _LEAST_SPARK:
             return []
-        figures = (MXU,) if level < 2 else self._scene.leading
-        if level < 2 or room < 2 * _GOOD_SPARK:
-            return [Sparks(figures[0], min(room, _MOST_SPARK), axis_of(self._scene, figures[0]))]
-        each = min((room - self._gap) // 2, _MOST_SPARK)
+        figures = [figure for figure in self._scene.leading if figure.level <= level]
+        figures = figures[: max(room // _GOOD_SPARK, 1)]
+        each = min((room - self._gap * (len(figures) - 1)) // max(len(figures), 1), _MOST_SPARK)
         return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in figures]
 
     def titles(self) -> list[Segment]:
         """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
         line = Line(self._width).fill(self._before - 2)
-        line.add(self._sorted if self._sort == WORST else " ", BOLD)
-        line.add(self._sorted if self._sort == NAME else " ", BOLD)
-        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
+        line.add(self._sorted if self._sort == WORST else " ", BOLD).fill(min(self._before, 2) - 1)
+        line.add("WORKER"[: self._name_width], SORTED if self._sort == NAME else BOLD)
+        # Behind the title, as the arrow of the order by worst stands before it.
+        line.add(self._sorted if self._sort == NAME else "", BOLD)
         at = self._before + self._name_width
         self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
         for column in self._columns:
             self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
             at += self._gap + column.width
             is_sorted = column.key == self._sort
-            line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
-            line.add(column.title, SORTED if is_sorted else BOLD)
+            line.fill(at - len(column.title) - is_sorted - (self._width - line.room))
+            line.add(self._sorted if is_sorted else "", BOLD).add(column.title, SORTED if is_sorted else BOLD)
+        line.fill(at - (self._width - line.room))
         for sparks in self._sparks:
             title = cut(axis_title(sparks.figure, sparks.axis), sparks.width, self._glyphs.ellipsis)
             line.fill(self._gap).add(title.ljust(sparks.width), BOLD)
@@ -245,6 +249,8 @@ class Rows:
         look = LOOKS[row.verdict.status]
         words = absent_words(row, now_unix_s)
         message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
+        if row.verdict.state == "waiting":
+            message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
             for column in columns:
@@ -260,12 +266,17 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     across = scene.figures.get(figure.key)
     if across is not None:
         values += [across.min, across.max]
-    return soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
+    wanted = soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
+    if not any(map(math.isfinite, values)):
+        return wanted
+    return scene.steady.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
 def axis_title(figure: Figure, axis: Axis) -> str:
     """A figure and the range of its sparklines: `MXU 20-45%`."""
     low, high = axis
+    if axis == RATIO and figure.unit != "ratio":  # nothing is known yet
+        return short_title(figure)
     if figure.unit == "ratio":
         return f"{short_title(figure)} {100 * low:.0f}-{100 * high:.0f}%"
     if figure.unit == "seconds":

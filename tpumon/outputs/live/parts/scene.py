@@ -15,6 +15,7 @@ from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
 from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
+from tpumon.outputs.live.drawing.steady import Steady
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.trends import Trend
 
@@ -34,6 +35,7 @@ class Scene(Struct, frozen=True, kw_only=True):
         labels: short names of the workers.
         held: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
+        steady: what outlives a scene: the axes of graphs, and the order of parts.
     """
 
     status: FleetStatus
@@ -45,10 +47,11 @@ class Scene(Struct, frozen=True, kw_only=True):
     labels: Labels
     held: Sequence[Figure]
     seen: frozenset[str]
+    steady: Steady
 
     @property
-    def leading(self) -> tuple[Figure, Figure]:
-        """The two figures that are drawn first: use, and progress; of servers, if there is nothing else."""
+    def leading(self) -> tuple[Figure, ...]:
+        """The figures that are drawn first: use, and progress; of servers, if there is nothing else."""
         return leading_of(self.held)
 
     @property
@@ -73,11 +76,6 @@ class Scene(Struct, frozen=True, kw_only=True):
         """True if figures are made up, those of graphs too: a failure may not say so of the samples before it."""
         histories = (row.history for row in self.rows)
         return any(sample is not None and sample.simulated for each in histories for sample in (each.last, each.answer))
-
-    @property
-    def traced_s(self) -> float:
-        """Time for which the job that was traced most was traced."""
-        return max((row.history.traced_s for row in self.rows), default=0.0)
 
     @property
     def device_types(self) -> Sequence[str]:
@@ -147,6 +145,7 @@ class Scenes:
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
+        self._steady = Steady()
 
     def scene(self, now_unix_s: float) -> Scene:
         """The fleet as it is now."""
@@ -157,8 +156,9 @@ class Scenes:
         figures = status.figures()
         self._seen |= figures.keys()
         rows = status.all()
-        held = held_by(row.sample for row in rows if row.sample is not None)
         lasts = {row.name: _with_figures(row.history) for row in rows}
+        present = [row.sample for row in rows if row.sample is not None]
+        held = held_by(present or [last for last in lasts.values() if last is not None])
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
         traced = [
             row.history.traced_ratio(now_unix_s)
@@ -179,12 +179,13 @@ class Scenes:
             labels=self._labels,
             held=held,
             seen=self._seen & {figure.key for figure in held},
+            steady=self._steady,
         )
 
 
-def leading_of(held: Sequence[Figure]) -> tuple[Figure, Figure]:
+def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
     """As `Scene.leading`, of the figures that say something of some worker's job."""
-    return (MXU, STEP) if STEP in held else (BUSY, PROGRAM)
+    return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
 
 
 def _of_jobs(status: FleetStatus) -> FleetStatus:

@@ -44,6 +44,14 @@ def span_of(series: RollupSeries, chosen_s: float | None, end_unix_s: float | No
     return Span(end - (next(usual) if chosen_s is None else chosen_s), end)
 
 
+def known_of(series: RollupSeries, now_unix_s: float) -> Span | None:
+    """The time of which anything is known of a worker, until the time that is shown; None: nothing is."""
+    oldest_unix_s, newest_unix_s = series.oldest_unix_s, series.newest_unix_s
+    if oldest_unix_s is None or newest_unix_s is None:
+        return None
+    return Span(oldest_unix_s, max(oldest_unix_s, min(newest_unix_s, now_unix_s)))
+
+
 @dataclass(slots=True)
 class SpanColumns:
     """The columns of one figure's chart, oldest first.

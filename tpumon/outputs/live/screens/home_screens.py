@@ -20,10 +20,21 @@ class WaitingScreen(Screen):
         return not frame.scene.rows
 
     def draw(self, frame: Frame) -> Drawn:
-        """The reason that discovery gives."""
-        text = tame(frame.scene.status.waiting or "looking for workers", ascii_only=frame.glyphs.ascii)
-        parts = wrapped(text, frame.width - 2)
-        return Drawn(lines=[[], *(Line(frame.width).fill(1).add(part).segments() for part in parts)])
+        """The reason that discovery gives; what goes on meanwhile, and what to do."""
+        text = tame(frame.scene.status.waiting or "looking for jobs", ascii_only=frame.glyphs.ascii)
+        parts = ["", *wrapped(text, frame.width - 2)]
+        if frame.from_url is None and frame.scene.status.waiting is not None:
+            parts += ["", "It is looked for again every 10 s."]
+            for command, words in _WAYS_OUT:
+                if command not in text:
+                    parts += ["", *wrapped(f"{words}: {command}", frame.width - 2)]
+        return Drawn(lines=[Line(frame.width).fill(1).add(part).segments() if part else [] for part in parts])
+
+
+_WAYS_OUT = (
+    ("tpumon run -- python train.py", "To start a program so that it is found"),
+    ("tpumon doctor", "To see what is here, what answers, and what is missing"),
+)
 
 
 class AloneScreen(Screen):

@@ -149,6 +149,16 @@ SPAN_KEYS: tuple[Key, ...] = (
         press=lambda controls, key: controls.move_span(later=key == "right"),
     ),
     Key(
+        names=("[", "]"),
+        words="show graphs until the previous change, or the next one; on a worker's page, of this worker",
+        press=lambda controls, key: controls.look_at_change(later=key == "]"),
+    ),
+    Key(
+        names=("t",),
+        words="show graphs until a time that you type: 03:12, or -20m before now",
+        press=lambda controls, _: controls.start_typing_time(),
+    ),
+    Key(
         names=("0",),
         hint=lambda controls: "" if controls.end_unix_s is None else "now",
         words="show graphs until now again",

@@ -18,10 +18,10 @@ class WorkerScreen(Screen):
     title = "the worker's page"
     keys = (
         Key(
-            names=("n", "]", "N", "["),
+            names=("n", "N"),
             hint=lambda controls: "next" if len(controls.rows) > 1 else "",
-            words="go to the next worker (n, ]) or the previous one (N, [), in the list's order",
-            press=lambda controls, key: controls.open_neighbour(1 if key in {"n", "]"} else -1),
+            words="go to the next worker (n) or the previous one (N), in the list's order",
+            press=lambda controls, key: controls.open_neighbour(1 if key == "n" else -1),
         ),
         *SPAN_KEYS,
     )

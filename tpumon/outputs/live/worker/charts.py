@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, groupby, zip_longest
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from rich.segment import Segment
 from tpumon.analysis.history import RollupSeries, State
 from tpumon.model.figure import Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
-from tpumon.outputs.live.drawing.graphs import RATIO, chart, soft_axis
+from tpumon.outputs.live.drawing.graphs import RATIO, Axis, chart
 from tpumon.outputs.live.drawing.line import Line, Lines, cut
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.outputs.live.parts.spans import Span, SpanColumns, columns_of
@@ -34,12 +34,14 @@ class Graphed(Struct, frozen=True, kw_only=True):
         span: the time to show.
         fresh_for_s: for how long a figure counts.
         words: the span in words: `last 15m`.
+        axis: the axis of a figure's values.
     """
 
     series: RollupSeries
     span: Span
     fresh_for_s: float
     words: str
+    axis: Callable[[Figure, Sequence[float]], Axis]
 
 
 def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) -> str:
@@ -103,7 +105,7 @@ def _layout(figures: int, width: int, height: int) -> tuple[int, int, int]:
     """Number of charts side by side, number below each other, and the lines of each; no rows: none fits."""
     beside = 2 if width >= _TWO_BESIDE and figures > 1 else 1
     rows = -(-min(figures, max(beside * (height // LEAST_CHART), 1)) // beside)
-    each_height = min(height // rows, _MOST_CHART) if rows else 0
+    each_height = min(height // rows, _MOST_CHART if figures > 1 else 2 * _MOST_CHART) if rows else 0
     return (beside, rows, each_height) if each_height >= LEAST_CHART and width >= _AXIS + 10 else (beside, 0, 0)
 
 
@@ -124,7 +126,7 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
     columns = width - _AXIS - 1
     shown = columns_of(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
     values = [value for value in chain.from_iterable(shown.bands) if not math.isnan(value)]
-    axis = RATIO if figure.unit == "ratio" else soft_axis(values)
+    axis = RATIO if figure.unit == "ratio" or not values else graphed.axis(figure, values)
     lines = [_title(figure, shown, graphed.words, width, glyphs)]
     for place, text in enumerate(chart(shown.bands, axis, height - 1, glyphs)):
         end = axis[1] if place == 0 else axis[0] if place == height - 2 else None

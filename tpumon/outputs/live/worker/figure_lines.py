@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
-from tpumon.model.figure import Figure
-from tpumon.model.figure_table import STEP, held_by
+from tpumon.model.figure import Figure, is_on_cpu
+from tpumon.model.figure_table import FIGURES, STEP, held_by
 from tpumon.outputs.live.drawing.cells import FORMATS, gib
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
@@ -23,11 +23,15 @@ _WITH_NAMES, _SHORT_NAME = 30, 6
 
 
 def _shown(sample: Sample, level: int) -> list[Figure]:
-    """The compared figures in the table's order: those that are there, always shown, or absent for a known reason."""
+    """The compared figures in the table's order: those that are there, always shown, or absent for a known reason.
+
+    On a CPU also those of the host: there is little else.
+    """
     figures = sample.figures
+    hosts = [figure for figure in FIGURES if figure.origin == "host" and figure.holds_for(sample)]
     return [
         figure
-        for figure in held_by([sample])
+        for figure in (*held_by([sample]), *(hosts if is_on_cpu(sample) else ()))
         if figure.level <= level
         and (figure.value(figures) is not None or figure.always_shown or figure.why_absent(figures) is not None)
     ]

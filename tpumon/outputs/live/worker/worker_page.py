@@ -11,8 +11,8 @@ from rich.style import Style
 from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
-from tpumon.model.figure import Figure, trains
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, STEP, STEP_PARTS, held_by
+from tpumon.model.figure import Figure, is_on_cpu, trains
+from tpumon.model.figure_table import COMPARED, FIGURES, OP_KINDS, OP_TIME, held_by
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -24,6 +24,7 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_word,
 )
+from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.change_lines import change_lines
@@ -33,7 +34,8 @@ from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_tabl
 from tpumon.outputs.live.parts.rows import absent_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
-from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
+from tpumon.outputs.live.parts.tables import TableColumn, table
+from tpumon.outputs.live.parts.waiting import waiting_words
 from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
     Graphed,
@@ -45,11 +47,13 @@ from tpumon.outputs.live.worker.charts import (
 )
 from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.worker.job_lines import family_line, family_table, kind_line
+from tpumon.outputs.live.worker.part_lines import part_line, part_table
 from tpumon.outputs.live.worker.peers import peers_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
 _MOST_FUNCTIONS = 8
+_MOST_BUSY = 4  # functions above the graphs
 _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
@@ -107,7 +111,7 @@ class WorkerPage:
 
     def top(self) -> Lines:
         """Its identity, verdict and figures."""
-        return self._who() + self._kind() + self._verdict() + self._figures()
+        return self._who() + self._process() + self._kind() + self._verdict() + self._figures()
 
     def _fitting_parts(self) -> Lines:
         """The parts of a step and the top operations in a line each, where their table is likely to be out of sight."""
@@ -117,7 +121,12 @@ class WorkerPage:
         sample = self._row.sample
         ops = op_lines(sample, self._width, self._glyphs) if sample is not None and self._level > 1 else []
         families = [] if sample is None else family_line(sample.figures, self._width, self._glyphs)
-        return self._parts_line() + families + ops
+        return self._part_line() + families + ops
+
+    def _part_line(self) -> Lines:
+        if self._level < 2:
+            return []
+        return part_line(self._row, self._peers, self._scene.steady, self._width, self._glyphs)
 
     def screen(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
@@ -128,6 +137,7 @@ class WorkerPage:
             short_lines(self._row, self._width, self._level)
             + self._verdict()
             + self._who()
+            + self._process()
             + self._kind()
             + self._figures()
         )
@@ -146,7 +156,7 @@ class WorkerPage:
 
     def _filled(self, lines: Lines, height: int) -> Lines:
         room = height - len(lines) - 1
-        for parts in (self._short_parts(), self._parts_line()):
+        for parts in (self._short_parts() + self._busiest(), self._short_parts(), self._part_line()):
             if room - len(parts) >= 2 * LEAST_CHART:
                 lines = lines + parts
                 room -= len(parts)
@@ -173,7 +183,7 @@ class WorkerPage:
         if sample is not None and self._level > 1:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
-            parts = self._parts(sample, half)
+            parts = part_table(sample.figures, self._peers, half, self._glyphs)
             cores = self._cores(sample, half)
             names = [device.device for device in sample.figures.devices]
             devices = self._table("DEVICE", names, sample.figures.devices, half)
@@ -223,11 +233,16 @@ class WorkerPage:
         row_s = series.row_s(span.end_unix_s - span.begin_unix_s)
         if row_s and series.factor > 1:  # because there are so many workers
             words += f" in steps of {short_time(row_s)}"
-        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
+        shown = (self._row.name, frame.controls.span_s, frame.controls.end_unix_s)
+
+        def axis(figure: Figure, values: Sequence[float]) -> Axis:
+            return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
+
+        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis)
         return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
 
     def _chart_figures(self) -> Sequence[Figure]:
-        sample = self._row.sample
+        sample = self._row.sample or self._row.history.answer
         held = self._scene.held if sample is None else held_by([sample])
         leading = self._scene.leading if sample is None else leading_of(held)
         return chart_figures(held, self._seen, leading, self._level)
@@ -254,7 +269,7 @@ class WorkerPage:
             words.append(f"slice {tame(target.slice, ascii_only=self._glyphs.ascii)}")
         if answer is not None and answer.device_type is not None:
             words.append(tame(spoken_name(answer.device_type), ascii_only=self._glyphs.ascii))
-        if answer is not None and answer.cores is not None:
+        if answer is not None and answer.cores:
             words.append(f"{answer.cores} core{'s' if answer.cores != 1 else ''}")
         if answer is not None and answer.source is not None:
             runtime = " and runtime metrics" if not answer.companions_only and _has_runtime(answer) else ""
@@ -266,16 +281,35 @@ class WorkerPage:
                 line.add(self._glyphs.dot, DIM).add(word)
         return [line.segments()]
 
+    def _process(self) -> Lines:
+        """The process, where it is known: `python train.py, pid 4711 of root, started 12:00:00`."""
+        process = self._row.history.target.process
+        if process is None:
+            return []
+        words = [process.command] if process.command else []
+        words.append(f"pid {process.pid}" + (f" of {process.user}" if process.user else ""))
+        if process.started_unix_s is not None:
+            words.append(f"started {clock(process.started_unix_s, self._now_unix_s)}")
+        text = tame(", ".join(words), ascii_only=self._glyphs.ascii)
+        return [plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, DIM)]
+
     def _kind(self) -> Lines:
         last = self._row.history.last
         return kind_line(None if last is None else last.job_kind, self._now_unix_s, self._width, self._glyphs)
 
     def _figures(self) -> Lines:
-        return figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
+        lines = figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
+        sample = self._row.sample
+        if sample is None or not is_on_cpu(sample):
+            return lines
+        gone = [each.label for each in COMPARED.values() if not each.of_server and not each.holds_for(sample)]
+        return lines + self._text(f"No TPU in its trace, so there is no {', '.join(gone)}", DIM)
 
     def _verdict(self) -> Lines:
+        """Its mark and state; without figures also what is done about it now."""
         mark, text = self._verdict_text()
-        return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
+        doing = "" if has_figures(self._row) else waiting_words(self._frame, self._row)
+        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
 
     @property
     def _look(self) -> Look:
@@ -307,57 +341,13 @@ class WorkerPage:
         pairs = [
             (figure.label, FORMATS[figure.unit].word(value))
             for figure in FIGURES
-            if not figure.compared and (value := figure.value(sample.figures)) is not None
+            if not (figure.compared or (figure.origin == "host" and is_on_cpu(sample)))
+            and (value := figure.value(sample.figures)) is not None
         ]
         lines = self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
         shares = {OP_KINDS[kind]: share for kind, share in (sample.figures.op_time_ratios or {}).items()}
         words = ", ".join(f"{kind.lower()} {percent(share)}" for kind, share in shares.items() if share >= _LEAST_SHARE)
         return lines + (self._text(f"{OP_TIME.label}: {words}") if words else [])
-
-    def _parts(self, sample: Sample, width: int) -> Lines:
-        parts, usual = sample.figures.step_parts_s, self._peers.parts_s
-        if not parts:
-            return []
-        whole = STEP.value(sample.figures) or max(parts.values())
-        shares = [value / whole if whole > 0 else 0.0 for value in parts.values()]
-        columns = [
-            TableColumn("TIME", list(map(step_word, parts.values())), 8),
-            TableColumn("SHARE", list(map(percent, shares)), 7),
-        ]
-        if usual:
-            medians = [step_word(usual.get(key, 0.0)) for key in parts]
-            columns.append(TableColumn(self._peers.word.upper(), medians, _TABLE_CELL, dim=True))
-        names = TableColumn("PARTS OF A STEP", [STEP_PARTS.get(key, key) for key in parts], _PART_NAME)
-        title, *rows = table([names], columns, width, self._glyphs)
-        for line, share in zip(rows, shares, strict=True):
-            add_bar(line, share, line.room - 4, self._glyphs)
-        return [line.segments() for line in (title, *rows)]
-
-    def _parts_line(self) -> Lines:
-        """The parts of a step in one line; beside each the slice's median, the greatest difference first."""
-        sample = self._row.sample
-        if sample is None or not sample.figures.step_parts_s or self._level < 2:
-            return []
-        whole_s = STEP.value(sample.figures) or 0.0
-        if whole_s <= 0:
-            return []
-        line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
-        parts, usual = sample.figures.step_parts_s, self._peers.parts_s
-        by = {
-            name: abs(value - usual[name]) if usual else value
-            for name, value in parts.items()
-            if name in usual or not usual
-        }
-        for name in sorted(by, key=lambda name: -by[name]):
-            value, words = parts[name], STEP_PARTS.get(name, name).lower().replace("flops", "FLOPS")
-            if usual:
-                text = f"{words} {step_word(value)}, {self._peers.word} {step_cell(usual[name])}"
-            else:
-                text = f"{words} {percent(value / whole_s)}"
-            text = tame(text, ascii_only=self._glyphs.ascii)
-            if max(value, usual.get(name, 0.0)) >= 0.0005 * whole_s and line.room >= len(text) + 3:
-                line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
-        return [line.segments()]
 
     def _table(
         self, title: str, names: Sequence[str], rows: Sequence[CoreFigures | DeviceFigures], width: int
@@ -381,13 +371,24 @@ class WorkerPage:
         """A line per function: its share of the devices' time, its runs, median period and duration."""
         functions = sample.figures.functions[:_MOST_FUNCTIONS]
         columns = [
-            TableColumn("DEVICE", [percent(each.device_time_ratio) for each in functions], _TABLE_CELL),
+            TableColumn(
+                "SHARE" if is_on_cpu(sample) else "DEVICE",
+                [percent(each.device_time_ratio) for each in functions],
+                _TABLE_CELL,
+            ),
             TableColumn("RUNS", [str(each.runs) for each in functions], _TABLE_CELL),
             TableColumn("EVERY ms", [_median(each.period_s) for each in functions], _TABLE_CELL),
             TableColumn("TAKES ms", [_median(each.duration_s) for each in functions], _TABLE_CELL),
         ]
         names = TableColumn("FUNCTION", [each.name for each in functions], _PART_NAME)
         return self._lines(names, columns, width) if functions else []
+
+    def _busiest(self) -> Lines:
+        """On a CPU, the functions that it runs most: there is room for them."""
+        sample = self._row.sample
+        if sample is None or self._level < 2 or not is_on_cpu(sample):
+            return []
+        return self._blank(self._functions(sample, self._width)[: 1 + _MOST_BUSY])
 
     def _lines(self, names: TableColumn, columns: Sequence[TableColumn], width: int) -> Lines:
         return [line.segments() for line in table([names], columns, width, self._glyphs)]

@@ -1,0 +1,86 @@
+"""Workers on a CPU: no screen shows what such a job cannot have."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.sample_kinds import NOW, cpus, on_cpu, traced, workers_of
+from support.samples import changed
+from support.shown import display_of, empty_display, failed, lines, screen
+from tpumon.model.figure_table import held_by
+
+OF_A_TPU = {"mxu", "idle", "infeed", "hbm"}
+
+
+def shown(*samples, now=NOW, **settings):
+    display = empty_display(**settings)
+    display.take(workers_of(*{one.worker: one for one in samples}.values()))
+    display.take(*samples)
+    display.refresh(now)
+    return display
+
+
+def test_figures_of_a_device_say_nothing_of_a_job_on_a_cpu():
+    """Beside a TPU they stay."""
+    assert not OF_A_TPU & {figure.key for figure in held_by([on_cpu()])}
+    assert {figure.key for figure in held_by([on_cpu(), traced()])} >= OF_A_TPU
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"device_type": "TPU v6 Lite"},
+        {"devices": ({"device": "0"},)},
+        {"hbm_total_bytes": 1 << 34},
+        {"device_type": None},
+    ],
+)
+def test_where_a_device_is_known_its_figures_are_asked_for(known):
+    """A TPU that a trace does not show is missing, which must be seen."""
+    figures = {figure.key for figure in held_by([changed(on_cpu(), **known)])}
+    assert figures >= OF_A_TPU
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_the_only_worker_on_a_cpu_fills_its_screen(size):
+    """Step time, what the host does, functions and a graph; no empty axis."""
+    text = screen(shown(*cpus(1)), *size, NOW)
+    for words in ("Step time", "Compiling", "Callbacks", "train_step", "eval_step", "pid 4711 of ada", "┤"):
+        assert words in text
+    assert "MXU  none" not in text
+    assert "0 cores" not in text
+    assert sum(not line.strip() for line in text.splitlines()[:24]) <= 3
+
+
+@pytest.mark.parametrize("size", [(40, 12), (30, 8), (20, 5), (80, 24), (120, 40)])
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_every_size_and_level_can_be_drawn(size, level, count):
+    """Nothing of them fails where no figure is left."""
+    assert "cpu-0" in screen(shown(*cpus(count), level=level), *size, NOW)
+
+
+def test_a_list_of_workers_on_cpus_has_no_column_of_a_device():
+    """Beside a worker on a TPU it has: their cells are empty there."""
+    titles = next(line for line in lines(shown(*cpus(3)), 100, 24, NOW) if "WORKER" in line)
+    assert "STEP ms" in titles
+    assert not [word for word in ("MXU", "IDLE", "INFEED", "HBM") if word in titles]
+    mixed = lines(shown(on_cpu(), traced()), 100, 24, NOW)
+    row = next(line for line in mixed if line[3:].startswith("cpu "))
+    assert "MXU" in next(line for line in mixed if "WORKER" in line)
+    assert "n/a" not in row
+    assert "%" not in row
+
+
+def test_a_job_on_a_cpu_that_is_down_is_not_taken_for_one_on_a_tpu():
+    """What it had is what is looked for."""
+    gone = failed("cpu-0", time_unix_s=NOW - 1, address="cpu-0:9999")
+    text = screen(shown(*cpus(1), gone), 100, 30, NOW)
+    assert "DOWN" in text
+    assert "MXU" not in text
+    assert "Step time" in text
+
+
+def test_a_worker_on_a_tpu_is_drawn_as_before():
+    """With its matrix units first."""
+    assert "MXU" in screen(display_of(traced()), 100, 30, NOW)

@@ -1,0 +1,74 @@
+"""What a sampler does about each worker now, for those who wait for it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Doing(Struct, frozen=True, kw_only=True):
+    """What is done about a worker.
+
+    Attributes:
+        words: in a few words: `a trace of 500 ms is taken`; what comes next, if it waits: `asked again`.
+        brief: in one word: `tracing`.
+        begun_unix_s: since when.
+        until_unix_s: when it is likely to be over; None: not known.
+        waits: True if nothing is done until then.
+    """
+
+    words: str
+    brief: str
+    begun_unix_s: float
+    until_unix_s: float | None = None
+    waits: bool = False
+
+    def left_s(self, now_unix_s: float) -> int | None:
+        """Whole seconds until it is over, 0 if it should be; None: not known. Never more than it takes in all."""
+        if self.until_unix_s is None:
+            return None
+        left_s = min(self.until_unix_s - now_unix_s, self.until_unix_s - self.begun_unix_s)
+        return max(math.ceil(left_s), 0)
+
+    def text(self, now_unix_s: float) -> str:
+        """The same with the seconds until then: `asked again in 7 s`."""
+        left_s = self.left_s(now_unix_s)
+        return f"{self.words} in {left_s} s" if self.waits and left_s is not None else self.words
+
+
+class Progress:
+    """What is done about each worker, by its address. One thread writes, others may read.
+
+    Args:
+        clock: returns seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._doing: dict[str, Doing] = {}
+
+    def of(self, address: str) -> Doing | None:
+        """What is done about a worker; None: nothing was said."""
+        return self._doing.get(address)
+
+    def does(self, address: str, words: str, brief: str, *, takes_s: float | None = None) -> None:
+        """Something is done now, which is likely to take so long."""
+        self._note(address, words, brief, takes_s, waits=False)
+
+    def waits(self, address: str, words: str, left_s: float) -> None:
+        """Nothing is done until something comes, after so many seconds."""
+        self._note(address, words, "waiting", left_s, waits=True)
+
+    def forget(self, address: str) -> None:
+        """The worker is not followed any more."""
+        self._doing.pop(address, None)
+
+    def _note(self, address: str, words: str, brief: str, takes_s: float | None, *, waits: bool) -> None:
+        now_unix_s = self._clock()
+        until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
+        self._doing[address] = Doing(
+            words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s, waits=waits
+        )
