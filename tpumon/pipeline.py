@@ -67,6 +67,7 @@ class Feed:
         consumer: who fetches the updates, for that message; None: nobody does.
         wake: called in the source's thread when there is something to fetch; must not block.
         remembers: True if the consumer shows figures of the past.
+        says_waiting: False if the consumer says why there is no worker.
 
     Attributes:
         context: the run, for an output that is opened beside it.
@@ -79,12 +80,13 @@ class Feed:
         consumer: str | None = "this machine",
         wake: Callable[[], None] = lambda: None,
         remembers: bool = False,
+        says_waiting: bool = True,
     ) -> None:
         self._settings = settings
         self._consumer = consumer
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
-        self._notices = Notices()
+        self._notices = Notices(says_waiting=says_waiting)
         self._reported_drops = False
         self._stack = ExitStack()
         self._analysis = Analysis(settings.output_options.thresholds)
@@ -279,7 +281,12 @@ AnyFeed = Feed | RecordedFeed
 
 
 def open_feed(
-    settings: FeedSettings, *, consumer: str = "this machine", remembers: bool = False, last_s: float | None = None
+    settings: FeedSettings,
+    *,
+    consumer: str = "this machine",
+    remembers: bool = False,
+    last_s: float | None = None,
+    says_waiting: bool = True,
 ) -> AnyFeed:
     """Makes the feed of a source.
 
@@ -288,10 +295,11 @@ def open_feed(
         consumer: who fetches the updates.
         remembers: True if the consumer shows figures of the past.
         last_s: of a recording, only as much of its end; None: all of it.
+        says_waiting: False if the consumer says why there is no worker.
     """
     if settings.origin.is_over:
         return RecordedFeed(settings, last_s=last_s)
-    return Feed(settings, consumer=consumer, remembers=remembers)
+    return Feed(settings, consumer=consumer, remembers=remembers, says_waiting=says_waiting)
 
 
 def _says_who(update: Update) -> bool:

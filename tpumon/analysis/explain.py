@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Literal, overload
 
 from msgspec import UNSET, Struct, UnsetType
@@ -18,6 +19,7 @@ from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
     Evidence,
+    Figures,
     Finding,
     FindingId,
     FindingSeverity,
@@ -370,4 +372,20 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
             needed = ("stuck",)
         missing += [finding for finding in needed if finding not in worker.judged]
     reasons = {one.finding: one.reason for one in not_judged}
-    return [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
+    why = next((text for one in _live(status) if (text := one.absent.get("idle_ratio"))), None)
+    if "idle" in reasons and why is not None:
+        reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
+    unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
+    return [*_steps_run(status), *unsure] if unsure else []
+
+
+def _live(status: FleetStatus) -> list[Figures]:
+    return [one.history.last.figures for one in status.all() if one.verdict.state == "live" and one.history.last]
+
+
+def _steps_run(status: FleetStatus) -> list[str]:
+    """A sentence that the job goes on, if all workers have steps."""
+    steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
+    if not steps or len(steps) < len(status.workers):
+        return []
+    return [f"Steps run, {1000 * median(steps):.3g} ms each."]

@@ -34,6 +34,7 @@ from tpumon.cli.options import (
 from tpumon.cli.resolve import (
     TIMEOUT,
     at_moment,
+    check_filter,
     check_queries,
     feed_of,
     given,
@@ -124,6 +125,8 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
+    if is_typed(context, "filter"):
+        check_filter(stdout, output)
     feed = at_moment(feed_of(context, options, thresholds, exports, listen=stdout.listen), appearance.at)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
+_ALIKE = 0.85
+_NO_OPTIONS = (
+    *(VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR"),
+)
+_OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
@@ -111,6 +117,16 @@ def options_of(command: Any) -> Iterator[tuple[str, Any]]:
 def variable_of(name: str) -> str:
     """The environment variable of an option: TPUMON_SERVICE_ADDR of `service-addr`."""
     return f"TPUMON_{name.upper().replace('-', '_')}"
+
+
+def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields variables that nearly have the name of an option's variable, and that name."""
+    names = {name for command in (group, *group.commands.values()) for name, _ in options_of(command)}
+    known = [*map(variable_of, names), *_NO_OPTIONS]
+    for variable in sorted(environment):
+        if variable.startswith("TPUMON") and variable not in known and not _OF_A_SERVICE.fullmatch(variable):
+            for near in difflib.get_close_matches(variable, known, n=1, cutoff=_ALIKE):
+                yield variable, near
 
 
 def _from_home(path: str) -> str:

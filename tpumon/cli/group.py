@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tpumon.cli.config_file import config_path, read_config, variable_of
+from tpumon.cli.config_file import config_path, misspelled_variables, read_config, variable_of
 from tpumon.cli.legacy import translate
 
 _log = logging.getLogger(__name__)
@@ -34,12 +34,16 @@ class CommandGroup(TyperGroup):
         """
         if os.environ.get("TPUMON_PORT", "").startswith("tcp://"):
             del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
         translated, notes = translate(args)
         for note in notes:
             _log.warning("%s", note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
         shows = not _SHOWING.isdisjoint(translated)
         if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
+            for variable, near in misspelled_variables(self, os.environ):
+                _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             config = read_config(self)
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
         if rest or shows:
@@ -67,10 +71,22 @@ def _hint_for(word: str) -> str:
     return ""
 
 
+def _hint_for_option(name: str, group: Any) -> str:
+    """Where there is an option that this command does not have; empty if nowhere."""
+    if name == "--top":
+        return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
+    having = [command for command, its in group.commands.items() for one in its.params if name in one.opts]
+    names = ", ".join(f"tpumon {each}" for each in having)
+    return f"{names} {'has' if len(having) == 1 else 'have'} it" if having else ""
+
+
 def explanation(error: typer.TyperException) -> str:
     """The error in one line, with the option, variable or key of the file, and the page to read."""
     context = getattr(error, "ctx", None)
     page = f"(see {'tpumon' if context is None else context.command_path} --help)"
+    wrong = getattr(error, "option_name", None)
+    if wrong is not None and context is not None and (hint := _hint_for_option(wrong, context.find_root().command)):
+        return f"no such option: {wrong}; {hint}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
         return f"{message[:1].lower()}{message[1:]} {page}"

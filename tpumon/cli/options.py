@@ -365,7 +365,11 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = "worst"
     filter: Annotated[
-        str | None, _appearance(metavar="TEXT", help="Show only workers whose name contains this text.")
+        str | None,
+        written(
+            metavar="TEXT",
+            help="Show only workers whose name, address or slice contains this; further outputs get all.",
+        ),
     ] = None
     ascii: Annotated[bool, _appearance("--ascii", help="Use only ASCII characters.")] = False
     color: Annotated[

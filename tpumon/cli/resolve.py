@@ -80,6 +80,13 @@ def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
         raise typer.BadParameter(str(error), param_hint="--output") from None
 
 
+def check_filter(stdout: StdoutOptions, output: str | Export) -> None:
+    """Refuses --filter for what is of all workers together."""
+    summary = "" if isinstance(output, str) else output.name * (output.name == "fleet-summary")
+    if stdout.explain or summary:
+        raise UsageError(f"--filter shows some workers, {summary or '--explain'} judges all: leave out one of them")
+
+
 def report_format(context: typer.Context, output: str, choices: Sequence[Choice]) -> Choice:
     """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
     meant = is_typed(context, "output") or output in choices

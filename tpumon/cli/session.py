@@ -96,7 +96,8 @@ def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> G
     origin = settings.origin
     waiting = _Waiting(settings, needs)
     looked_s = 0.0
-    with open_feed(settings, remembers=bar is not None or not origin.takes_samples, last_s=_RECENT_S) as feed:
+    remembers = bar is not None or not origin.takes_samples
+    with open_feed(settings, remembers=remembers, last_s=_RECENT_S, says_waiting=False) as feed:
         for update in feed.updates(timeout_s=LOOK_S):
             now_s = time.monotonic()
             if origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):

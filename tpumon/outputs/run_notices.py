@@ -54,9 +54,14 @@ class _WorkerNotices:
 
 
 class Notices:
-    """Logs what the samples of a run show, in lines few enough to be read."""
+    """Logs what the samples of a run show, in lines few enough to be read.
 
-    def __init__(self) -> None:
+    Args:
+        says_waiting: also why there is no worker.
+    """
+
+    def __init__(self, *, says_waiting: bool = True) -> None:
+        self._says_waiting = says_waiting
         self._about: dict[str, _WorkerNotices] = {}
         self._exporter_of: dict[str, str] = {}
         self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
@@ -105,7 +110,7 @@ class Notices:
         self._exporter_trouble = {name: why for name, why in self._exporter_trouble.items() if name in there}
         if not workers.targets:
             unchanged = before is not None and before.waiting == workers.waiting
-            if not unchanged and workers.waiting is not None:
+            if self._says_waiting and not unchanged and workers.waiting is not None:
                 _log.warning("WAITING: %s", workers.waiting, extra=_OF_SEVERAL)
             return
         if before is None:

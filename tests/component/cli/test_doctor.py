@@ -13,12 +13,13 @@ import pytest
 
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
-from tpumon.cli.doctor import command, diagnosis
+from tpumon.cli.doctor import command, diagnosis, problems
 from tpumon.cli.doctor.command import run
 from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
 from tpumon.discovery.host.port_survey import SurveyedPort
@@ -33,6 +34,7 @@ def surroundings(monkeypatch, tmp_path):
     """A host without chips, pauses and listeners; `paused.txt` in its own directory pauses it."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(diagnosis, "find_chips", lambda: Chips(chips=(), remarks=()))
+    monkeypatch.setattr(diagnosis, "find_job", lambda: None)
     listeners(monkeypatch)
 
 
@@ -401,6 +403,22 @@ def test_a_job_without_a_profiler_server(doctor, monkeypatch):
     assert status == 0
     assert "a job uses the TPU, but has no profiler server" in one_line(text)
     assert "`server = jax.profiler.start_server(9999)`" in text
+
+
+def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkeypatch):
+    """And so is what else has the port that it would have."""
+    monkeypatch.setattr(diagnosis, "find_job", lambda: HostJob(pid=42, name="train.py", framework="JAX"))
+    with WrongServer("HTTP") as foreign:
+        port = Address.parse(foreign.address).port
+        monkeypatch.setattr(problems, "USUAL_PORTS", (port,))
+        answer = SourceError("not-a-profiler", "what listens there does not speak gRPC")
+        listeners(monkeypatch, seen(foreign.address, owner=Owner(pid=12, program="nginx"), answer=answer))
+        status, text = doctor()
+
+    assert status == 3
+    assert "pid 42 `train.py` runs JAX but has no profiler server" in one_line(text)
+    assert "start the job with `tpumon run`, or add `server = jax.profiler.start_server(9999)`" in one_line(text)
+    assert f"2. {foreign.address} (nginx 12): what listens there does not speak gRPC" in one_line(text)
 
 
 def test_a_stranger_on_a_runtime_port_gets_no_call(doctor, monkeypatch):

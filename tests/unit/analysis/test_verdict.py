@@ -53,6 +53,15 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert answer.exit_status("critical") == 1
 
 
+def test_a_job_without_devices_is_said_to_run_and_why_its_idle_time_is_not_known():
+    """As on CPUs: nothing is found, and that its steps run is known all the same."""
+    absent = {"idle_ratio": "no device in the trace"}
+    on_cpu = [at("a", number, idle_ratio=None, infeed_ratio=None, absent=absent) for number in range(3)]
+    answer = diagnose(judged(*on_cpu, names="a"))
+    assert answer.verdict == "unknown"
+    assert "Steps run, 100 ms each. idle: idle time is not known (no device in the trace)." in answer.sentence
+
+
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
     up = [at("a", number, runtime={"uptime_s": 100.0 + 10 * number}) for number in range(3)]
     again = at("a", 3, runtime={"uptime_s": 5.0})

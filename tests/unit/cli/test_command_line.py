@@ -319,6 +319,12 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
             ["serve", "--lissten", ":1"],
             "no such option: --lissten (Possible options: --listen, --slice, --state) (see tpumon serve --help)",
         ),
+        (["--top"], "no such option: --top; to order the workers: --sort KEY; for the top operations: tpumon report"),
+        (["--timeout", "3"], "no such option: --timeout; tpumon once, tpumon why have it"),
+        (["once", "--listen", ":1"], "no such option: --listen; tpumon serve has it"),
+        (["help", "serv"], "no such command 'serv'. Did you mean 'serve'?"),
+        (["--explain", "--filter", "a"], "--filter shows some workers, --explain judges all"),
+        (["--output", "fleet-summary", "--filter", "a"], "--filter shows some workers, fleet-summary judges all"),
         (["serv"], "no such command 'serv'. Did you mean 'serve'? (see tpumon --help)"),
         (
             ["10.0.0.2:9999"],
@@ -370,6 +376,24 @@ def test_errors_say_what_to_do(arguments, message):
     with pytest.raises(UsageError) as caught:
         settings(*arguments)
     assert str(caught.value).startswith(message)
+
+
+def test_help_is_a_command_for_those_who_type_it(capsys):
+    """With the name of a command, or without."""
+    for words, usage in ((["help"], "tpumon [OPTIONS] COMMAND"), (["help", "run"], "tpumon run [OPTIONS]")):
+        assert command_of(words)() == 0
+        assert f"Usage: {usage}" in capsys.readouterr().out
+
+
+def test_a_misspelled_variable_is_named(monkeypatch, capsys):
+    """Those of a service of that name, as Kubernetes sets them, and what others made up are none."""
+    for name in ("TPUMON_INTERVALL", "TPUMONLEVEL", "TPUMON_SERVICE_HOST", "TPUMON_PORT_9999_TCP", "TPUMON_MY_OWN"):
+        monkeypatch.setenv(name, "x")
+    settings("--service-addr", "h:1")
+    assert capsys.readouterr().err.splitlines() == [
+        "tpumon: TPUMONLEVEL is no variable of tpumon; did you mean TPUMON_LEVEL?",
+        "tpumon: TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?",
+    ]
 
 
 def test_options_before_a_command_are_ignored_aloud(capsys):

@@ -14,7 +14,7 @@ from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon.cli.commands import monitor
 from tpumon.collection.event_sources import ExportersSource
-from tpumon.errors import UsageError
+from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
 from tpumon.outputs import output as outputs
@@ -81,6 +81,15 @@ def test_an_output_on_stdout_ticks_while_no_sample_arrives(ticker, capsys):
     assert opened.calls.count("tick") >= 4
     assert opened.calls[-1] == "close"
     assert "tpumon: a problem" in capsys.readouterr().err
+
+
+def test_a_filter_holds_for_every_output_on_stdout(ticker):
+    """Not only for the live view; one that fits no worker is said."""
+    found = replace(ticker, display=DisplaySettings(filter="W0"))
+    assert monitor.run(found) == 0
+    with pytest.raises(NoTargetError, match="--filter z: no worker has this in its name: w0"):
+        monitor.run(replace(ticker, display=DisplaySettings(filter="z")))
+    assert ["sample" in opened.calls for opened in Ticker.opened] == [True, False]
 
 
 def test_a_tick_that_fails_is_said_once_and_in_the_exit_status(ticker, capsys, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import tpumon
 from tpumon.cli.commands import run_monitor
-from tpumon.cli.commands.run import attached
+from tpumon.cli.commands.run import attached, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
@@ -58,6 +58,18 @@ def test_what_follows_the_program_is_the_programs(words: list[str], program: lis
 def test_a_command_line_that_starts_nothing_is_an_error(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         settings(*words)
+
+
+@pytest.mark.parametrize("executable", [False, True])
+def test_a_script_without_its_interpreter_is_met_with_a_command_that_works(
+    executable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name, which is no program, or by its path, which may not be executed."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    name = "./train.py" if executable else "train.py"
+    assert run(program=[name]) == (126 if executable else 127)
+    assert f"; to run the script: tpumon run python {name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])

@@ -441,6 +441,21 @@ def test_nothing_is_asked_while_this_host_is_paused():
     assert source.calls["a"][0] >= 1005
 
 
+def test_the_end_of_a_pause_is_seen_at_once_however_long_the_interval():
+    """Nobody waits a minute for the picture to go on."""
+    paused = [True]
+
+    async def pause():
+        if asyncio.get_running_loop().time() > 1100:
+            paused.clear()
+        return Pause(until_unix_s=0, who="owner") if paused else None
+
+    source = Fake(a=[GOOD])
+    samples = sample(source, num_queries=3, interval_s=60.0, pause=pause)
+    assert [s.answered for s in samples["a"]] == [False, False, True]
+    assert 1100 < source.calls["a"][0] < 1103
+
+
 @pytest.mark.parametrize("traced_s", [0.6, 2.5, 10.5])
 def test_the_interval_shown_is_the_interval_kept(traced_s):
     """However long the traces, the pace in the long run is the one that every sample tells."""

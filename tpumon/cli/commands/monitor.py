@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from tpumon.cli.session import with_one_sampler
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
-from tpumon.errors import UsageError
+from tpumon.errors import NoTargetError, UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
+from tpumon.outputs.live.parts.order import is_named
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
 from tpumon.system.console import shown_by
@@ -61,7 +62,7 @@ def run(settings: MonitorSettings) -> int:
 
     Raises:
         UsageError: an output cannot be opened.
-        NoTargetError: with `num_queries`, no worker ever answered.
+        NoTargetError: with `num_queries`, no worker ever answered, or the filter fits none.
         BrokenPipeError: the reader of stdout went away.
     """
     if _is_live(settings):
@@ -86,16 +87,25 @@ def _is_live(settings: MonitorSettings) -> bool:
 
 
 def _write(settings: MonitorSettings) -> int:
-    most_ops = settings.feed.output_options.ops
+    most_ops, wanted = settings.feed.output_options.ops, settings.display.filter
+    others: set[str] = set()
+    matched = False
     with ExitStack() as stack:
         feed = open_feed(settings.feed, consumer="the reader of stdout")
         writer = GuardedOutput(_stdout_output(settings, feed.context))
         stack.enter_context(closing(writer))
         stack.enter_context(feed)
         for update in feed.updates(timeout_s=writer.tick_s):
-            if update is not None:
+            sample = None if update is None else update.sample
+            fits = sample is None or is_named(wanted, sample.worker, sample.address, sample.slice)
+            matched = matched or (fits and sample is not None)
+            if sample is not None and not fits:
+                others.add(sample.worker)
+            elif update is not None:
                 writer.on_update(update.with_ops(most_ops))
             writer.tick_if_due()
+        if others and not matched:
+            raise NoTargetError(f"--filter {wanted}: no worker has this in its name: {', '.join(sorted(others)[:5])}")
         return 1 if writer.failing else 0
 
 

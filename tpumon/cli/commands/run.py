@@ -40,7 +40,7 @@ def run(
     name = program[0]
     path = name if "/" in name else shutil.which(name)
     if path is None or not os.path.lexists(path):
-        _log.warning("cannot run %s: no such program", name)
+        _log.warning("cannot run %s: no such program%s", name, _hint_for_script(name))
         return _NOT_FOUND
     if monitor or monitor_file is not None:
         from tpumon.cli.commands.run_monitor import monitor_beside
@@ -50,8 +50,14 @@ def run(
     try:
         _become(path, program, environment)
     except OSError as error:
-        _log.warning("cannot run %s: %s", name, error.strerror)
+        _log.warning("cannot run %s: %s%s", name, error.strerror, _hint_for_script(name))
         return _NOT_EXECUTABLE
+
+
+def _hint_for_script(name: str) -> str:
+    """A command line that works, if a script was given without its interpreter."""
+    is_script = name.endswith(".py") and os.path.isfile(name)  # noqa: PTH113 - Path's own raises for odd names
+    return f"; to run the script: tpumon run python {name}" if is_script else ""
 
 
 def _given() -> dict[str, str]:

@@ -20,6 +20,7 @@ from tpumon.collection import sources
 from tpumon.collection.sources import Client, Companion, SourceOptions
 from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
+from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
 from tpumon.discovery.host.port_survey import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, SurveyedPort, survey
@@ -83,12 +84,16 @@ class CompanionReports(Struct, frozen=True, kw_only=True):
 
 
 class OtherPort(Struct, frozen=True, kw_only=True):
-    """Something else that listens on this host; `words` say what it answered, or why it was not called."""
+    """Something else that listens on this host; `words` say what it answered, or why it was not called.
+
+    `reason` is that of its answer as in a sample's errors; None: it was not called.
+    """
 
     address: str
     program: str | None
     pid: int | None
     words: str
+    reason: Reason | None = None
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -107,6 +112,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         port: the only port of this host that was examined; None: all.
         chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
         companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
+        job: a job of this host without a profiler server, while there is no other.
         framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
         took_s: how long it took to find out.
@@ -122,6 +128,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     companions: tuple[CompanionReports, ...]
     ports: tuple[OtherPort, ...]
     problems: tuple[Problem, ...]
+    job: HostJob | None = None
     framework: Framework | None = None
     usable: bool
     took_s: float
@@ -163,6 +170,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, page
         companions=tuple(look.companions),
         ports=tuple(look.ports),
         problems=tuple(look.problems),
+        job=look.job,
         framework=next((name for name in (*frameworks, *look.frameworks) if name is not None), None),
         usable=answering or any(server.source is not None for server in look.servers),
         took_s=time.monotonic() - start_s,
@@ -182,6 +190,7 @@ class _Look:
         self.companions: list[CompanionReports] = []
         self.ports: list[OtherPort] = []
         self.problems: list[Problem] = []
+        self.job: HostJob | None = None
         self.frameworks: list[Framework | None] = []
         self.traced_s: dict[str, float] = {}  # by server
 
@@ -200,6 +209,8 @@ class _Look:
         runtimes = [one for one in seen if one.port in RUNTIME_PORTS and (one.owner is None or one.owner.runs_xla)]
         self.frameworks = [one.owner.signs.framework for one in runtimes if one.owner is not None]
         profilers = [one for one in seen if one.is_profiler]
+        if not profilers and port is None:
+            self.job = await asyncio.to_thread(find_job)
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(
@@ -389,6 +400,7 @@ def _port(seen: SurveyedPort) -> OtherPort:
         program=None if seen.owner is None else seen.owner.program,
         pid=None if seen.owner is None else seen.owner.pid,
         words=seen.not_approached or answer,
+        reason=None if seen.not_approached or seen.answer is None else seen.answer.reason,
     )
 
 

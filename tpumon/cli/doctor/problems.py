@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
 from tpumon.discovery.host.port_survey import USUAL_PORTS, line_for
 from tpumon.errors import MEANING
+from tpumon.model import Address
 
 
 def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
@@ -23,6 +24,10 @@ def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
         yield from _of_server(server)
     if diagnosis.local and not diagnosis.servers:
         yield _no_server(diagnosis)
+    for port in diagnosis.ports:
+        if port.reason == "not-a-profiler" and Address.parse(port.address).port in {*USUAL_PORTS, diagnosis.port}:
+            holder = f" ({port.program} {port.pid})" if port.program else ""
+            yield Problem(what=f"{port.address}{holder}: {port.words}", remedy="give the job's profiler another port")
     known = {answer.words for server in diagnosis.servers for answer in server.answers}
     has_devices = any(server.device_planes for server in diagnosis.servers)
     for row in diagnosis.companions:
@@ -54,7 +59,9 @@ def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
 
 def _no_server(diagnosis: Diagnosis) -> Problem:
     """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
-    add_line = f"add `{line_for(diagnosis.framework)}` to the job"
+    job = diagnosis.job
+    line = line_for(diagnosis.framework if job is None else job.framework)
+    add_line = f"start the job with `tpumon run`, or add `{line}` to it"
     if diagnosis.port is not None:
         return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
@@ -62,14 +69,15 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
         return Problem(
             what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=add_line
         )
+    if job is not None:
+        return Problem(what=f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server", remedy=add_line)
     holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
     if holders:
         return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
     return Problem(
         what=f"no profiler server on this host, neither on the usual ports ({', '.join(map(str, USUAL_PORTS))}) nor on "
         "another port of a job",
-        remedy=f"start the job; {add_line}; or give --service-addr HOST:PORT. To look around: "
-        "tpumon --level 2 --simulate v5e-8",
+        remedy=f"{add_line}; or give --service-addr HOST:PORT. To look around: tpumon --simulate v5e-8",
     )
 
 

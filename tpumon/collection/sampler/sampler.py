@@ -182,9 +182,8 @@ class Sampler:
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
-                left_s = max(due_s - clock_s(), 0.0)
-                progress.waits(target.address, "asked again", left_s)
-                await asyncio.sleep(left_s)
+                progress.waits(target.address, "asked again", max(due_s - clock_s(), 0.0))
+                await worker.wait_until(due_s)
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:
         """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""

@@ -23,7 +23,7 @@ _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
-_OF_ANOTHER = "another profiling session is active, likely that of another tpumon on this host; standing back"
+_OF_ANOTHER = "another tpumon of this host samples the job just now (tpumon --from shows what a running one samples)"
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
@@ -84,6 +84,8 @@ class SampledWorker:
         self._failures_in_a_row = 0
         self._probes_next = False
         self._not_before_s = 0.0
+        self._is_held = False  # by a pause
+        self._is_others = False  # the session that was met last is another tpumon's
         self._answered = False
         self._serves = False  # the last trace with programs showed those of a server
         self._simulated = False
@@ -148,6 +150,14 @@ class SampledWorker:
         self._probes_next = self.gone and due_s > probe_s
         return probe_s if self._probes_next else due_s
 
+    async def wait_until(self, due_s: float) -> None:
+        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked."""
+        while self._is_held and due_s - self._clock_s() > _LOOK_AGAIN_S:
+            await asyncio.sleep(jittered(_LOOK_AGAIN_S))
+            if await self._pause() is None:
+                self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
+        await asyncio.sleep(max(due_s - self._clock_s(), 0.0))
+
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
         time_unix_s, start_s, self._asked_s = time.time(), time.monotonic(), self._clock_s()
@@ -208,19 +218,20 @@ class SampledWorker:
         shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
         self.hopeless = MEANING[failure.reason].final and not shortens and not self._answered
         self.gone = MEANING[failure.reason].unreached
-        if failure.reason == "paused":
+        self._is_held = failure.reason == "paused"
+        if self._is_held:
             self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
             return
         if self._waits(failure):
             self._failures_in_a_row, self._not_before_s = 0, 0.0
             return
         self._failures_in_a_row += 1
-        yields = MEANING[failure.reason].state == "busy"
+        yields = MEANING[failure.reason].state == "busy" and not self._is_others
         pause_s = pause_after_failures(self._failures_in_a_row + (_FIRST_YIELD if yields else 0))
         self._not_before_s = self._clock_s() + pause_s
 
     def _may_try_again(self, failure: Failure) -> bool:
-        """Another session is left alone, and a job is not traced more because its query failed.
+        """Another session is left alone, unless it is another tpumon's, and a job is not traced more for a failure.
 
         A worker that let a deadline pass is named first, and asked again after that.
         """
@@ -229,7 +240,7 @@ class SampledWorker:
         if self._answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
-        return affordable and MEANING[failure.reason].retry
+        return affordable and (self._is_others or MEANING[failure.reason].retry)
 
     def _waits(self, failure: Failure) -> bool:
         """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
@@ -247,8 +258,8 @@ class SampledWorker:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
-                is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
-                words = _OF_ANOTHER if is_others else error.message
+                self._is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
+                words = _OF_ANOTHER if self._is_others else error.message
                 failure, window_s = self._failure(profiler.name, error.reason, words, error.address), error.window_s
                 if error.reason != "unimplemented":
                     break

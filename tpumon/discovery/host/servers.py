@@ -456,8 +456,8 @@ class LocalDiscovery:
                 f"{where}"
             )
         return (
-            f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
-            "HOST:PORT; to look around: tpumon --simulate v5e-8"
+            f"no profiler server on this host's {where}; start the job with `tpumon run`, or add `{LINE_FOR_A_JOB}` to "
+            "it, or give --service-addr HOST:PORT; to look around: tpumon --simulate v5e-8"
         )
 
     def _may_have_profiler(self, pid: int) -> bool:

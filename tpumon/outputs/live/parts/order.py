@@ -129,7 +129,10 @@ def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
 
 def matches(text: str) -> Callable[[WorkerStatus], bool]:
     """Returns a test for workers whose name, address or slice contains this text; case does not matter."""
+    return lambda row: is_named(text, row.name, row.history.target.address, row.history.target.slice)
+
+
+def is_named(text: str, *names: str | None) -> bool:
+    """True if one of the names contains this text; case does not matter."""
     wanted = text.lower()
-    return lambda row: any(
-        wanted in (part or "").lower() for part in (row.name, row.history.target.address, row.history.target.slice)
-    )
+    return any(wanted in (name or "").lower() for name in names)

@@ -22,7 +22,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),
     ("unknown", "only runtime metrics answer: too little to judge how training goes"),
     ("stale", "no figures for 2.5 intervals and a window; old ones are not shown"),
-    ("busy", "someone else is profiling the worker; tpumon waits, longer each time"),
+    ("busy", "another profiler, or another tpumon, has the worker; this one waits"),
     ("continuous", "a continuous profiling session of the owner runs; tpumon stands back"),
     ("paused", "`tpumon pause` stopped sampling on this host"),
     ("waiting", "no answer yet"),
