@@ -444,8 +444,8 @@ def test_every_option_that_takes_a_value_says_which():
 # What only the user knows; a shell completes names of files.
 FREE = (
     "ADDRESS,...", "AGE,SIZE", "CMD", "DIR", "DIR|gs://...", "DURATION", "FILE", "FILE.parquet", "FILE|DIR",
-    "HOST:PORT", "HOST:PORT,...", "ID", "N", "N|auto", "NAME", "NAME,...", "PERCENT", "PORT", "PROGRAM",
-    "PROJECT", "RATIO", "SECONDS", "TEXT", "TIME", "WARN,CRITICAL", "ZONE", "[WORKER=]URL",
+    "HOST:PORT", "HOST:PORT,...", "ID", "N", "NAME", "NAME,...", "PORT", "PROGRAM",
+    "PROJECT", "SHARE", "SIZE", "TIME|auto", "TEXT", "TIME", "WARN,CRITICAL", "ZONE", "[WORKER=]URL",
 )  # fmt: skip
 
 
