@@ -57,6 +57,7 @@ def test_a_size_changes_only_if_a_value_clearly_does():
     """Noise around the border of two sizes does not make it one, then the other."""
     steady = Steady()
     assert len({steady.size("part", value, 0.01) for value in (0.109, 0.111, 0.1, 0.12, 0.109)}) == 1
+    assert steady.size("tiny", 1e300, 5e-324) > 0
     assert steady.size("part", 0.2, 0.01) > steady.size("other", 0.1, 0.01) > steady.size("none", 0.0, 0.01) == 0
 
 

@@ -118,6 +118,10 @@ def test_of_an_exporter_the_next_sample_is_expected_after_its_interval():
     display.output.from_url = "http://h:10466"
     assert "next  7s" in lines(display, 100, 24)[0]
     assert "next now" in lines(display, 100, 24, NOW + 8)[0]
+    for interval_s in (5e-324, 1e-9, 1.7e308):
+        odd = display_of(answered("w", NOW - 3.0, interval_s=interval_s), from_url="http://h:10466")
+        assert "LIVE" in lines(odd, 100, 24)[0] or "STALE" in lines(odd, 100, 24)[0]
+        odd.changes_at(NOW)
     display.output.recorded = "RECORDED stopped"
     assert "next" not in lines(display, 100, 24)[0]
 

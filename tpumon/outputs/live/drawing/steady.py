@@ -53,7 +53,8 @@ class Steady:
 
     def size(self, name: Hashable, value: float, least: float) -> int:
         """The size of a value in steps of a fifth, which noise does not cross; 0: it is no more than `least`."""
-        exact = math.log(max(value / least, 1.0)) / _STEP if least > 0 and math.isfinite(value) else 0.0
+        # The quotient of the two may be no finite number.
+        exact = (math.log(value) - math.log(least)) / _STEP if 0 < least < value < math.inf else 0.0
         step = self._sizes.get(name)
         if step is None or abs(exact - step) > 1:
             step = self._sizes[name] = round(exact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tpumon.analysis import WorkerStatus
@@ -22,12 +23,14 @@ def doing_of(frame: Frame, row: WorkerStatus) -> Doing | None:
     last = row.history.last
     if frame.from_url is None or last is None or not last.interval_s:
         return None
-    begun = last.time_unix_s
+    begun, until = last.time_unix_s, last.time_unix_s + last.interval_s
+    if not begun < until < math.inf:
+        return None
     return Doing(
         words="the next sample comes",
         brief="due",
         begun_unix_s=begun,
-        until_unix_s=begun + last.interval_s,
+        until_unix_s=until,
         waits=True,
     )
 
