@@ -16,7 +16,8 @@ demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 
 docs: $(UV)  ## the documentation as a site, in site/; fails if a link is broken
 	@UV_PROJECT_ENVIRONMENT=.venvs/docs $(UV) sync --quiet --locked --no-install-project --only-group docs
-	@scripts/site .venvs/docs/bin/zensical
+	@scripts/site .venvs/docs/bin/zensical .site
+	@rm -rf site && mv .site/site site
 
 test:  ## everything that CI checks
 	@scripts/test

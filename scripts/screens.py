@@ -28,6 +28,8 @@ from tpumon.model import (
     DeviceFigures,
     Failure,
     Figures,
+    FunctionFigures,
+    Percentiles,
     RuntimeFigures,
     Sample,
     Spread,
@@ -93,6 +95,7 @@ class Story:
         window_s: of each query.
         source: where figures are said to come from.
         away: workers that stop answering at the end, and why.
+        on_cpu: True if only what a host shows of a job without TPUs is shown.
     """
 
     topology: str
@@ -102,6 +105,7 @@ class Story:
     window_s: float = 1.0
     source: str = "trace"
     away: Sequence[tuple[int, str, str]] = ()
+    on_cpu: bool = False
 
     @property
     def end_unix_s(self) -> float:
@@ -137,7 +141,7 @@ def _play(story: Story) -> Iterator[Workers | Sample | float]:
                 pages = [*pages[-1:], page_of(metrics_page(job, int(start_s * _NS)).encode())]
                 sample = _served(story, job, worker, sample, figures_of(pages[1], pages[0], story.interval_s))
                 sample = spans[worker].joined(sample, start_s, looked=True)
-            yield sample
+            yield _on_cpu(sample) if story.on_cpu else sample
         yield _BEGIN_UNIX_S + start_s
 
 
@@ -185,6 +189,25 @@ def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, star
             runtime=RuntimeFigures(uptime_s=273_600.0 + start_s),
         ),
     )
+
+
+def _on_cpu(sample: Sample) -> Sample:
+    """What a trace of the same job shows if it runs on a CPU."""
+    step = sample.figures.step_time_s
+    every_s = None if step is None else Percentiles(p50=step.avg, p95=step.max)
+    takes_s = None if step is None else Percentiles(p50=0.7 * step.avg, p95=0.7 * step.max)
+    train = FunctionFigures(name="train_step", runs=9, period_s=every_s, duration_s=takes_s, device_time_ratio=0.94)
+    evaluate = FunctionFigures(name="eval_step", runs=2, duration_s=takes_s, device_time_ratio=0.06)
+    figures = Figures(
+        step_time_s=step,
+        step_source="host",
+        step_name="train_step",
+        compile_ratio=0.0,
+        callback_ratio=0.021,
+        functions=(train, evaluate),
+        absent={"input_wait_ratio": "no event of an input pipeline"},
+    )
+    return replace(sample, device_type="CPU", cores=0, figures=figures)
 
 
 def _served(story: Story, job: SimulatedJob, worker: int, sample: Sample, of_page: Figures) -> Sample:
@@ -309,6 +332,7 @@ _EIGHT = Story(
     topology="v5e-32", queries=150, interval_s=10.0, away=((5, "busy", "Another profiling session active."),)
 )
 _SERVER = Story(topology="v5e-8", scenario="serving+buckets+pool-pressure@400", queries=60, interval_s=10.0)
+_CPU = Story(topology="v5e-8", scenario="jitter", queries=60, interval_s=10.0, on_cpu=True)
 _MANY = Story(
     topology="v5p-2048",
     queries=12,
@@ -322,6 +346,7 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
     "eight": ("tpumon --level 2, eight workers", _EIGHT, (), (120, 28)),
     "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
     "why": ("tpumon --level 2, what is wrong", _EIGHT, ("w",), (120, 24)),
+    "cpu": ("tpumon --level 2, a job on a CPU", _CPU, (), (100, 28)),
     "ops": ("tpumon --level 2, a worker's operations", _EIGHT, ("enter", "o"), (100, 26)),
     "server": ("tpumon --level 2, a server of models", _SERVER, ("enter",), (120, 36)),
     "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import NoTargetError, TpumonError
+from tpumon.model import Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 
@@ -30,7 +31,8 @@ LOOK_S = 0.5
 
 _AGAIN_S = 0.05
 _RECENT_S = 3600.0  # of a recording, from its end, are judged
-_LONG_S = 5.0
+_LONG_S = 5.0  # until it is said what one waits for
+_BETWEEN_LINES_S = 30.0
 _LATE_S = 5.0  # beyond the time that the samples of an exporter take
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
@@ -123,8 +125,9 @@ class _Waiting:
         self._several: set[str] = set()  # workers of which several samples are needed
         self._began_s = time.monotonic()
         self._deadline_s: float | None = None
-        self._left_s = 0.0
-        self._shows = False
+        self._next_line_s = self._began_s + _LONG_S
+        self._taken = self._wanted = 0  # samples
+        self._waits_for: Target | None = None
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -137,30 +140,54 @@ class _Waiting:
             raise NoTargetError(status.waiting)
         passed_s = time.monotonic() - self._began_s
         is_late = passed_s > self._needs.timeout_s
-        if not workers or any(worker.history.last is None for worker in workers):
+        asked = [worker for worker in workers if worker.history.last is not None]
+        self._several.update(worker.name for worker in asked if needs_several(worker.history))
+        self._count(workers)
+        if not workers or len(asked) < len(workers):
             if is_late:
-                self._say_late(sum(worker.history.last is None for worker in workers))
+                self._say_late(len(workers) - len(asked))
             return is_late
-        self._several.update(worker.name for worker in workers if needs_several(worker.history))
         missing = [worker.history for worker in workers if not self._is_settled(worker)]
         if not missing:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
-        self._left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
         if self._deadline_s is None:
-            self._deadline_s = time.monotonic() + self._left_s + _LATE_S
+            left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
+            self._deadline_s = time.monotonic() + left_s + _LATE_S
         if missing and is_late:
             self._say_late(len(missing))
         return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
 
     def show(self, bar: Bar) -> None:
-        """Says how long it takes: as a countdown on a terminal, otherwise in one line."""
-        if not self._shows and self._left_s > _LONG_S:
-            self._shows = True
-            left_s = min(self._left_s, self._needs.timeout_s)
-            if bar.refresh_s is None:
-                _log.info("taking %s samples of each worker: %.0f s at most", self._needs.samples, left_s)
-            bar.start(left_s, "sampling")
-        bar.refresh()
+        """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then."""
+        now_s = time.monotonic()
+        if bar.refresh_s is not None:
+            bar.count(self._taken, self._wanted, self._words())
+        elif now_s >= self._next_line_s:
+            self._next_line_s = now_s + _BETWEEN_LINES_S
+            _log.info("%s; %g s at most (--timeout)", self._words(), self._needs.timeout_s)
+
+    def _words(self) -> str:
+        """`2 of 3 samples; vm: asked again in 7 s`."""
+        if not self._wanted:
+            return "looking for jobs"
+        words = f"{self._taken} of {self._wanted} samples"
+        progress, target = self._origin.progress, self._waits_for
+        doing = None if progress is None or target is None else progress.of(target.address)
+        return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"
+
+    def _count(self, workers: Sequence[WorkerStatus]) -> None:
+        """Notes how many samples there are of those that are needed, and one of the workers that lack most."""
+        lacking = {worker.name: self._lacks(worker) for worker in workers}
+        self._wanted = self._needs.samples * len(workers)
+        self._taken = self._wanted - sum(lacking.values())
+        last = max(workers, key=lambda worker: lacking[worker.name], default=None)
+        self._waits_for = None if last is None else last.history.target
+
+    def _lacks(self, worker: WorkerStatus) -> int:
+        """Number of samples that a worker lacks, as far as it is known that they are needed."""
+        if worker.history.last is not None and self._is_settled(worker):
+            return 0
+        return max(self._needs.samples - _queries(worker.history), 0)
 
     def _say_late(self, missing: int) -> None:
         _log.warning(

@@ -15,6 +15,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     Attributes:
         words: in a few words: `a trace of 500 ms is taken`; what comes next, if it waits: `asked again`.
         brief: in one word: `tracing`.
+        why: why it waits; empty: as usual.
         begun_unix_s: since when.
         until_unix_s: when it is likely to be over; None: not known.
         waits: True if nothing is done until then.
@@ -25,6 +26,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     begun_unix_s: float
     until_unix_s: float | None = None
     waits: bool = False
+    why: str = ""
 
     def left_s(self, now_unix_s: float) -> int | None:
         """Whole seconds until it is over, 0 if it should be; None: not known. Never more than it takes in all."""
@@ -34,9 +36,10 @@ class Doing(Struct, frozen=True, kw_only=True):
         return max(math.ceil(left_s), 0)
 
     def text(self, now_unix_s: float) -> str:
-        """The same with the seconds until then: `asked again in 7 s`."""
+        """The same with the seconds until then, and why: `asked again in 7 s`."""
         left_s = self.left_s(now_unix_s)
-        return f"{self.words} in {left_s} s" if self.waits and left_s is not None else self.words
+        words = f"{self.words} in {left_s} s" if self.waits and left_s is not None else self.words
+        return f"{words}: {self.why}" if self.why else words
 
 
 class Progress:
@@ -56,19 +59,18 @@ class Progress:
 
     def does(self, address: str, words: str, brief: str, *, takes_s: float | None = None) -> None:
         """Something is done now, which is likely to take so long."""
-        self._note(address, words, brief, takes_s, waits=False)
+        now_unix_s = self._clock()
+        until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
+        self._doing[address] = Doing(words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s)
 
-    def waits(self, address: str, words: str, left_s: float) -> None:
+    def waits(self, address: str, words: str, left_s: float, why: str = "") -> None:
         """Nothing is done until something comes, after so many seconds."""
-        self._note(address, words, "waiting", left_s, waits=True)
+        now_unix_s = self._clock()
+        until_unix_s = now_unix_s + max(left_s, 0.0)
+        self._doing[address] = Doing(
+            words=words, brief="waiting", begun_unix_s=now_unix_s, until_unix_s=until_unix_s, waits=True, why=why
+        )
 
     def forget(self, address: str) -> None:
         """The worker is not followed any more."""
         self._doing.pop(address, None)
-
-    def _note(self, address: str, words: str, brief: str, takes_s: float | None, *, waits: bool) -> None:
-        now_unix_s = self._clock()
-        until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
-        self._doing[address] = Doing(
-            words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s, waits=waits
-        )

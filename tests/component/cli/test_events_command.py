@@ -10,12 +10,13 @@ import pytest
 
 from support import free_port
 from support.exporter import sample, serving
+from support.given_feed import GivenFeed
 from tpumon.cli.commands import events
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.collection.sampler import Pace
 from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import Query
+from tpumon.model import Query, Target, Workers
 from tpumon.pipeline import FeedSettings
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon_exporters.web import Request
@@ -59,6 +60,21 @@ def test_what_happened_to_a_slice_is_one_line(capsys):
         assert line.endswith("  all 3 workers  down: unavailable")
         assert events.run(**of(output, output="jsonl")) == 0
     assert [json.loads(one)["worker"] for one in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
+
+
+def test_what_happens_to_a_slice_while_somebody_watches_is_one_line_too(capsys, monkeypatch):
+    """It is held for a few seconds, for its workers are not asked at the same moment; JSON lines come at once."""
+    targets = tuple(Target(worker=name, address=f"{name}:1", slice="s") for name in "abc")
+    now = time.time()
+    sampled = [
+        Workers(targets=targets),
+        *(sample(worker, time_unix_s=now - 30) for worker in "abc"),
+        *(sample(worker, reason="unavailable", time_unix_s=now - 20 + place) for place, worker in enumerate("abc")),
+    ]
+    for output, count in (("text", 1), ("jsonl", 3)):
+        monkeypatch.setattr(events, "open_feed", lambda settings, **_: GivenFeed(settings, lambda: sampled))
+        assert events.run(feed=FeedSettings(origin=SamplingSource(query=Query(level=2))), output=output) == 0
+        assert len(capsys.readouterr().out.splitlines()) == count
 
 
 def test_that_nothing_changed_is_said(capsys):

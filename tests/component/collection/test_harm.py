@@ -586,9 +586,8 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     for _ in range(2):
         target = Target(worker="w", address="w:1")
         source.asked.clear()
-        worker = SampledWorker(
-            target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account, Progress()
-        )
+        query = Query(level=2, window_s=1.0)
+        worker = SampledWorker(target, [source], query, Pace(), no_pause, duty, account, Progress())
         task = asyncio.create_task(worker.ask())
         await source.asked.wait()
         task.cancel()

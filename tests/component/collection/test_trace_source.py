@@ -19,6 +19,7 @@ from tpumon.collection.sources.traces.source import TraceSource, _of_window
 from tpumon.collection.sources.traces.window import Window
 from tpumon.errors import SourceError
 from tpumon.model import LONGEST_WINDOW_S, Figures, ProgramRuns, Query, StepTimes, Target, TracedPrograms
+from tpumon.model.progress import Progress
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
 from tpumon.xspace.trace_figures import TraceFigures
@@ -503,3 +504,20 @@ async def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_cautio
         for window_s, codes in ((0.02, ["long-steps"]), (0.2, [])):
             sample = await source.fetch(Query(level=2, window_s=window_s))
             assert [one.code for one in sample.warnings if one.code == "long-steps"] == codes
+
+
+def test_who_waits_is_told_what_is_done():
+    """Asked, traced for so long, analysed."""
+    said = []
+
+    class Noted(Progress):
+        def does(self, address, words, brief, *, takes_s=None):
+            said.append((brief, words))
+
+    ask(Query(level=2, window_s=0.5), options=SourceOptions(progress=Noted()))
+    assert said == [
+        ("asking", "it is asked what its profiler can do"),
+        ("waiting", "waiting for its turn among the workers"),
+        ("tracing", "a trace of 500 ms is taken"),
+        ("reading", "its trace is analysed"),
+    ]

@@ -230,7 +230,7 @@ def test_looking_back_at_a_recording_in_tmux(tmux, home):
     window.send(">").wait_for("RECORDED end")
     window.send("<").wait_for("RECORDED beginning").wait_for(lambda: "X sim-" not in window.text)
     window.send("]").wait_for(lambda: "RECORDED beginning" not in window.text)
-    window.send("t").wait_for("go to: _").send("-0s").wait_for("go to: -0s_").send("Enter").wait_for("RECORDED end")
+    window.send("t", "-", "0", "s").wait_for("go to: -0s_").send("Enter").wait_for("RECORDED end")
     window.send("q").wait_for("\nended 0")
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support import REPOSITORY
-from support.deploy import DEPLOY, KUBERNETES, VERSIONS, manifest, schemas_of_kubernetes
+from support.deploy import KUBERNETES, VERSIONS, manifest, schemas_of_kubernetes
 from support.helm import CHART, OPERATOR, chart, helm, kustomized, refusal, rendered, run
 from support.prometheus import promtool
 from tpumon import __version__
@@ -354,9 +354,10 @@ def test_notes_name_what_there_is():
     assert "service/tpumon-fleet" in notes("tpumon", fleet=GUARDED)
 
 
-def test_the_readme_s_command_installs():
+def test_the_command_of_the_docs_installs():
     """As it stands there."""
-    command = re.search(r"^    helm install ((?:.+\\\n)*.+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)[1]
+    page = (REPOSITORY / "docs" / "tasks" / "gke.md").read_text()
+    command = re.search(r"^    helm install ((?:.+\\\n)*.+)$", page, re.MULTILINE)[1]
     words = command.partition(" #")[0].replace("\\\n", " ").replace("deploy/helm/tpumon", str(CHART)).split()
     done = run("helm", "template", *words)
 

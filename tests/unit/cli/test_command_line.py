@@ -441,6 +441,29 @@ def test_every_option_that_takes_a_value_says_which():
             assert option.help, option.opts
 
 
+# What only the user knows; a shell completes names of files.
+FREE = (
+    "ADDRESS,...", "AGE,SIZE", "CMD", "DIR", "DIR|gs://...", "DURATION", "FILE", "FILE.parquet", "FILE|DIR",
+    "HOST:PORT", "HOST:PORT,...", "ID", "N", "N|auto", "NAME", "NAME,...", "PERCENT", "PORT", "PROGRAM",
+    "PROJECT", "RATIO", "SECONDS", "TEXT", "TIME", "WARN,CRITICAL", "ZONE", "[WORKER=]URL",
+)  # fmt: skip
+
+
+def test_values_that_are_known_are_completed():
+    """An option or argument has choices, a list of its own for shells, or a value that only the user knows."""
+    open_ones = [
+        (name, one.opts[0])
+        for name, command in COMMANDS.items()
+        for one in command.params
+        if not getattr(one, "hidden", False)
+        and not getattr(one, "is_flag", False)
+        and not one.type_descriptor.choices
+        and one.type_descriptor.parameter_info.autocompletion is None
+        and one.metavar not in FREE
+    ]
+    assert open_ones == []
+
+
 @pytest.mark.parametrize(
     ("typed", "values"),
     [

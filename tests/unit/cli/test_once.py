@@ -189,3 +189,18 @@ def test_a_paused_host_and_an_idle_job_are_answers(run):
     assert "paused" in printed
     status, printed, taken = run([lambda: failed("w0", "empty-trace")] * 5, workers=["w0"], output="json")
     assert (status, json.loads(printed)["fleet"]) == (0, {"no-activity": 1})
+
+
+def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monkeypatch):
+    """In lines, without a terminal: none of a short wait, no number of seconds that nobody knows."""
+    said = []
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(session, "_BETWEEN_LINES_S", 0.0)
+    origin = SamplingSource(query=Query(level=2))
+    origin.sources.progress.waits("w0:1", "asked again", 7.0)
+    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    assert said == []
+    monkeypatch.setattr(session, "_LONG_S", 0.0)
+    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
+    assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]

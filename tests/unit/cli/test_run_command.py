@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+import tpumon
 from tpumon.cli.commands import run_monitor
 from tpumon.cli.commands.run import attached, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
-HOOK = str(Path(__file__).parents[3] / "tpumon" / "attach" / "pythonpath")
+HOOK = str(Path(tpumon.__file__).parent / "attach" / "pythonpath")
 
 
 def given(program: list[str], port: int | None = None, *, monitor: bool = False) -> dict[str, Any]:

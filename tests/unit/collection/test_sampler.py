@@ -15,10 +15,11 @@ from support import virtual_time
 from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler.pace import KeepingUp
-from tpumon.collection.sources import Reading
+from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
+from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
 
 GOOD = "good"
@@ -134,6 +135,33 @@ def test_every_worker_is_asked_num_queries_times():
     assert {worker: len(got) for worker, got in samples.items()} == {"a": 3, "b": 3}
     assert all(s.answered for s in samples["a"])
     assert FakeClient.open_count == 0
+
+
+def test_who_waits_is_told_when_a_worker_is_asked_next():
+    """While it is asked, that; then how many seconds are left, as is true; nothing of one that is gone."""
+    source, said = Fake(a=[GOOD], took_s=2.0, interval_s=10.0), []
+    progress = Progress(lambda: asyncio.get_running_loop().time())
+    finder = Moving((0, ["a"]), (35, []))
+    sampler = Sampler(
+        finder, Query(level=2, window_s=1.0), Pace(), on_sample=lambda _: None, open_client=FakeClient,
+        profilers=[source], pause=no_pause, options=SourceOptions(progress=progress),
+    )  # fmt: skip
+
+    async def run():
+        following = asyncio.create_task(sampler.run())
+        for _ in range(40):
+            await asyncio.sleep(1.0)
+            doing = progress.of("a")
+            said.append(None if doing is None else (doing.brief, doing.until_unix_s))
+        following.cancel()
+
+    virtual_time.run(run())
+    assert said[0] == ("asking", None)
+    expected = {until for words, until in filter(None, said) if words == "waiting"}
+    asked = source.calls["a"][1:]
+    assert len(asked) > 1
+    assert all(min(abs(until - at) for until in expected) < 0.01 for at in asked)
+    assert said[-1] is None
 
 
 def test_a_failed_query_is_a_sample_without_figures():

@@ -349,7 +349,7 @@ def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
         )
     recorder.close()
     once.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
-    assert "STALE" in capsys.readouterr().out
+    assert "S  w       stale" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,47 @@
-"""The pages: their links lead somewhere, their command lines are understood."""
+"""The pages: the site lists them, their links lead somewhere, their command lines are understood."""
 
 from __future__ import annotations
 
 import re
-import shlex
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 
 from support import REPOSITORY
-from tpumon.cli.app import app
-from tpumon.cli.group import ENVIRONMENT
+from support.documented import command_lines, command_names, parse
+from support.samples import sample
+from tpumon.analysis import Update
+from tpumon.model import StepTimes
+from tpumon.outputs import Context
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "grafana/*.md", "grafana/runbooks/*.md", "deploy/*.md")
+    for pattern in ("*.md", ".github/**/*.md", "docs/**/*.md", "grafana/*.md", "grafana/runbooks/*.md", "deploy/*.md")
     for path in REPOSITORY.glob(pattern)
 )
 PATHS = [str(path.relative_to(REPOSITORY)) for path in PAGES]
+
+
+TEXTS = {name: path.read_text() for name, path in zip(PATHS, PAGES, strict=True)}
+LINES = sorted(set().union(*map(command_lines, TEXTS.values())))
+NAMES = sorted(set().union(*map(command_names, TEXTS.values())) - {*LINES})
+
+
+def _leaves(nav):
+    """Pages of a part of the site's navigation."""
+    if isinstance(nav, str):
+        return [nav]
+    return [page for entry in nav for each in entry.values() for page in _leaves(each)]
+
+
+def test_the_site_lists_every_page_once():
+    """Runbooks are listed by the page of the dashboards."""
+    nav = _leaves(tomllib.loads((REPOSITORY / "zensical.toml").read_text())["project"]["nav"])
+    runbooks = {f"grafana/{name}" for name in re.findall(r"\]\((runbooks/\w+\.md)\)", TEXTS["grafana/README.md"])}
+    assert sorted([*nav, *runbooks]) == sorted(page for page in PATHS if not page.startswith(".github/"))
 
 
 def _prose(path: Path) -> str:
@@ -42,6 +65,13 @@ def test_links_lead_somewhere(page):
             if not target.exists() or (anchor and anchor not in _anchors(target)):
                 broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PATHS)
+def test_lists_follow_an_empty_line(page):
+    """Or the site shows them as a part of the paragraph before."""
+    prose = _prose(REPOSITORY / page)
+    assert re.findall(r"^(?!- |\d+\. |[\s|<#]).+\n(?:- |\d+\. ).*", prose, re.MULTILINE) == []
 
 
 def test_paths_in_backticks_exist():
@@ -77,27 +107,89 @@ def test_links_in_the_code_lead_somewhere():
         assert not anchor or anchor in _anchors(REPOSITORY / name), link
 
 
-def _command_lines() -> list[str]:
-    """Lines of code that begin with `tpumon`, without comments, redirections and what stands for something else."""
-    lines = [
-        line.strip().partition(" #")[0].partition(" > ")[0].strip()
-        for path in PAGES
-        for block in re.findall(r"^```sh\n(.*?)^```|((?:^    \S[^\n]*\n)+)", path.read_text(), re.DOTALL | re.MULTILINE)
-        for line in "".join(block).splitlines()
-    ]
-    return sorted({line for line in lines if line.startswith("tpumon ") and "|" not in line.partition("'")[0]})
+def test_command_lines_are_found():
+    """In blocks, in lists, behind other programs, in backticks; not in what is printed."""
+    page = """Run `tpumon why
+--brief` or:
+
+    TPUMON_DEBUG=1 tpumon once | head    # comment
+
+1. Then
+
+    ```sh
+    kubectl exec p -- tpumon events \\
+        --follow > file
+    ```
+
+```
+tpumon: listening on http://127.0.0.1:1
+```
+"""
+    assert command_lines(page) == {"tpumon once", "tpumon events --follow"}
+    assert command_names(page) == {"tpumon why --brief"}
 
 
-@pytest.mark.parametrize("line", _command_lines())
+def test_how_to_install_an_extra_is_said_in_one_place():
+    """`how_to_install` knows what works where the user is."""
+    sources = [path for root in ("tpumon", "exporters") for path in (REPOSITORY / root).rglob("*.py")]
+    assert [path.name for path in sources if "pip install" in path.read_text()] == ["extras.py"]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_command_lines_are_understood(line):
     """They are parsed, not run."""
-    group = typer.main.get_command(app)
-    _, *words = shlex.split(line)
-    with typer.Context(group, info_name="tpumon", **ENVIRONMENT) as context:
-        if words and words[0] in group.commands:
-            group.commands[words[0]].make_context(words[0], words[1:], parent=context)
-        else:
-            group.make_context("tpumon", words)
+    parse(line)
+
+
+@pytest.mark.parametrize("line", NAMES)
+def test_what_stands_in_a_sentence_is_understood(line):
+    """A value or an argument may be missing there, at the end."""
+    try:
+        parse(line)
+    except typer.TyperException as error:
+        if not re.match("Missing parameter|Option .* requires an argument", str(error)):
+            raise
+
+
+@pytest.mark.parametrize("line", [*LINES[::10], *NAMES[::10], "tpumon", "capture_tpu_profile --monitoring_level=1"])
+def test_a_wrong_option_is_not_understood(line):
+    words = line.split()
+    at = 2 if words[1:2] == ["run"] else 1  # behind it stands the program's own
+    with pytest.raises(typer.TyperException, match="No such option"):
+        parse(" ".join([*words[:at], "--no-such-option", *words[at:]]))
+
+
+@pytest.mark.parametrize(
+    "line", ["tpumon why --breif", "tpumon wyh", "tpumon once --fail-on bad", "tpumon --interval", "tpumon pause"]
+)
+def test_a_wrong_command_line_is_not_understood(line):
+    with pytest.raises(typer.TyperException):
+        parse(line)
+
+
+def test_targets_of_make_exist():
+    made = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    named = {target for text in TEXTS.values() for target in re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)}
+    assert named
+    assert named - made == set()
+
+
+def test_the_plug_in_of_the_docs_works(tmp_path):
+    text = TEXTS["docs/tasks/plug-in.md"]
+    toml, code = (
+        textwrap.dedent(re.search(rf"^ +```{kind}\n(.*?)^ +```", text, re.DOTALL | re.MULTILINE)[1])
+        for kind in ("toml", "python")
+    )
+    (point,) = tomllib.loads(toml)["project"]["entry-points"]["tpumon.exporters"].values()
+    names = {}
+    exec(code, names)
+    output = names[point.partition(":")[2]](str(tmp_path / "steps"), Context())
+    output.on_update(
+        Update(time_unix_s=1000.0, sample=sample(step_time_s=StepTimes(avg=0.5, min=0.5, max=0.5, count=1)))
+    )
+    output.on_update(Update(time_unix_s=1000.0))
+    output.close()
+    assert (tmp_path / "steps").read_text() == "1000 w0 0.5\n"
 
 
 def test_runbooks_name_metrics_and_panels_that_exist():

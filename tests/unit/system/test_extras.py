@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from support import REPOSITORY
 from tpumon.system.extras import how_to_install
 
 LOCAL = "file://{here}/a%20clone"
@@ -60,8 +59,3 @@ def test_the_installer_is_the_one_of_this_environment(installed, tmp_path, monke
     assert how_to_install("gcp") == f"{tmp_path}/python -m pip install 'tpumon[gcp]'"
     (installed / "INSTALLER").write_text("uv\n")
     assert how_to_install("gcp") == f"uv pip install --python {tmp_path}/python 'tpumon[gcp]'"
-
-
-def test_such_commands_are_written_in_one_place():
-    sources = [path for root in ("tpumon", "exporters") for path in (REPOSITORY / root).rglob("*.py")]
-    assert [path.name for path in sources if "pip install" in path.read_text()] == ["extras.py"]

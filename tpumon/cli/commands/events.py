@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
+_QUIET_S = 3.0
+_LONGEST_HELD_S = 15.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -46,9 +49,8 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
     """
     source = with_one_sampler(feed)
     origin, ends = source.origin, False
-    has_printed, began_s = False, time.monotonic()
-    recorded: list[Change] = []
-    with open_feed(source, consumer="the reader of stdout") as changing:
+    began_s = time.monotonic()
+    with open_feed(source, consumer="the reader of stdout") as changing, closing(_Printer(output, changing)) as printer:
         for update in changing.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
             ends = not (follow or origin.takes_samples)
@@ -56,31 +58,58 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
                 status = changing.status()
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
-                changes = tuple(sorted(status.changes, key=lambda change: change.time_unix_s))
-            has_printed = has_printed or bool(changes)
-            if ends and origin.is_over:
-                recorded += changes
-                continue
-            _print(changes, output, changing)
-            if ends:
+                changes = status.changes
+            printer.add(changes)
+            if not ends:
+                printer.print_due()
+            elif not origin.is_over:
                 break
-        _print(sorted(recorded, key=lambda change: change.time_unix_s), output, changing)
-        if ends and not has_printed:
+        if ends and not printer.got:
             _log.info("%s", _no_change(changing))
     return 0
 
 
-def _print(changes: Sequence[Change], output: str, feed: AnyFeed) -> None:
-    """Prints changes, by time: as JSON a line each, in text one for what happened to a slice."""
-    if output == "jsonl":
-        for change in changes:
-            show(_as_json(change))
-        return
-    if not changes:  # as with nearly every sample: the status of all workers takes time
-        return
-    targets = {name: worker.target for name, worker in feed.status().workers.items()}
-    for group in together(changes, targets):
-        show(_as_text(as_one(group, targets)))
+class _Printer:
+    """Prints changes: as JSON a line each, in text one for what happened to a slice, which does not come all at once.
+
+    Args:
+        output: the format.
+        feed: where the changes come from.
+
+    Attributes:
+        got: number of changes.
+    """
+
+    def __init__(self, output: str, feed: AnyFeed) -> None:
+        self.got = 0
+        self._output, self._feed = output, feed
+        self._held: list[Change] = []
+        self._first_s = self._last_s = 0.0
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Holds changes until they are due."""
+        if changes:
+            self._last_s = time.monotonic()
+            self._first_s = self._first_s if self._held else self._last_s
+            self.got += len(changes)
+            self._held += changes
+
+    def print_due(self) -> None:
+        """Prints those to which no more belong, as far as can be told."""
+        now_s = time.monotonic()
+        if self._output == "jsonl" or now_s - self._last_s > _QUIET_S or now_s - self._first_s > _LONGEST_HELD_S:
+            self.close()
+
+    def close(self) -> None:
+        """Prints all that are held, by time."""
+        changes, self._held = sorted(self._held, key=lambda change: change.time_unix_s), []
+        if self._output == "jsonl":
+            for change in changes:
+                show(_as_json(change))
+        elif changes:  # the status of all workers takes time
+            targets = {name: worker.target for name, worker in self._feed.status().workers.items()}
+            for group in together(changes, targets):
+                show(_as_text(as_one(group, targets)))
 
 
 def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:

@@ -297,7 +297,7 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
-        self._progress.does(self.target.address, f"asking for {profiler.rpc}", "asking")
+        self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -321,8 +321,8 @@ class SampledWorker:
         return sample
 
     def _say_share(self, wait_s: float) -> None:
-        words = "the job was traced for its share of time (--max-duty); the next trace is taken"
-        self._progress.waits(self.target.address, words, wait_s)
+        why = "it was traced for its share of time (--max-duty)"
+        self._progress.waits(self.target.address, "traced", wait_s, why)
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""

@@ -54,9 +54,10 @@ class MonitorSource(ProfilerSource):
     gives = "by Monitor: MXU, idle and step time, infeed; free for the job"
     missing = "not offered (UNIMPLEMENTED), as on every TPU VM"
 
-    def __init__(self, client: Client, target: Target, _options: SourceOptions) -> None:
+    def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
         self._client = client
         self._target = target
+        self._progress = options.progress
 
     async def fetch(self, query: Query) -> Sample:
         """Runs one query. The server watches for `query.window_s`, then answers.
@@ -64,6 +65,7 @@ class MonitorSource(ProfilerSource):
         Raises:
             SourceError: the call failed, or the answer holds neither text nor figures.
         """
+        self._progress.does(self._target.address, "it is asked for Monitor", "asking")
         await self._client.wait_for_turn()
         window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
         request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from tpumon.analysis import Analysis, Update
+from tpumon.analysis.history.changes import MOST_CHANGES
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.playback import Recorded, between
 from tpumon.analysis.recorded_clock import RecordedClock
@@ -167,17 +168,24 @@ class Player(Display):
 
     def _go_to_next_change(self, at_unix_s: float) -> None:
         """Reads on until something changes, for an hour of the recording at most."""
-        known, until_unix_s = len(self._changes()), at_unix_s + LOOK_BACK_S
+        known, until_unix_s = self._last_number(), at_unix_s + LOOK_BACK_S
         while self._next is not None and self._next.time_unix_s <= until_unix_s:
-            if self._read_next() and len(changes := self._changes()) > known:
-                self._go_to_change(*changes[known])
-                return
+            before = self._last_number()
+            self._read_next()
+            if self._last_number() > before:
+                found = next((each for each in self._changes() if each[1].number > known), None)
+                if found is not None:
+                    self._go_to_change(*found)
+                    return
         self._go_to(until_unix_s, playing=False)
         self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
         self._go_to(at_unix_s, playing=False)
         self._say(f"{change.worker}: {change.sentence}")
+
+    def _last_number(self) -> int:
+        return self._read[-1][1].number if self._read else 0
 
     def _changes(self) -> list[tuple[float, Change]]:
         """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
@@ -217,16 +225,15 @@ class Player(Display):
         if at_unix_s > self._read_unix_s:
             self._take(between(self._analysis, self._read_unix_s, at_unix_s), at_unix_s)
 
-    def _read_next(self) -> bool:
-        """Analyses the next moment; True if something changed."""
+    def _read_next(self) -> None:
+        """Analyses the next moment."""
         moment = self._next
         if moment is None:
-            return False
-        known, at_unix_s = len(self._read), max(self._read_unix_s, moment.time_unix_s)
+            return
+        at_unix_s = max(self._read_unix_s, moment.time_unix_s)
         self._take(between(self._analysis, self._read_unix_s, moment.time_unix_s), at_unix_s)
         self._take([self._analysis.take(moment.event)], at_unix_s)
         self._next = next(self._moments, None)
-        return len(self._read) > known
 
     def _take(self, updates: Iterable[Update], until_unix_s: float) -> None:
         """Takes the updates up to a moment; their changes showed then, or with a look before it."""
@@ -235,6 +242,7 @@ class Player(Display):
             showed_unix_s = until_unix_s if update.sample is not None else min(update.time_unix_s, until_unix_s)
             self._read += [(max(showed_unix_s, self._read_unix_s), change) for change in update.changes]
         self._read_unix_s = until_unix_s
+        del self._read[:-MOST_CHANGES]
 
 
 def _answered_unix_s(moments: Iterable[Recorded], first_unix_s: float) -> float:

@@ -1,4 +1,4 @@
-"""A progress bar for one profile; only on a terminal."""
+"""A progress bar for one profile, or for samples that are taken; only on a terminal."""
 
 from __future__ import annotations
 
@@ -55,6 +55,29 @@ class Bar:
         self._task = self._progress.add_task(words, total=duration_s)
         self._words = words
         self._progress.start()
+
+    def count(self, done: int, total: int, words: str) -> None:
+        """Shows how many of some things are there.
+
+        Args:
+            done: how many.
+            total: of how many; 0: not known yet.
+            words: what is done.
+        """
+        if not self._stream.isatty():
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
+            console = Console(file=self._stream)
+            self._progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
+            self._task = self._progress.add_task(words, total=None)
+            self._progress.start()
+        if self._task is not None:
+            with contextlib.suppress(OSError):
+                self._progress.update(self._task, completed=done, total=total or None, description=words, refresh=True)
 
     def refresh(self) -> None:
         """Redraws the bar."""

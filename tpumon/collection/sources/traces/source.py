@@ -108,6 +108,7 @@ class TraceSource(ProfilerSource):
         await self._client.wait_for_turn()
         start_s = time.monotonic()
         explains = False
+        self._say("it is asked what its profiler can do", "asking")
         try:
             returns_traces = await self._returns_traces()
             window_s = self._window_s(query)

@@ -1,0 +1,156 @@
+"""What a view says while one waits: what is done, when the next sample comes, and what to do without a job."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.shown import NOW, answered, display_of, empty_display, failed, lines, name_of, press, screen
+from tpumon.model import Workers
+from tpumon.model.progress import Progress
+
+ADDRESS = "w:8466"
+
+
+class Clock:
+    """Seconds since the epoch, as a test sets them."""
+
+    def __init__(self):
+        self.unix_s = NOW
+
+    def __call__(self):
+        return self.unix_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def following(clock, *samples, workers=("w",)):
+    """A display of workers that this process samples."""
+    display = display_of(*samples, workers=workers)
+    display.output.progress = Progress(clock)
+    return display
+
+
+def test_before_the_first_figure_the_screen_says_what_is_done(clock):
+    """Whom it asks, what it takes, what it waits for; in a list on the worker's row."""
+    display, said = following(clock), []
+    progress = display.output.progress
+    for note in (
+        lambda: progress.does(ADDRESS, "asking for Monitor", "asking"),
+        lambda: progress.does(ADDRESS, "a trace of 500 ms is taken", "tracing", takes_s=0.6),
+        lambda: progress.does(ADDRESS, "its trace is analysed", "reading"),
+        lambda: progress.waits(ADDRESS, "traced", 12.0, "its share is used"),
+    ):
+        note()
+        said.append(lines(display, 80, 24)[2].strip())
+        assert "every n/a" in lines(display, 80, 24)[0]
+    assert said == [
+        "W WAITING, no figures yet; asking for Monitor",
+        "W WAITING, no figures yet; a trace of 500 ms is taken",
+        "W WAITING, no figures yet; its trace is analysed",
+        "W WAITING, no figures yet; traced in 12 s: its share is used",
+    ]
+    two = following(clock, workers=("v", "w"))
+    two.output.progress.does(ADDRESS, "asking for Monitor", "asking")
+    assert re.search(r"W w .*WAITING: asking for Monitor", screen(two, 80, 24))
+
+
+def test_the_countdown_counts_whole_seconds_and_nothing_beside_it_moves(clock):
+    """Down to now, then what is done; the picture changes once a second, and in the header alone."""
+    display = following(clock, answered("w"))
+    display.output.progress.waits(ADDRESS, "asked again", 11.5)
+    seen, pictures = [], []
+    while clock.unix_s < NOW + 12:
+        pictures.append(lines(display, 100, 24, clock.unix_s))
+        seen.append(re.search(r"every 10s  (.{8})  trace", pictures[-1][0])[1])
+        before, clock.unix_s = clock.unix_s, display.changes_at(clock.unix_s)
+        assert 0 < clock.unix_s - before <= 1.03
+    assert seen == ["next 12s", *(f"next {left:>2}s" for left in range(11, 0, -1)), "next now"]
+    assert len({tuple(picture[1:]) for picture in pictures}) == 1
+    display.output.progress.does(ADDRESS, "a trace of 500 ms is taken", "tracing", takes_s=0.5)
+    assert "every 10s  tracing   trace" in lines(display, 100, 24, clock.unix_s)[0]
+
+
+def test_a_clock_that_is_set_makes_no_countdown_longer_than_the_wait(clock):
+    """Nor one below zero."""
+    display = following(clock, answered("w"))
+    display.output.progress.waits(ADDRESS, "asked again", 9.0)
+    doing = display.output.progress.of(ADDRESS)
+    assert [doing.left_s(NOW + by) for by in (-1e6, 0.0, 8.5, 9.0, 1e6)] == [9, 9, 1, 0, 0]
+
+
+@pytest.mark.parametrize("interval_s", [0.5, 1.0])
+def test_without_a_wait_worth_counting_there_is_no_countdown(clock, interval_s):
+    """Samples that come all the time, of one worker or of many, and a frozen picture."""
+    display = following(clock, answered("w", interval_s=interval_s))
+    display.output.progress.waits(ADDRESS, "asked again", interval_s)
+    assert "next" not in lines(display, 100, 24)[0]
+    names = tuple(map(name_of, range(10)))
+    many = following(clock, *map(answered, names), workers=names)
+    for name in names:
+        many.output.progress.waits(f"{name}:8466", "asked again", 7.0)
+    assert "next" not in lines(many, 100, 24)[0]
+    frozen = following(clock, answered("w"))
+    frozen.output.progress.waits(ADDRESS, "asked again", 7.0)
+    assert "next" in lines(frozen, 100, 24)[0]
+    press(frozen, "p")
+    assert "next" not in lines(frozen, 100, 24)[0]
+
+
+def test_of_several_workers_the_next_one_counts(clock):
+    """On a worker's page, its own."""
+    display = following(clock, answered("v"), answered("w"), workers=("v", "w"))
+    display.output.progress.waits("v:8466", "asked again", 3.0)
+    display.output.progress.waits(ADDRESS, "asked again", 8.0)
+    assert "next  3s" in lines(display, 100, 24)[0]
+    press(display, "down", "down", "enter")
+    assert "next  8s" in lines(display, 100, 24)[0]
+
+
+def test_of_an_exporter_the_next_sample_is_expected_after_its_interval():
+    """It does not say when it asks; nothing is said of its first sample."""
+    display = display_of(answered("w", NOW - 3.0))
+    assert "next" not in lines(display, 100, 24)[0]
+    display.output.from_url = "http://h:10466"
+    assert "next  7s" in lines(display, 100, 24)[0]
+    assert "next now" in lines(display, 100, 24, NOW + 8)[0]
+    display.output.recorded = "RECORDED stopped"
+    assert "next" not in lines(display, 100, 24)[0]
+
+
+def test_a_worker_that_is_down_says_when_it_is_asked_again(clock):
+    """Beside why it is."""
+    display = following(clock, failed("w"))
+    display.output.progress.waits(ADDRESS, "asked again", 4.0)
+    assert "connection refused; asked again in 4 s" in screen(display, 100, 24)
+
+
+def without_a_job(waiting, **settings):
+    display = empty_display(**settings)
+    display.take(Workers(waiting=waiting))
+    display.refresh(NOW)
+    return display
+
+
+def test_without_a_job_it_says_what_to_run():
+    """Commands that work; not where an exporter says why, nor twice."""
+    text = screen(without_a_job("no profiler server on this host"), 80, 24)
+    assert "tpumon run -- python train.py" in text
+    assert "tpumon doctor" in text
+    assert "every 10 s" in text
+    assert "tpumon" not in screen(without_a_job("it follows none", from_url="http://h:1"), 80, 24).split("none")[1]
+    assert screen(without_a_job("none; start one by: tpumon doctor"), 80, 24).count("tpumon doctor") == 1
+    assert "looking for jobs" in screen(empty_display(), 80, 24)
+
+
+def test_a_worker_that_is_no_longer_followed_is_forgotten(clock):
+    """What was said of it is not said of another one there."""
+    progress = Progress(clock)
+    progress.does(ADDRESS, "asking", "asking")
+    progress.forget(ADDRESS)
+    progress.forget(ADDRESS)
+    assert progress.of(ADDRESS) is None
