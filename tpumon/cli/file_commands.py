@@ -23,7 +23,7 @@ def _scenarios() -> str:
     from tpumon.simulator.scenario.fault_table import listed
 
     rows = [f"{one.name}: {'. '.join((one.about, *one.settings))}." for one in listed()]
-    term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START seconds after the job and lasts LENGTH seconds."
+    term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START after the job, such as 5m, for LENGTH."
     return "\n".join(["Scenarios:", *rows, "", term]).replace("[", "\\[")  # or it would be markup
 
 

@@ -19,7 +19,7 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.live.parts.order import is_named
+from tpumon.outputs.live.view_settings import is_named
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
 from tpumon.system.console import shown_by

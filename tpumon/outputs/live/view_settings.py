@@ -55,3 +55,9 @@ class DisplaySettings(Struct, frozen=True, kw_only=True):
     from_url: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     more_keys: Sequence[KeySection] = ()
+
+
+def is_named(text: str, *names: str | None) -> bool:
+    """True if one of the names contains this text; case does not matter."""
+    wanted = text.lower()
+    return any(wanted in (name or "").lower() for name in names)

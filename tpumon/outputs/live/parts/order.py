@@ -12,6 +12,7 @@ from tpumon.model import FindingId
 from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.outputs.live.drawing.names import natural
 from tpumon.outputs.live.parts.scene import Scene
+from tpumon.outputs.live.view_settings import is_named
 
 _HOLD_S = 5.0
 _ALIKE = math.log(1.08)
@@ -130,9 +131,3 @@ def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
 def matches(text: str) -> Callable[[WorkerStatus], bool]:
     """Returns a test for workers whose name, address or slice contains this text; case does not matter."""
     return lambda row: is_named(text, row.name, row.history.target.address, row.history.target.slice)
-
-
-def is_named(text: str, *names: str | None) -> bool:
-    """True if one of the names contains this text; case does not matter."""
-    wanted = text.lower()
-    return any(wanted in (name or "").lower() for name in names)
