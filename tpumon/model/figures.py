@@ -383,3 +383,10 @@ class Figures(Struct, frozen=True, kw_only=True):
             ops=None if self.ops is None else self.ops[:most],
             op_categories=None if self.op_categories is None else self.op_categories[:most],
         )
+
+
+SHARES_OF_WINDOW = (
+    *("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio"),
+    *("hbm_bandwidth_utilization_ratio", "op_time_ratios", "idle_between_programs_ratio"),
+)
+"""Shares of the time that a trace covers, or rates in it: they need a whole step, or most of a window."""

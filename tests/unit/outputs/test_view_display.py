@@ -482,7 +482,7 @@ def test_help_lists_keys_marks_and_thresholds():
         "1.07x the slice's median",
         "33%",
         "critical",
-        "someone else is profiling",
+        "another profiler, or another tpumon",
         "SIMULATED",
     ):
         assert words in shown, words

@@ -12,7 +12,7 @@ from tpumon.quantities import Quantity
 from tpumon.simulator.scenario.step_work import Draft, Slow, StepPart, Stop
 
 TIME = Quantity("time", "5m", unit="s")
-_SHARE = Quantity("share", "10%")
+_SHARE = Quantity("share", "10%", most="100%")
 
 
 class Parameter(NamedTuple):

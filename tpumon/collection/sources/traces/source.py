@@ -22,6 +22,7 @@ from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDO
 from tpumon.errors import CONNECTION_REFUSED, MEANING, SourceError, TpumonError
 from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
+from tpumon.model.figures import SHARES_OF_WINDOW
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.outline import outline
@@ -46,10 +47,6 @@ _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
 _MOSTLY = 0.5  # of the window
-_SHARES = (
-    *("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio"),
-    *("hbm_bandwidth_utilization_ratio", "op_time_ratios", "idle_between_programs_ratio"),
-)
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -453,7 +450,9 @@ def _of_window(trace: TraceFigures, window_s: float) -> Figures:
     if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
         return figures
     why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
-    return replace(figures, **dict.fromkeys(_SHARES), absent={**figures.absent, **dict.fromkeys(_SHARES, why)})
+    return replace(
+        figures, **dict.fromkeys(SHARES_OF_WINDOW), absent={**figures.absent, **dict.fromkeys(SHARES_OF_WINDOW, why)}
+    )
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:
