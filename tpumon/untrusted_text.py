@@ -56,9 +56,10 @@ def quote_names(text: str, foreign: Iterable[str]) -> str:
 
     Args:
         text: our own words, with such names in them.
-        foreign: all names that servers chose.
+        foreign: all names that servers chose; a mere number may as well be one of ours.
     """
-    found = sorted({name for name in foreign if name.strip() and name in text}, key=len, reverse=True)
+    names_of_words = {name for name in foreign if re.search(r"[^\W\d_]", name)}
+    found = sorted((name for name in names_of_words if name in text), key=len, reverse=True)
     if found:
         names = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in found))
         text = names.sub(lambda match: f'"{plain_word(match[0])}"', text)

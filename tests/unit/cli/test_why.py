@@ -169,6 +169,7 @@ def test_a_name_is_quoted_only_where_it_is_one():
     assert (
         quote_names("On w1, w10 and jit_step wait", ["w1", "w10", "jit_step"]) == 'On "w1", "w10" and "jit_step" wait'
     )
+    assert quote_names("3 of 4 run, not w4", ["4", "w4"]) == '3 of 4 run, not "w4"'
     assert len(plain_word("n" * 99 + "-17")) == 40
     assert plain_word("n" * 99 + "-17").endswith("n-17")
     assert plain_word("") == plain_word(" ") == "_"
