@@ -41,7 +41,7 @@ from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure, window_events
 from tpumon.simulator.scenario import SimulatedJob
-from tpumon.simulator.server_metrics import metrics_page
+from tpumon.simulator.serving_page import metrics_page
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace_figures import read_figures

@@ -88,7 +88,7 @@ class Quantity(Struct, frozen=True):
         return f"give {how_many} {self.kind}{ending}{each * bool(bounds)}{bounds}, such as {self.example}"
 
     def _percent_hint(self, parts: Sequence[str]) -> str:
-        """What someone may have meant by numbers above 1 that should be shares."""
+        """Advice for numbers above 1 that should be shares; empty: none."""
         numbers = [part.strip() for part in parts]
         ratios = [_ratio(number) or 0.0 for number in numbers if "%" not in number]
         if self.kind != "share" or len(ratios) < len(parts) or max(ratios) < 1:

@@ -72,7 +72,7 @@ def _hint_for(word: str) -> str:
 
 
 def _hint_for_option(name: str, group: Any) -> str:
-    """Where there is an option that this command does not have; empty if nowhere."""
+    """The commands that have an option which this one lacks; empty: none."""
     if name == "--top":
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
     having = [command for command, its in group.commands.items() for one in its.params if name in one.opts]

@@ -49,7 +49,7 @@ class EventSource:
 
     @property
     def progress(self) -> Progress | None:
-        """What this process does about each worker; None: it takes no samples."""
+        """The sampler's current action on each worker; None: this process takes no samples."""
         return None
 
     def with_ops(self, most: int) -> EventSource:  # noqa: ARG002 - a source of others' samples has what they have
@@ -109,7 +109,7 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> Progress:
-        """What is done about each worker."""
+        """The sampler's current action on each worker."""
         return self.sources.progress
 
     def with_ops(self, most: int) -> SamplingSource:
@@ -216,7 +216,7 @@ class NearbySource(EventSource):
 
     @property
     def progress(self) -> Progress | None:
-        """What this process does, once it samples itself."""
+        """The sampler's current action on each worker, once this process takes samples."""
         return self._sampling.progress if self._has_taken_over else None
 
     def with_ops(self, most: int) -> NearbySource:

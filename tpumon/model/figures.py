@@ -266,7 +266,7 @@ class ProgramRuns(Struct, frozen=True, kw_only=True):
 
 
 class TracedPrograms(Struct, frozen=True, kw_only=True):
-    """What one trace shows of a server's programs.
+    """A server's programs in one trace.
 
     Attributes:
         families: by family.

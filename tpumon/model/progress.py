@@ -1,4 +1,4 @@
-"""What a sampler does about each worker now, for those who wait for it."""
+"""The current action of a sampler on each worker, for those who wait for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Doing(Struct, frozen=True, kw_only=True):
-    """What is done about a worker.
+    """An action on a worker.
 
     Attributes:
         words: in a few words: `a trace of 500 ms is taken`; what comes next, if it waits: `asked again`.
@@ -43,7 +43,7 @@ class Doing(Struct, frozen=True, kw_only=True):
 
 
 class Progress:
-    """What is done about each worker, by its address. One thread writes, others may read.
+    """The current action on each worker, by its address. One thread writes, others may read.
 
     Args:
         clock: returns seconds since the epoch.
@@ -54,7 +54,7 @@ class Progress:
         self._doing: dict[str, Doing] = {}
 
     def of(self, address: str) -> Doing | None:
-        """What is done about a worker; None: nothing was said."""
+        """The current action on a worker; None: nothing was said."""
         return self._doing.get(address)
 
     def does(self, address: str, words: str, brief: str, *, takes_s: float | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tpumon.report.quantities import Format
+from tpumon.report.formats import Format
 
 
 class Cell(Struct, frozen=True):

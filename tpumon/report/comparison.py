@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
+from tpumon.report.formats import change_text, part_label, percent_text, time_text
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, grouped, op_totals
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import change_text, part_label, percent_text, time_text
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import per
 from tpumon.xspace.profile.profile import Extra

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
+from tpumon.report.formats import NOT_KNOWN, byte_rate_text, count_text, flop_rate_text, time_text, utc_text
 from tpumon.report.profiles import Capture, Choice, HostProfile
-from tpumon.report.quantities import NOT_KNOWN, byte_rate_text, count_text, flop_rate_text, time_text, utc_text
 
 
 class HostRow(Struct, frozen=True, kw_only=True):

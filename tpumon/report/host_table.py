@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tpumon.report.blocks import Block, Lines, ReportColumn, Table
+from tpumon.report.formats import count_text, percent_text, share_text, time_text
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import count_text, percent_text, share_text, time_text
 from tpumon.xspace.profile.host_ops import HostOp, merged_host_ops
 
 

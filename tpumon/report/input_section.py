@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from tpumon.model import Spread
 from tpumon.report.blocks import Block, Lines, ReportColumn, Table
+from tpumon.report.formats import count_text, percent_text, time_text
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import count_text, percent_text, time_text
 from tpumon.xspace.profile.host_input import Stage
 from tpumon.xspace.profile.step_times import StepTable
 

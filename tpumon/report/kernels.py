@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tpumon.report.blocks import ReportColumn, Table
+from tpumon.report.formats import NOT_KNOWN, count_text, percent_text, size_text, time_text
 from tpumon.report.op_totals import grouped
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import NOT_KNOWN, count_text, percent_text, size_text, time_text
 from tpumon.xspace.profile.kernels import Kernel, KernelKind, merged_kernels
 from tpumon.xspace.profile.op_work import per
 

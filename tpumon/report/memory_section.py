@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tpumon.report.blocks import Block, Lines, ReportColumn, StackedGraph, StackedPart, Table
+from tpumon.report.formats import count_text, percent_text, size_text, time_text
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import count_text, percent_text, size_text, time_text
 from tpumon.xspace.profile.memory_use import MemoryUse
 from tpumon.xspace.profile.program_memory import MemorySchedule, ProgramMemory
 

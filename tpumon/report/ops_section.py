@@ -8,6 +8,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tpumon.report.blocks import Block, Facts, ReportColumn, Table
+from tpumon.report.formats import (
+    NOT_KNOWN,
+    byte_rate_text,
+    count_text,
+    flop_rate_text,
+    percent_text,
+    share_text,
+    time_text,
+)
 from tpumon.report.host_table import HostWork, host_block, host_work
 from tpumon.report.kernels import (
     GpuOpRow,
@@ -21,15 +30,6 @@ from tpumon.report.kernels import (
 )
 from tpumon.report.op_totals import OpTotals, grouped, intensity, moved, op_totals, roofline
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import (
-    NOT_KNOWN,
-    byte_rate_text,
-    count_text,
-    flop_rate_text,
-    percent_text,
-    share_text,
-    time_text,
-)
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import OpWork

@@ -15,10 +15,10 @@ from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.environment_section import Environment
+from tpumon.report.formats import Format, part_label, percent_text, time_text
 from tpumon.report.kernels import KernelRow, kernel_table
 from tpumon.report.ops_section import OpRow
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import Format, part_label, percent_text, time_text
 from tpumon.report.steps_section import StepPercentiles, Steps
 
 _TOP_OPS = 10

@@ -17,9 +17,9 @@ from tpumon.report import (
     steps_section,
 )
 from tpumon.report.blocks import Block, Facts, Lines, SectionPage
+from tpumon.report.formats import utc_text
 from tpumon.report.overview_section import OverviewDocument
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import utc_text
 from tpumon.xspace.profile.profile import Extra
 
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from tpumon.model import StepTimes
 from tpumon.report.blocks import Block, Facts, HeatMap, Lines, ReportColumn, StackedGraph, StackedPart, Table
+from tpumon.report.formats import count_text, part_label, time_text
 from tpumon.report.profiles import Capture, Choice
-from tpumon.report.quantities import count_text, part_label, time_text
 from tpumon.xspace.profile.step_times import CoreTimes
 
 _MOST_CORES = 64  # with a row each; where there are more, workers have one

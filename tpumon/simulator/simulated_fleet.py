@@ -19,7 +19,7 @@ from tpumon.simulator.simulator_settings import SERVERS, SimulatorSettings
 from tpumon.simulator.topology import parse_topology
 
 if TYPE_CHECKING:
-    from tpumon.simulator.server_metrics import ServerMetricsPage
+    from tpumon.simulator.serving_page import ServerMetricsPage
 
 __all__ = ["SimulatedFleet", "SimulatorSettings"]
 
@@ -119,7 +119,7 @@ class SimulatedFleet:
             metrics = RuntimeMetricService(job, index, clock=self._clock, epoch_unix_ns=epoch_unix_ns)
             runtime = PortServer(metrics.methods, host=settings.host, port=port and port + hosts)
         if job.serves:
-            from tpumon.simulator.server_metrics import ServerMetricsPage  # here: aiohttp takes long to import
+            from tpumon.simulator.serving_page import ServerMetricsPage  # here: aiohttp takes long to import
 
             at = port and port + hosts * (2 if settings.runtime_metrics else 1)
             page = ServerMetricsPage(job, host=settings.host, port=at, clock=self._clock, epoch_unix_ns=epoch_unix_ns)

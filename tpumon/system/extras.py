@@ -26,7 +26,7 @@ class _Commit(Struct):
 
 
 class _Origin(Struct):
-    """What direct_url.json says: where a package came from that is not from an index."""
+    """The content of direct_url.json: the origin of a package that is not from an index."""
 
     url: str
     dir_info: _Directory | None = None

@@ -33,7 +33,7 @@ ProgramsSeen = Literal["device", "host", "calls"]
 
 
 class RequestTimes(Struct, frozen=True, kw_only=True):
-    """Where the time of a request went on one host; the four parts add up to `span_s`.
+    """Parts of the time of a request on one host; the four add up to `span_s`.
 
     A turn lasts from the begin of a batch to the begin of the next one.
 
@@ -129,14 +129,14 @@ def _batches(host: Plane, line: TraceLine, kinds: Collection[int], request: str,
 
 
 def _on_cores(cores: Sequence[Plane]) -> tuple[_Spans, ProgramsSeen]:
-    """When any TensorCore ran a program; of one that the window cuts, only ops are there."""
+    """Intervals in which any TensorCore ran a program; of one that the window cuts, only ops are there."""
     lines = [(core, core.lines(name)) for core in cores for name in (TENSOR_CORE_MODULES, TENSOR_CORE_OPS)]
     events = (core.read(mine) for core, mine in lines)
     return _together([(each.begin_ps, each.end_ps) for each in events]), "device"
 
 
 def _of_functions(functions: Sequence[Function]) -> tuple[_Spans, ProgramsSeen]:
-    """When the host's own processors ran programs or, where that is not known of all, when these were called."""
+    """Intervals in which the host's processors ran programs or, where not all are known, calls of these."""
     runs = [runs for function in functions for runs in function.places.values()]
     spans = _together([(each.begin_ps, each.begin_ps + each.duration_ps) for each in runs])
     return spans, "host" if all(each.on_device for each in functions) else "calls"

@@ -154,7 +154,7 @@ def _sizes(
 
 
 def _by_core(runs: Sequence[tuple[str, int, Ints, Ints]]) -> dict[int, dict[str, int]]:
-    """How often each core ran each program that runs the model."""
+    """Number of runs of each program that runs the model, by core."""
     counts: dict[int, dict[str, int]] = {}
     for name, core, begin_ps, _ in runs:
         if family_of(name) in SERVING:

@@ -6,7 +6,7 @@ import pytest
 
 from tpumon.simulator.expected_figures import figures
 from tpumon.simulator.scenario import BATCH, SECOND, SimulatedJob
-from tpumon.simulator.server_metrics import metrics_page
+from tpumon.simulator.serving_page import metrics_page
 from tpumon.simulator.topology import parse_topology
 
 

@@ -151,7 +151,7 @@ class SliceWork(Struct, frozen=True):
     beside: Comparison | None = None
 
     def usual(self, own: WorkSeen) -> WorkSeen | None:
-        """What others show of steps as long as in this sample; other phases are other work. None: they show none."""
+        """Figures of others for steps as long as in this sample; other phases are other work. None: they have none."""
         least_s, greatest_s = alike_s(own.step_s, 0.0)
         first, end = bisect_left(self.last, least_s, key=_STEP_S), bisect_right(self.last, greatest_s, key=_STEP_S)
         if end - first < FEWEST:

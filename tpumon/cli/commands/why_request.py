@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
-from tpumon.report.quantities import share_text, time_text
+from tpumon.report.formats import share_text, time_text
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_ID, plain_word
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread

@@ -107,7 +107,7 @@ SERVERS: tuple[ServerNames, ...] = (
 
 
 class ServerPage(Struct, frozen=True, kw_only=True):
-    """What one reading of a page has of the metrics in the table.
+    """One reading of a page: the metrics in the table.
 
     Attributes:
         names: whose page it is; None: of no server in the table.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
 from tpumon.report.blocks import HeatMap, StackedGraph
-from tpumon.report.quantities import time_text
+from tpumon.report.formats import time_text
 
 WIDTH, HEIGHT = 800, 160
 LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter

@@ -51,7 +51,7 @@ class Activity:
     stepped: tuple[Moment, float] | None = None
 
     def begin_of_silence(self, seen: Observation) -> Moment | None:
-        """Since when silence counts that is seen for the first time."""
+        """The begin of a silence that is seen for the first time."""
         if self.active is None or (self.is_watched and seconds_between(self.active, seen.at) <= self.fresh_for_s):
             return self.active
         began = _last_activity(seen) or seen.at

@@ -1,4 +1,4 @@
-"""What stays where it is although figures jitter: the axes of graphs, and coarse sizes to sort by."""
+"""Axes of graphs, and coarse sizes to sort by, that stay while figures jitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is being done, and when the next sample comes: for the header, and for those who wait for a first figure."""
+"""Words about the sampler: its current action and its next sample, for the header and before the first figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CELLS = len("next 10s")
 
 
 def doing_of(frame: Frame, row: WorkerStatus) -> Doing | None:
-    """What is done about a worker now; of those of an exporter, when it is likely to have the next sample."""
+    """The current action on a worker; for a worker of an exporter, the likely time of its next sample."""
     if frame.recorded or frame.controls.frozen:
         return None
     if frame.progress is not None:
@@ -63,13 +63,13 @@ def changes_in_s(frame: Frame, row: WorkerStatus | None) -> float | None:
 
 
 def waiting_words(frame: Frame, row: WorkerStatus) -> str:
-    """What is done about a worker, in a few words; empty: nothing is known of it."""
+    """The current action on a worker, in a few words; empty: it is not known."""
     doing = doing_of(frame, row)
     return "" if doing is None else doing.text(frame.clock_unix_s)
 
 
 def _next(frame: Frame, rows: Sequence[WorkerStatus]) -> Doing | None:
-    """What the next sample of these workers waits for; None: nothing, or they come all the time."""
+    """The action that comes next among these workers; None: none, or samples come all the time."""
     intervals_s = [row.history.last.interval_s for row in rows if row.history.last is not None]
     if sum(1 / each for each in intervals_s if each) > 1 / _SOON_S:
         return None

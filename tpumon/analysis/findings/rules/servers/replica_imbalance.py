@@ -73,7 +73,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
         )
 
     def severity_ratio(self, member: Member[Load, Loads]) -> float | str:
-        """How far it is from the others, relative to the limits."""
+        """Distance from the others, relative to the limits."""
         requests, busy = _compared(member)
         if requests is None and busy is None:
             few = 0 < max(len(member.memory.requests), len(member.memory.busy_ratio)) < _FEW

@@ -18,7 +18,7 @@ class ServerRule(Rule[MemoryT, StatsT], Generic[MemoryT, StatsT]):
 
 
 def why_no_requests(seen: Observation) -> str:
-    """Why nothing tells its requests: what its page lacks, or that there is none."""
+    """The reason why nothing tells its requests: its page lacks something, or there is none."""
     page = "--server-metrics URL names the page on which the server counts them"
     if seen.target.server_metrics is not None:
         page = "the page on which the server counts them does not answer"
