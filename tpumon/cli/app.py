@@ -111,7 +111,8 @@ def monitor(
       tpumon --level 0 --logdir /tmp/profiles    save one profile for XProf
     """
     if context.invoked_subcommand is not None:
-        if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
+        typed = [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]
+        if ignored := [name for name in typed if name != "--verbose"]:
             _log.info("ignoring %s: options of %s go after its name", ", ".join(ignored), context.invoked_subcommand)
         return None
     check_queries(options)

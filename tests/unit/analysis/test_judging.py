@@ -181,6 +181,15 @@ def explained(*events, **options):
     return [block.splitlines() for block in stream.getvalue().split("\n\n") if block.strip()]
 
 
+def test_where_nobody_says_who_works_together_that_is_the_reason():
+    alone = (Target(worker=name, address=f"{name}:1", independent=True) for name in ("a", "b"))
+    blocks = explained(Workers(targets=tuple(alone)), *(at(name, number) for number in range(4) for name in ("a", "b")))
+    lines = [line for block in blocks for line in block if "Not judged: straggler" in line]
+    assert lines == [
+        "Not judged: straggler (nothing says which workers work together; give each tpumon --job and --slice)"
+    ]
+
+
 def test_a_block_ends_with_its_findings_and_what_is_not_judged_comes_once():
     """Below the third sample of the first worker; blocks without a finding are as ever."""
     blocks = explained(workers("a"), *(at("a", number) for number in range(4)))

@@ -400,6 +400,8 @@ def test_options_before_a_command_are_ignored_aloud(capsys):
     """They would be the monitor's; a worker that is named there is not the one that is served."""
     assert settings("--service-addr", "h:1", "serve").origin.selection.addresses == ()
     assert capsys.readouterr().err == "tpumon: ignoring --service-addr: options of serve go after its name\n"
+    settings("-v", "serve", "--service-addr", "h:1")
+    assert "ignoring" not in capsys.readouterr().err
     settings("serve", "--service-addr", "h:1")
     assert capsys.readouterr().err == ""
 

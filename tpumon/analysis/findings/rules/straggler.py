@@ -42,6 +42,8 @@ from tpumon.model.figure_table import IDLE
 _CORE_LIMIT_RATIO = 0.03
 _STILL_RATIO = 0.5  # of the least difference that counts: what the last samples must show of it
 _LABELS = {COLLECTIVES_SHARE: "collectives", IDLE_SHARE: "idle"}
+_NO_OTHER = "no other worker of its slice has figures of the same steps"
+_ALONE = "nothing says which workers work together; give each tpumon --job and --slice"
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
 )
@@ -140,7 +142,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         if len(others.waited) < FEWEST:
             if known is None and others.beside is not None:
                 return _too_few()
-            return "no other worker of its slice has figures of the same steps" if known is None else known
+            return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
             memory.compared = last, usual
