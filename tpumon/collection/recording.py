@@ -73,12 +73,16 @@ class _Verdict(_Times, frozen=True):
     errors: tuple[_Failed, ...] = ()
 
     @property
+    def is_down(self) -> bool:
+        """True if the worker did not answer."""
+        if self.source is not None or not self.errors or self.errors[-1].source == EXPORTER:
+            return False
+        meaning = MEANING.get(self.errors[-1].reason)  # type: ignore[call-overload]
+        return meaning is not None and meaning.state == "down"
+
+    @property
     def level(self) -> int:
-        """The severity as a number; a worker that is down is critical."""
-        if self.source is None and self.errors and self.errors[-1].source != EXPORTER:
-            meaning = MEANING.get(self.errors[-1].reason)  # type: ignore[call-overload]
-            if meaning is not None and meaning.state == "down":
-                return SEVERITY_LEVELS["critical"]
+        """The severity of its findings as a number."""
         return max((SEVERITY_LEVELS.get(each.severity, 0) for each in self.findings or ()), default=0)
 
 
@@ -180,14 +184,17 @@ class Recording:
     def worst_unix_s(self) -> float | None:
         """The first moment at which a worker was as bad as any ever was, as judged then; None: all were well.
 
-        A worker that has never answered is not known to be bad.
+        A worker that has never answered is not known to be bad. One that is down is critical, unless that is of one
+        sample: a single answer that fails must not hide what went on being bad.
         """
         worst, at_unix_s = SEVERITY_LEVELS["info"], None
         have_answered: set[bytes] = set()
+        were_down: set[bytes] = set()
         for line in chain.from_iterable(_split(self._bytes(file)) for file in self._files):
             worker = _worker_of(line)
             if not any(sign in line for sign in _SIGNS):
                 have_answered.add(worker)
+                were_down.discard(worker)
                 continue
             try:
                 verdict = decoded(_Verdict, line)
@@ -195,8 +202,11 @@ class Recording:
                 continue  # it is said where it is read
             if verdict.source is not None:
                 have_answered.add(worker)
-            if verdict.level > worst and worker in have_answered:
-                worst, at_unix_s = verdict.level, verdict.time_unix_s + verdict.took_s
+            stays_down = verdict.is_down and worker in were_down
+            (were_down.add if verdict.is_down else were_down.discard)(worker)
+            level = SEVERITY_LEVELS["critical"] if stays_down else verdict.level
+            if level > worst and worker in have_answered:
+                worst, at_unix_s = level, verdict.time_unix_s + verdict.took_s
                 if worst == max(SEVERITY_LEVELS.values()):
                     break
         return at_unix_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -71,6 +72,7 @@ def _from_origin(installed: Distribution, extra: str) -> str:
     if url.scheme != "file":
         return quote(f"tpumon[{extra}] @ {origin.url}")
     path = url2pathname(url.path)
-    if not Path(path).exists():  # an image's build, a download that was removed
+    if not os.path.exists(path):  # noqa: PTH110 - Path's own raises where it may not look
+        # An image's build, a download that was removed.
         return quote(f"tpumon[{extra}]")
     return ("-e " if origin.dir_info and origin.dir_info.editable else "") + quote(f"{path}[{extra}]")

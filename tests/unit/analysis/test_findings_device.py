@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import get_args
 
@@ -313,6 +314,29 @@ def test_pauses_alone_and_other_functions_are_no_compiling():
     for number in range(6):
         paused(told, compile_ratio=0.0)
         assert "recompiling" not in told.round(2, **program(number), compile_ratio=0.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_many_sizes_and_checkpoints_are_no_compiling(seed):
+    """A batch of any of 64 sizes in each sample, all compiled ahead, and a checkpoint after every fourth sample."""
+    job, draw = Job(), random.Random(seed)
+    for _ in range(40):
+        assert "recompiling" not in job.round(1, **program(draw.randrange(64)))
+        for _ in range(3):
+            assert "recompiling" not in job.round(1, **program(draw.randrange(64)))
+        paused(job)
+
+
+def test_programs_none_of_which_comes_back_are_compiled_also_where_few_pauses_are_seen():
+    """As with samples that are further apart than the compilations; a program that comes back was kept."""
+    job, kept = Job(), Job()
+    for number in range(32):
+        if number % 4 == 0:
+            paused(job)
+            paused(kept)
+        found = job.round(1, **program(number))
+        assert ("recompiling" in found) == (number >= 24)
+        assert "recompiling" not in kept.round(1, **program(0 if number == 20 else number))
 
 
 @pytest.mark.parametrize("compile_ratio", [None, 0.0])

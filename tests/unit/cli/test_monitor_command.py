@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import ClassVar
@@ -90,6 +91,16 @@ def test_a_filter_holds_for_every_output_on_stdout(ticker):
     with pytest.raises(NoTargetError, match="--filter z: no worker has this in its name: w0"):
         monitor.run(replace(ticker, display=DisplaySettings(filter="z")))
     assert ["sample" in opened.calls for opened in Ticker.opened] == [True, False]
+
+
+def test_a_filter_that_fits_no_worker_is_said_while_it_runs(ticker, capsys, monkeypatch):
+    """Once, when one is seen again: by then all were asked. A run may never end."""
+    monkeypatch.setattr(sys.modules[__name__], "made", lambda: [sample() for _ in range(4)])
+    with pytest.raises(NoTargetError):
+        monitor.run(replace(ticker, display=DisplaySettings(filter="z")))
+    assert capsys.readouterr().err.count("--filter z: no worker has this in its name: w0; waiting for one") == 1
+    monitor.run(replace(ticker, display=DisplaySettings(filter="W0")))
+    assert "--filter" not in capsys.readouterr().err
 
 
 def test_a_tick_that_fails_is_said_once_and_in_the_exit_status(ticker, capsys, monkeypatch):

@@ -79,7 +79,7 @@ def finding(severity):
 
 
 def test_its_worst_moment_is_the_first_of_the_worst_severity(tmp_path):
-    """As was judged when it was recorded; a worker that is down is critical, one that has never answered is not."""
+    """As was judged when it was recorded; a worker that stays down is critical, one that has never answered is not."""
     lines = [
         failed_sample("a", "unavailable", "refused", time_unix_s=START),
         sample("a", time_unix_s=START + 10, took_s=1.0, **finding("info")),
@@ -95,8 +95,10 @@ def test_its_worst_moment_is_the_first_of_the_worst_severity(tmp_path):
         path.write_bytes(b"".join(json.dumps(each.to_json()).encode() + b"\n" for each in lines[:kept]))
         assert Recording(str(path)).worst_unix_s() == (None if worst is None else START + worst), kept
     path = tmp_path / "down.jsonl"
-    path.write_bytes(b"no sample\n" + b"".join(encoded(lines[place].document()).encode() + b"\n" for place in (1, 7)))
-    assert Recording(str(path)).worst_unix_s() == START + 72
+    for kept, worst in (((1, 7), None), ((1, 7, 1, 7), None), ((1, 7, 5, 7), 72), ((1, 7, 2, 6), 61), ((1, 7, 7), 72)):
+        written = b"".join(encoded(lines[place].document()).encode() + b"\n" for place in kept)
+        path.write_bytes(b"no sample\n" + written)
+        assert Recording(str(path)).worst_unix_s() == (None if worst is None else START + worst), kept
 
 
 def samples(where):

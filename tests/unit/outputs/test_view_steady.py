@@ -115,3 +115,11 @@ def test_the_header_tells_the_order_by_worst_from_that_by_name():
         == next(line for line in lines(display, 30) if "45%" in line).index("45%") + 3
     )
     assert "sort:name" in screen(display)
+
+
+def test_what_is_remembered_is_bounded():
+    steady = Steady()
+    for number in range(2000):
+        steady.axis(number, [1.0], (0.0, 1.0), 0.0)
+        steady.size(number, 2.0, 1.0)
+    assert len(steady._axes) == len(steady._sizes) == 512

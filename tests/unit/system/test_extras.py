@@ -40,10 +40,11 @@ def installed(monkeypatch, tmp_path):
         ),
         ({"url": "https://example/t.whl", "archive_info": {}}, "pip install 'tpumon[gcp] @ https://example/t.whl'"),
         ({"url": "file:///removed/since.whl", "archive_info": {}}, "pip install 'tpumon[gcp]'"),
+        ({"url": "file:///" + "a" * 300}, "pip install 'tpumon[gcp]'"),
         ({"url": 7}, "pip install 'tpumon[gcp]'"),
         (None, "pip install 'tpumon[gcp]'"),
     ],
-    ids=["clone", "editable", "file", "git", "address", "removed", "malformed", "index"],
+    ids=["clone", "editable", "file", "git", "address", "removed", "impossible", "malformed", "index"],
 )
 def test_the_source_is_the_one_it_came_from(installed, tmp_path, origin, command):
     if origin is not None:

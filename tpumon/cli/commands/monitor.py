@@ -89,7 +89,7 @@ def _is_live(settings: MonitorSettings) -> bool:
 def _write(settings: MonitorSettings) -> int:
     most_ops, wanted = settings.feed.output_options.ops, settings.display.filter
     others: set[str] = set()
-    matched = False
+    matched = has_said = False
     with ExitStack() as stack:
         feed = open_feed(settings.feed, consumer="the reader of stdout")
         writer = GuardedOutput(_stdout_output(settings, feed.context))
@@ -100,13 +100,20 @@ def _write(settings: MonitorSettings) -> int:
             fits = sample is None or is_named(wanted, sample.worker, sample.address, sample.slice)
             matched = matched or (fits and sample is not None)
             if sample is not None and not fits:
+                if sample.worker in others and not (matched or has_said):  # by now all were asked
+                    has_said = True
+                    _log.warning("%s; waiting for one", _no_fit(wanted, others))
                 others.add(sample.worker)
             elif update is not None:
                 writer.on_update(update.with_ops(most_ops))
             writer.tick_if_due()
         if others and not matched:
-            raise NoTargetError(f"--filter {wanted}: no worker has this in its name: {', '.join(sorted(others)[:5])}")
+            raise NoTargetError(_no_fit(wanted, others))
         return 1 if writer.failing else 0
+
+
+def _no_fit(wanted: str, others: set[str]) -> str:
+    return f"--filter {wanted}: no worker has this in its name: {', '.join(sorted(others)[:5])}"
 
 
 def _stdout_output(settings: MonitorSettings, context: Context) -> Output:

@@ -12,7 +12,8 @@ _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
-_MOST_PROGRAMS = 256  # that are remembered
+_UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
+_MOST_PROGRAMS = 256  # or functions that are remembered
 
 _NOT_KNOWN = "nothing tells what is compiled: traces have no events of the host (--host-tracer-level 1) and no programs"
 
@@ -70,33 +71,54 @@ class Programs:
 
     Attributes:
         seen: ids of programs that ran, the last one last.
-        functions: functions that ran.
+        functions: the program that each function ran as last.
         paused: whether nothing has run since the last step.
         function: the one that became another program last.
         new: counts samples with such a program.
+        others: counts samples with another program that no compiling explains: no pause, or it ran before.
+        unlike: number of changes since a program came back.
     """
 
     seen: dict[str, None] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)
+    functions: dict[str, str] = field(default_factory=dict)
     paused: bool = False
     function: str = ""
     new: Compiling = field(default_factory=Compiling)
+    others: Compiling = field(default_factory=Compiling)
+    unlike: int = 0
+
+    @property
+    def severity_ratio(self) -> float:
+        """Number of samples with a program made anew, relative to how many it takes.
+
+        Where programs change as often without a pause, or come back, there are many that were compiled ahead: a pause
+        before one that only tpumon has not seen is chance.
+        """
+        tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
+        return self.new.count / (_OFTEN_NEW - 0.5) if tells else 0.0
 
     def note(self, figures: Figures) -> None:
         """Notes a sample with steps."""
         if not (figures.programs and figures.functions):
             return
         program, function = figures.programs[0], figures.functions[0].name
-        is_new = self.paused and program not in self.seen and function in self.functions
+        changed = self.functions.get(function, program) != program
+        is_unlike = changed and program not in self.seen
+        is_new = is_unlike and self.paused
         self.paused = False
         self.function = function if is_new else self.function
         self.new.note(1.0 if is_new else None)
-        self.functions.add(function)
+        self.others.note(1.0 if changed and not is_new else None)
+        if changed:
+            self.unlike = self.unlike + 1 if is_unlike else 0
+        self.functions.pop(function, None)
+        self.functions[function] = program
         for each in figures.programs:
             self.seen.pop(each, None)
             self.seen[each] = None
-        while len(self.seen) > _MOST_PROGRAMS:
-            del self.seen[next(iter(self.seen))]
+        for known in (self.seen, self.functions):
+            while len(known) > _MOST_PROGRAMS:
+                del known[next(iter(known))]
 
 
 @dataclass(slots=True)
@@ -146,7 +168,7 @@ class Recompiling(Rule[Recompiled, None]):
         by_host, new = member.memory.compiling.severity_ratio, member.memory.programs.new
         if not new.known:
             return by_host
-        by_programs = new.count / (_OFTEN_NEW - 0.5)
+        by_programs = member.memory.programs.severity_ratio
         return by_programs if isinstance(by_host, str) else max(by_host, by_programs)
 
     def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
