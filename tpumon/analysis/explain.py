@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from statistics import median
 from typing import Literal, overload
 
@@ -239,12 +240,13 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
     """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted."""
     down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
+    restarts_unix_s = _restarts_unix_s(status)
     for worker in status.all():
-        target, last, restart = worker.target, worker.history.last, worker.history.restarted
+        target, last = worker.target, worker.history.last
         failure = None if last is None else last.failure
         if worker.verdict.state == "down" and failure is not None:
             down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
-        if restart is not None and 0 <= status.time_unix_s - restart.time_unix_s < _RESTARTED_S:
+        if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     for (_, _, reason), workers in down.items():
@@ -260,14 +262,20 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
             url="docs/states.md#states",
         )
     for workers in restarted.values():
-        times = [worker.history.restarted.time_unix_s for worker in workers if worker.history.restarted is not None]
         yield replace(
             _of_state("restarted", "info", workers),
-            since_unix_s=max(times),
+            since_unix_s=max(restarts_unix_s[worker.name] for worker in workers),
             sentence=f"The job of {_named(workers)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
+
+
+def _restarts_unix_s(status: FleetStatus) -> dict[str, float]:
+    """The last restart of the job of each worker: as it was noted, here or by the exporter, else as samples show it."""
+    seen = {worker.name: worker.history.restarted for worker in status.all()}
+    by_samples = {name: sample.time_unix_s for name, sample in seen.items() if sample is not None}
+    return by_samples | {one.worker: one.time_unix_s for one in status.changes if one.what == "restart"}
 
 
 def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:

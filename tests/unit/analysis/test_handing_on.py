@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
+from tpumon.analysis.explain import state_findings
 from tpumon.analysis.handover import page_of, read_handover
 from tpumon.analysis.history import RollupSeries
 from tpumon.collection.remote import TroubleError
@@ -250,6 +251,16 @@ def test_every_change_is_told_once(hour):
         "w7": [],
     }
     assert [change.number for change in changes] == sorted({change.number for change in changes})
+
+
+def test_a_restart_before_one_attached_is_said_as_the_exporter_noted_it(hour):
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    (restart,) = (change for change in late.status().changes if change.what == "restart")
+    soon_after = replace(late.status(), time_unix_s=restart.time_unix_s + 60)
+    said = [(one.finding, one.workers, one.since_unix_s) for one in state_findings(soon_after)]
+    assert ("restarted", ("w3",), restart.time_unix_s) in said
 
 
 def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
