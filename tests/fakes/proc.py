@@ -30,7 +30,13 @@ class FakeProc:
         self._write()
 
     def process(
-        self, pid: int, *libraries: str, program: str = "python3.11", cmdline: str = "train.py", parent: int = 1
+        self,
+        pid: int,
+        *libraries: str,
+        program: str = "python3.11",
+        cmdline: str = "train.py",
+        parent: int = 1,
+        environ: str = "",
     ) -> None:
         """A process with these libraries loaded; what it was before is replaced."""
         folder = self.root / str(pid)
@@ -39,9 +45,16 @@ class FakeProc:
         (folder / "exe").symlink_to(f"/usr/bin/{program}")
         (folder / "stat").write_text(f"{pid} (name) S {parent} " + "0 " * 17 + "100 0\n")
         (folder / "cmdline").write_bytes(cmdline.replace(" ", "\0").encode() + b"\0")
+        (folder / "environ").write_bytes(environ.replace(" ", "\0").encode())
+        (folder / "root").unlink(missing_ok=True)
+        (folder / "root").symlink_to("/")
         lines = [f"7f00{number:04x}0000-7f00{number:04x}1000 r-xp 00000000 fe:00 12 {path}\n"
                  for number, path in enumerate(libraries)]  # fmt: skip
         (folder / "maps").write_text("".join(lines))
+
+    def began(self, unix_s: float) -> None:
+        """The moment at which all processes began."""
+        (self.root / "stat").write_text(f"cpu 0\nbtime {unix_s - 1:.0f}\n")
 
     def opens(self, pid: int, path: str) -> None:
         """A process opens a file, or has a socket."""

@@ -6,6 +6,7 @@ import getpass
 import json
 import re
 import socket
+import time
 from contextlib import ExitStack
 
 import grpc
@@ -419,6 +420,25 @@ def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkey
     assert "pid 42 `train.py` runs JAX but has no profiler server" in one_line(text)
     assert "start the job with `tpumon run`, or add `server = jax.profiler.start_server(9999)`" in one_line(text)
     assert f"2. {foreign.address} (nginx 12): what listens there does not speak gRPC" in one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("attached", "what"),
+    [(False, "began less than a minute ago and has no profiler server yet"), (True, "was started by `tpumon run` and")],
+)
+@pytest.mark.parametrize("metrics", [True, False])
+def test_a_job_whose_profiler_server_is_still_to_come(doctor, monkeypatch, attached, what, metrics):
+    """No line to add is named, whether it has runtime metrics already or not."""
+    job = HostJob(pid=42, name="train.py", framework="JAX", started_unix_s=time.time() - 5, attached=attached)
+    monkeypatch.setattr(diagnosis, "find_job", lambda: job)
+    with RuntimeNode(metrics_of("v6e")) as runtime:
+        port = int(runtime.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(port, port + 1))
+        owner = Owner(pid=42, program="python3.11", runs_xla=True)
+        listeners(monkeypatch, *([seen(runtime.address, owner=owner)] if metrics else ()))
+        _, text = doctor()
+    assert f"pid 42 `train.py` {what}" in one_line(text)
+    assert "start_server" not in text
 
 
 def test_a_stranger_on_a_runtime_port_gets_no_call(doctor, monkeypatch):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import tpumon
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
 from support.samples import sample
@@ -27,6 +28,7 @@ from tpumon.errors import SourceError
 
 HERE = socket.gethostname()
 JOB, WEB = 42, 77
+ATTACHES = Path(tpumon.__file__).parent / "attach" / "pythonpath"
 
 
 class World:
@@ -494,6 +496,82 @@ def test_a_job_without_a_profiler_server_is_named(world):
     assert waiting_line(world).startswith(
         "pid 50 `fit.py` runs TensorFlow but has no profiler server: add `tf.profiler"
     )
+
+
+def test_a_job_that_began_just_now_may_still_be_starting(world):
+    """For a minute no remedy is named, and no number that would make another line of each look."""
+    world.proc.began(time.time() - 30)
+    said = waiting_line(world)
+    assert said == (
+        "pid 42 `train.py` began less than a minute ago and has no profiler server yet; "
+        "it may still be starting: give it a minute"
+    )
+    world.proc.began(time.time() - 70)
+    assert LINE_FOR_A_JOB in waiting_line(world)
+    world.proc.began(time.time() + 3600)  # /proc/stat is another container's
+    assert LINE_FOR_A_JOB in waiting_line(world)
+
+
+def test_while_tpumon_waits_a_starting_job_becomes_one_that_needs_a_server(world, monkeypatch):
+    """At the end of its first minute, without another look at all processes."""
+    world.proc.listen(22)
+    world.proc.began(time.time() - 30)
+
+    async def main():
+        async with watching(world.finder()) as watch:
+            await watch.until(lambda: watch.found)
+            monkeypatch.setattr("tpumon.discovery.host.jobs._STARTING_S", 10.0)
+            await watch.until(lambda: len(watch.found) == 2)
+            return [found.waiting for found in watch.found]
+
+    before, after = asyncio.run(main())
+    assert "still be starting" in before
+    assert LINE_FOR_A_JOB in after
+
+
+@pytest.mark.parametrize(
+    ("environ", "coming"),
+    [
+        (f"PYTHONPATH={ATTACHES}", True),
+        (f"A=b PYTHONPATH=/{'long/' * 100}:{ATTACHES}:/more", True),
+        (f"PYTHONPATH={ATTACHES} TPUMON_ATTACH=0", False),
+        (f"PYTHONPATH={ATTACHES.parent}", False),
+        ("PYTHONPATH=", False),
+    ],
+)
+def test_a_job_that_tpumon_run_started_is_never_told_to_add_a_server(world, environ, coming):
+    """It has been running for long; its server comes with its devices."""
+    world.proc.began(time.time() - 3600)
+    world.proc.process(JOB, JAX, environ=environ)
+    said = waiting_line(world)
+    assert said.startswith("pid 42 `train.py` was started by `tpumon run` and has no profiler server yet; ") == coming
+    assert (LINE_FOR_A_JOB in said) != coming
+
+
+def test_a_job_in_a_container_that_attaches_it(world, tmp_path):
+    """The directory is one of its own file system, under any name."""
+    world.proc.process(JOB, JAX, environ="PYTHONPATH=/attach")
+    assert LINE_FOR_A_JOB in waiting_line(world)
+    (tmp_path / "image" / "attach" / "tpumon_attach").mkdir(parents=True)
+    (world.proc.root / str(JOB) / "root").unlink()
+    (world.proc.root / str(JOB) / "root").symlink_to(tmp_path / "image")
+    assert "was started by `tpumon run`" in waiting_line(world)
+
+
+async def test_a_starting_job_with_runtime_metrics_only_gets_no_remedy_yet(world, said, monkeypatch):
+    """It is a worker all the same; the remedy is named later, once."""
+    world.proc.began(time.time() - 30)
+    world.proc.listen(8431, JOB)
+    async with watching(world.finder()) as watch:
+        await watch.until(lambda: said)
+        monkeypatch.setattr("tpumon.discovery.host.jobs._STARTING_S", 10.0)
+        await watch.until(lambda: len(said) == 2)
+        await world.looked_again(watch)
+    assert "only memory and duty cycle are available; it may still be starting" in said[0]
+    assert LINE_FOR_A_JOB not in said[0]
+    assert LINE_FOR_A_JOB in said[1]
+    assert len(said) == 2
+    assert len(watch.found) == 1
 
 
 def test_a_job_that_may_have_a_profiler_server_is_not_said_to_have_none(world):

@@ -64,6 +64,8 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
     add_line = f"start the job with `tpumon run`, or add `{line}` to it"
     if diagnosis.port is not None:
         return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
+    if job is not None and (words := job.not_yet(time.time())) is not None:
+        return Problem(what=words[0], remedy=words[1])
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):
         return Problem(

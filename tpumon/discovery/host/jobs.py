@@ -8,12 +8,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from tpumon.discovery.host.listening import Owner, owner_at
-from tpumon.discovery.host.processes import PROC, open_files
+from tpumon.discovery.host.processes import PROC, environment_of, open_files
 from tpumon.model import Framework
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import LONGEST_PATH, one_line
 
 _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
+_STARTING_S = 60.0  # in which a job may not have come to the line that starts its profiler server
 
 
 class HostJob(Struct, frozen=True, kw_only=True):
@@ -23,22 +24,40 @@ class HostJob(Struct, frozen=True, kw_only=True):
         pid: its number.
         name: of its program or script, safe to print.
         framework: None if only its TPU is known.
+        started_unix_s: when it began; None if that is not known.
+        attached: whether its environment attaches it, as `tpumon run` does.
     """
 
     pid: int
     name: str
     framework: Framework | None
+    started_unix_s: float | None = None
+    attached: bool = False
 
     @property
     def runs(self) -> str:
         """Its framework or its TPU, as the middle of a sentence."""
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
+    def not_yet(self, now_unix_s: float) -> tuple[str, str] | None:
+        """The words that its profiler server is still to come, and what to do; None if it must be given one.
+
+        They hold no number that changes: a line is logged each time that it differs from the one before.
+        """
+        who = f"pid {self.pid} `{self.name}`"
+        if self.attached and self.framework is not None:
+            remedy = f"it gets one when {self.framework} has started its devices; if steps run, look in its stderr"
+            return f"{who} was started by `tpumon run` and has no profiler server yet", f"{remedy} for `tpumon:`"
+        if self.started_unix_s is not None and 0 <= now_unix_s - self.started_unix_s < _STARTING_S:
+            what = f"{who} began less than a minute ago and has no profiler server yet"
+            return what, "it may still be starting: give it a minute"
+        return None
+
 
 def find_job(proc: Path = PROC) -> HostJob | None:
     """The job of this network namespace that a user most likely means: one with a TPU, then the parent of others.
 
-    Source: /proc/PID/fd, exe, cmdline, maps, ns/net, of processes whose files may be read.
+    Source: /proc/PID/fd, exe, cmdline, maps, stat, ns/net, of processes whose files may be read.
     """
     here = _namespace(proc / "self")
     jobs: list[tuple[Owner, str]] = []
@@ -57,7 +76,29 @@ def find_job(proc: Path = PROC) -> HostJob | None:
         return None
     owner, script = best
     name = one_line(script, limit=_LONGEST_NAME) or owner.program
-    return HostJob(pid=owner.pid, name=name, framework=owner.signs.framework)
+    return HostJob(
+        pid=owner.pid,
+        name=name,
+        framework=owner.signs.framework,
+        started_unix_s=None if owner.process is None else owner.process.started_unix_s,
+        attached=_is_attached(owner.pid, proc),
+    )
+
+
+def _is_attached(pid: int, proc: Path) -> bool:
+    """Tells if a Python with the environment of this process attaches itself.
+
+    Source: /proc/PID/environ, root.
+    """
+    environment = environment_of(pid, ("PYTHONPATH", "TPUMON_ATTACH"), proc, longest=LONGEST_PATH)
+    paths = environment.get("PYTHONPATH", "").split(":")
+    root = proc / str(pid) / "root"  # it may be in a container
+    try:
+        return environment.get("TPUMON_ATTACH") != "0" and any(
+            (root / path[1:] / "tpumon_attach").is_dir() for path in paths if path.startswith("/")
+        )
+    except OSError:
+        return False
 
 
 def _namespace(process: Path) -> Path | None:

@@ -20,6 +20,7 @@ LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
+_LONGEST_VALUE = 200
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
@@ -94,7 +95,9 @@ def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Seq
     return (program, *map(_name, line[at : at + 1])), line[at + 1 :]
 
 
-def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted: str = "") -> dict[str, str]:
+def environment_of(
+    pid: int, names: Collection[str], proc: Path = PROC, counted: str = "", longest: int = _LONGEST_VALUE
+) -> dict[str, str]:
     """Variables with which a process was started; none if its environment may not be read.
 
     Source: /proc/PID/environ.
@@ -104,6 +107,7 @@ def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted:
         names: of the variables.
         proc: where /proc is.
         counted: name of one that stands for how many workers the first of `LISTS` that is set lists.
+        longest: characters of a value; more are cut.
     """
     try:
         with (proc / str(pid) / "environ").open("rb") as file:
@@ -115,13 +119,13 @@ def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted:
     texts = [pair.decode(errors="replace") for pair in pairs]
     lists = {name: value for name, _, value in (text.partition("=") for text in texts) if name in LISTS and value}
     count = next((f"{counted}={lists[name].count(',') + 1}" for name in LISTS if name in lists), "")
-    return variables((*texts, count), names)
+    return variables((*texts, count), names, longest)
 
 
-def variables(pairs: Iterable[str], names: Collection[str]) -> dict[str, str]:
+def variables(pairs: Iterable[str], names: Collection[str], longest: int = _LONGEST_VALUE) -> dict[str, str]:
     """The variables among some NAME=VALUE that have these names, safe to show; long ones are cut."""
     split = (pair.partition("=") for pair in pairs)
-    return {name: one_line(value) for name, _, value in split if name in names and value}
+    return {name: one_line(value, limit=longest) for name, _, value in split if name in names and value}
 
 
 def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import socket
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -141,7 +142,8 @@ class LocalDiscovery:
         self._workers: dict[int, _LocalServer] = {}
         self._job: HostJob | None = None  # one without a profiler server, as far as is known
         self._look_for_job_s = self._noted_s = -math.inf
-        self._said_no_profiler = self._said_unreadable = False
+        self._said_lack: tuple[str, str] | None = None
+        self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
         self._said_pages: set[str] = set()
 
@@ -332,17 +334,12 @@ class LocalDiscovery:
         workers = self._not_subprocesses([worker for _, worker in sorted(self._workers.items())])
         if not workers:
             target = self._without_profiler() if self._runtime_only else None
-            if target is not None and not self._said_no_profiler:
-                owners = (self._owners.get(port) for port in self._runtime_ports())
-                line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
-                _log.warning(
-                    "the job on this host has no profiler server: only memory and duty cycle are "
-                    "available; for matrix units, idle and step time add `%s` to it",
-                    line,
-                )
-            self._said_no_profiler = target is not None
+            lack = None if target is None else self._lack()
+            if lack is not None and lack != self._said_lack:
+                _log.warning("%s: only memory and duty cycle are available; %s", *lack)
+            self._said_lack = lack
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
-        self._said_no_profiler = False
+        self._said_lack = None
         alone = len(workers) == 1
         pages = self._pages([worker.owner for worker in workers])
         targets = []
@@ -434,6 +431,17 @@ class LocalDiscovery:
             kind_signs=() if owner is None else owner.kind_signs,
         )
 
+    def _lack(self) -> tuple[str, str]:
+        """The words for a job that has only the runtime metric service, and what to do."""
+        if self._job is not None and (words := self._job.not_yet(time.time())) is not None:
+            return words
+        owners = (self._owners.get(port) for port in self._runtime_ports())
+        line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
+        return (
+            "the job on this host has no profiler server",
+            f"for matrix units, idle and step time add `{line}` to it",
+        )
+
     def _waiting(self) -> str:
         """The places where tpumon looked, and what to do."""
         where = f"port {self._port}"
@@ -450,6 +458,8 @@ class LocalDiscovery:
             where += f" ({', '.join(silent[:3])} took the call and never answered)"
         job = self._job
         if job is not None and not self._may_have_profiler(job.pid):
+            if (words := job.not_yet(time.time())) is not None:
+                return "; ".join(words)
             return (
                 f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server: add `{line_for(job.framework)}`, "
                 "or start it with `tpumon run`, or give --service-addr HOST:PORT; there is none on this host's "
