@@ -179,7 +179,9 @@ def _why_absent(figure: str, *captures: Capture) -> str | None:
 
 def _cautions(before: Capture, after: Capture) -> Iterable[str]:
     workers = [len(capture.hosts) for capture in (before, after)]
-    hosts = [{name for each in capture.hosts for name in each.profile.trace.hostnames} for capture in (before, after)]
+    hosts = [
+        {name for each in capture.hosts for name in each.profile.trace.hostnames if name} for capture in (before, after)
+    ]
     if workers[0] != workers[1]:
         yield (
             f"the later profile is of {counted(workers[1], 'worker')}, the earlier of {workers[0]}: a step is as long "
