@@ -12,10 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
-from tpumon.report.formats import change_text, part_label, percent_text, time_text
+from tpumon.report.formats import change_text, counted, part_label, percent_text, time_text
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, grouped, op_totals
 from tpumon.report.profiles import Capture, Choice
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import per
 from tpumon.xspace.profile.profile import Extra
@@ -35,6 +36,7 @@ _DIGITS = 12  # of seconds; traces have picoseconds
 _ENOUGH = 2  # steps, to tell noise from change
 _BLOCKS = 8
 _HUGE = 600.0  # an exponent whose power is a finite number
+_NAMED = 2  # hosts of a capture
 
 
 class StepTimeChange(Struct, frozen=True, kw_only=True):
@@ -86,6 +88,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
         changes: largest first; those below 0.01 % of a step are left out.
         programs: those that differ, and those that do not; those that may be in one by chance are left out.
         reason: why there is no step time; None if there is.
+        ops_reason: why neither capture has ops; None if one has.
+        cautions: sentences on why a difference may be none of the program: other workers or hosts than before.
         before_truncated, after_truncated: the losses of a capture, and the span of it that counts.
     """
 
@@ -99,6 +103,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     changes: tuple[StepTimeChange, ...]
     programs: tuple[ProgramChange, ...]
     reason: str | None
+    ops_reason: str | None
+    cautions: tuple[str, ...]
     before_truncated: str | None
     after_truncated: str | None
     schema: Literal[1] = 1
@@ -145,8 +151,10 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     if old_step_s and new_step_s:
         ratio, noise = new_step_s / old_step_s, _is_noise(old.durations_s, new.durations_s)
     else:
-        absent = [capture.figures.figures.absent.get("step_time_s") for capture in (before, after)]
-        reason = absent[0] or absent[1] or "a capture has no steps"
+        reason = _why_absent("step_time_s", before, after) or "a capture has no steps"
+    ops_reason = None
+    if not (old.totals.ops or new.totals.ops):
+        ops_reason = _why_absent("op_time_ratios", before, after) or "none ran in the window"
     return Comparison(
         per="step" if by_step else "second",
         step_time_ratio=ratio,
@@ -158,9 +166,38 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         changes=tuple(sorted(changes, key=lambda each: (-round(abs(each.per_step_s), _DIGITS), each.what, each.name))),
         programs=tuple(_programs(old, new)),
         reason=reason,
+        ops_reason=ops_reason,
+        cautions=tuple(_cautions(before, after)),
         before_truncated=before.figures.truncated,
         after_truncated=after.figures.truncated,
     )
+
+
+def _why_absent(figure: str, *captures: Capture) -> str | None:
+    return next((why for each in captures if (why := each.figures.figures.absent.get(figure))), None)
+
+
+def _cautions(before: Capture, after: Capture) -> Iterable[str]:
+    workers = [len(capture.hosts) for capture in (before, after)]
+    hosts = [
+        {name for each in capture.hosts for name in each.profile.trace.hostnames if name} for capture in (before, after)
+    ]
+    if workers[0] != workers[1]:
+        yield (
+            f"the later profile is of {counted(workers[1], 'worker')}, the earlier of {workers[0]}: a step is as long "
+            "as on the slowest of them, so the change may be that of other workers or another job"
+        )
+    elif all(hosts) and hosts[0] != hosts[1]:
+        yield (
+            f"the later profile is of {_other_hosts(hosts[1], hosts[0])}, the earlier of "
+            f"{_other_hosts(hosts[0], hosts[1])}: the change may be that of the hosts or another job"
+        )
+
+
+def _other_hosts(names: set[str], others: set[str]) -> str:
+    shown = sorted(names - others or names)
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return ", ".join(map(one_line, shown[:_NAMED])) + more
 
 
 def _side(capture: Capture, steps: StepTable | None) -> _Side:
@@ -295,14 +332,17 @@ def page(comparison: Comparison, top: int) -> SectionPage:
     cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
     lines = [f"the {which} trace is truncated: {words}" for which, words in cut if words]
     made: list[Block] = [Lines(title="Dropped events", lines=lines)] if lines else []
-    made.append(Facts(title="Step time", rows=_step_time_facts(comparison)))
+    if comparison.cautions:
+        made.append(Lines(title="Caution", lines=comparison.cautions))
+    made.append(Facts(title="Step time", rows=_step_time_facts(comparison, times_below=bool(sure))))
     for title, picked in _TABLES:
         if rows := [each for each in sure if picked(each)]:
             made.append(_table(title, rows, top, comparison.per))
     if not sure:
-        made.append(Lines(title="Changes", lines=("nothing changed beyond noise",)))
+        made.append(Lines(title="Changes", lines=(_no_changes(comparison),)))
     if hidden := len(comparison.changes) - len(sure):
-        made.append(Lines(title="Noise", lines=(f"{hidden} differences may be chance and are not shown",)))
+        words = f"{counted(hidden, 'difference')} may be chance and {'is' if hidden == 1 else 'are'} not shown"
+        made.append(Lines(title="Noise", lines=(words,)))
     if programs := [(each.name, each.status) for each in comparison.programs if each.status != "same"]:
         made.append(Facts(title="Programs", rows=programs))
     return SectionPage(name="comparison", title="Comparison", blocks=made)
@@ -311,14 +351,20 @@ def page(comparison: Comparison, top: int) -> SectionPage:
 _CERTAINTY = {True: "may be chance", False: "more than chance", None: "too few steps to tell it from chance"}
 
 
-def _step_time_facts(comparison: Comparison) -> list[tuple[str, str]]:
-    per_second = [("Times below", "per second of a core's time")] if comparison.per == "second" else []
+def _no_changes(comparison: Comparison) -> str:
+    if comparison.ops_reason is not None:
+        return f"no operations in these profiles to compare: {comparison.ops_reason}"
+    return f"{'nothing' if comparison.step_time_noise else 'no operation'} changed beyond noise"
+
+
+def _step_time_facts(comparison: Comparison, *, times_below: bool) -> list[tuple[str, str]]:
+    per_second = [("Times below", "per second of a core's time")] if times_below and comparison.per == "second" else []
     if comparison.step_time_ratio is None:
         return [("Step time", f"n/a ({comparison.reason})"), *per_second]
     change = change_text(comparison.step_time_ratio - 1)
     return [
-        ("Before", f"{time_text(comparison.before_step_s)}, {comparison.before_steps} steps"),
-        ("After", f"{time_text(comparison.after_step_s)}, {comparison.after_steps} steps"),
+        ("Before", f"{time_text(comparison.before_step_s)}, {counted(comparison.before_steps, 'step')}"),
+        ("After", f"{time_text(comparison.after_step_s)}, {counted(comparison.after_steps, 'step')}"),
         ("Change", f"{change} ({_CERTAINTY[comparison.step_time_noise]})"),
         *per_second,
     ]
@@ -357,7 +403,11 @@ def _status(change: StepTimeChange) -> str:
 
 
 def verdict(comparison: Comparison, limit_ratio: float) -> str:
-    """One line for a log: whether the limit holds."""
+    """One line for a log: whether the limit holds, and whether that proves anything."""
+    return "; this is no proof: ".join((_verdict(comparison, limit_ratio), *comparison.cautions))
+
+
+def _verdict(comparison: Comparison, limit_ratio: float) -> str:
     limit, ratio = percent_text(limit_ratio), comparison.step_time_ratio
     if ratio is None:
         return f"step times cannot be compared: {comparison.reason}"

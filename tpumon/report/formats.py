@@ -82,6 +82,11 @@ def byte_rate_text(bytes_per_s: float) -> str:
     return f"{size_text(bytes_per_s)}/s" if bytes_per_s else "0"
 
 
+def counted(count: int | None, one: str) -> str:
+    """1 step, 2 steps, n/a steps."""
+    return f"{NOT_KNOWN if count is None else count} {one}{'' if count == 1 else 's'}"
+
+
 def share_text(part: float, whole: float) -> str:
     """A part in percent of the whole; n/a of nothing."""
     return percent_text(part / whole if whole > 0 else None)

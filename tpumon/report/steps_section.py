@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tpumon.model import StepTimes
 from tpumon.report.blocks import Block, Facts, HeatMap, Lines, ReportColumn, StackedGraph, StackedPart, Table
-from tpumon.report.formats import count_text, part_label, time_text
+from tpumon.report.formats import count_text, counted, part_label, time_text
 from tpumon.report.profiles import Capture, Choice
 from tpumon.xspace.profile.step_times import CoreTimes
 
@@ -245,7 +245,7 @@ def step_facts(steps: Steps) -> list[tuple[str, str]]:
         return []
     source = _SOURCES.get(steps.source or "", "n/a") + (f" ({steps.name})" if steps.name else "")
     rows = [
-        ("Average", f"{time_text(times.avg)} of {times.count} steps"),
+        ("Average", f"{time_text(times.avg)} of {counted(times.count, 'step')}"),
         ("Minimum, maximum", f"{time_text(times.min)}, {time_text(times.max)}"),
         ("Standard deviation", time_text(times.stddev)),
         ("Percentiles 50, 90, 95, 99", ", ".join(map(time_text, (ranks.p50, ranks.p90, ranks.p95, ranks.p99)))),
@@ -255,7 +255,7 @@ def step_facts(steps: Steps) -> list[tuple[str, str]]:
         rows.append(("Skew between cores (mean)", time_text(_mean([step.skew_s for step in steps.steps]))))
         lasts = Counter(step.last for step in steps.steps if step.last is not None)
         for name, count in lasts.most_common(1):
-            rows.append(("Most often last", f"{name}, in {count} of {len(steps.steps)} steps"))
+            rows.append(("Most often last", f"{name}, in {count} of {counted(len(steps.steps), 'step')}"))
     return rows
 
 

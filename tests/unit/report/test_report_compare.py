@@ -6,14 +6,16 @@ import json
 import random
 
 import pytest
+from msgspec.structs import replace
 
-from support.captures import captured, real_trace, saved
+from support.captures import capture_of, captured, on_gpus, real_trace, saved
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced, cut, run_step
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Choice
 from tpumon.report.render import plain_text
+from tpumon.report.sections import report
 
 EVAL = Op("fusion.eval", "loop fusion", flops=5)
 EXTRA = Op("all-reduce.9", "all-reduce", flops=5, read_bytes=9)
@@ -349,6 +351,85 @@ def test_the_changes_as_text(golden, tmp_path):
     golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
     same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
     assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
+
+
+def on_cpus(directory, *periods_us, names=("vm",)):
+    """The capture of jobs on CPUs, which mark their steps; of each the length of a step, and the name of its host."""
+    jobs = []
+    for period_us in periods_us:
+        jobs.append(Traced())
+        jobs[-1].space.hostnames.append(names[min(len(jobs), len(names)) - 1])
+        host = jobs[-1].host()
+        for i in range(12):
+            host.event("python", "train", period_us * i, period_us / 3, step_num=i)
+    directory.mkdir()
+    return saved(directory, *jobs)
+
+
+def text(comparison):
+    return plain_text.render([page(comparison, 20)], 200)
+
+
+def test_jobs_without_a_device_have_no_operations_to_compare(tmp_path):
+    found = compared(on_cpus(tmp_path / "a", 1000), on_cpus(tmp_path / "b", 4000))
+    assert (found.step_time_ratio, found.step_time_noise) == (pytest.approx(4), False)
+    assert (found.changes, found.ops_reason, found.cautions) == ((), "no device in the trace", ())
+    shown = text(found)
+    assert "no operations in these profiles to compare: no device in the trace" in shown
+    assert "nothing changed" not in shown
+    assert "Times below" not in shown
+
+
+def test_gpus_have_no_operations_to_compare(tmp_path):
+    gpus = saved(tmp_path, on_gpus())
+    assert compared(gpus, gpus).ops_reason == "a GPU, not a TPU"
+
+
+def test_nothing_changed_is_not_said_where_the_step_did(tmp_path):
+    found = compared(trained(tmp_path / "a"), trained(tmp_path / "b"))
+    assert found.ops_reason is None
+    assert "nothing changed beyond noise" in text(found)
+    for noise in (False, None):
+        assert "  no operation changed beyond noise" in text(replace(found, step_time_noise=noise))
+
+
+def test_another_number_of_workers_is_said(tmp_path, capsys):
+    """A second job on the host makes one capture of two workers."""
+    one, two = on_cpus(tmp_path / "a", 1000), on_cpus(tmp_path / "b", 1000, 2000)
+    words = "the later profile is of 2 workers, the earlier of 1: a step is as long as on the slowest of them"
+    assert "the later profile is of 1 worker, the earlier of 2:" in text(compared(two, one))
+    for output in ("text", "markdown", "json", "html"):
+        status, out, said = against(capsys, two, one, fail_above=0.05, output=output)
+        assert words in out
+        assert f"+100.0%, which is above 5.0%; this is no proof: {words}" in said
+        assert status == 1
+    assert json.loads(against(capsys, two, one, output="json")[1])["cautions"][0].startswith(words)
+    assert "this is no proof" in against(capsys, one, two, fail_above=0.05)[2]
+    assert "Caution" not in against(capsys, two, two)[1]
+
+
+def test_other_hosts_are_said(tmp_path):
+    before = on_cpus(tmp_path / "a", 1000, 1000, 1000, 1000, names=("a", "b", "c", "same"))
+    after = on_cpus(tmp_path / "b", 1000, 1000, 1000, 1000, names=("d", "e", "\x1b[31mf", "same"))
+    (words,) = compared(before, after).cautions
+    assert words.startswith("the later profile is of ")
+    assert words.endswith("the earlier of a, b and 1 more: the change may be that of the hosts or another job")
+    assert "same" not in words
+    assert "\x1b" not in words
+    assert compared(before, before).cautions == ()
+    nameless = on_cpus(tmp_path / "c", 1000, names=("",))
+    assert compared(nameless, on_cpus(tmp_path / "d", 1000)).cautions == ()
+
+
+def test_one_step_is_not_steps(tmp_path):
+    before, after = trained(tmp_path / "a", steps=1), trained(tmp_path / "b", steps=1, conv_us=1500)
+    assert "1.45 ms, 1 step\n" in text(compared(before, after))
+    assert " steps\n" not in text(compared(before, after))
+    made = report(capture_of(before, "steps"), ("steps",), Choice())
+    assert "of 1 step\n" in plain_text.render(made.pages, 200)
+    found = compared(trained(tmp_path / "c"), trained(tmp_path / "d", conv_us=1005))
+    hidden = replace(found, changes=found.changes[:1])
+    assert "1 difference may be chance and is not shown" in text(hidden)
 
 
 def test_an_earlier_profile_that_cannot_be_read(tmp_path, capsys):
