@@ -396,12 +396,20 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
     ]
 
 
-def test_options_before_a_command_are_ignored_aloud(capsys):
-    """They would be the monitor's; a worker that is named there is not the one that is served."""
-    assert settings("--service-addr", "h:1", "serve").origin.selection.addresses == ()
-    assert capsys.readouterr().err == "tpumon: ignoring --service-addr: options of serve go after its name\n"
+def test_options_before_a_command_are_refused(capsys):
+    """They would be the monitor's: without --from, the jobs of this host would be traced."""
+    for before, wrong, right in (
+        (["--from", "http://h:1"], "--from", "--from ..."),
+        (["--gpu", "--interval=3"], "--interval, --gpu", "--interval ... --gpu ..."),
+        (["--filter", "x"], "--filter", "--filter ..."),
+        (["-monitoring_level", "2"], "--monitoring-level", "--monitoring-level ..."),
+    ):
+        with pytest.raises(UsageError) as caught:
+            settings(*before, "once")
+        assert str(caught.value) == f"{wrong}: options of once go after its name: tpumon once {right}"
+        assert caught.value.exit_status == 2
     settings("-v", "serve", "--service-addr", "h:1")
-    assert "ignoring" not in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
     settings("serve", "--service-addr", "h:1")
     assert capsys.readouterr().err == ""
 
