@@ -31,7 +31,6 @@ from tpumon.cli.options import (
     written,
 )
 from tpumon.cli.resolve import (
-    TIMEOUT,
     at_moment,
     check_filter,
     check_queries,
@@ -46,6 +45,7 @@ from tpumon.cli.resolve import (
     stdout_of,
     window_s_of,
 )
+from tpumon.cli.values import TIMEOUT
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 
