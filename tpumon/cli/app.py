@@ -3,7 +3,6 @@
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
-import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,7 +31,6 @@ from tpumon.cli.options import (
     written,
 )
 from tpumon.cli.resolve import (
-    TIMEOUT,
     at_moment,
     check_filter,
     check_queries,
@@ -47,14 +45,13 @@ from tpumon.cli.resolve import (
     stdout_of,
     window_s_of,
 )
+from tpumon.cli.values import TIMEOUT
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 
 if TYPE_CHECKING:
     from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
-
-_log = logging.getLogger(__name__)
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL = "1s"  # samples at the same moment would agree too easily
@@ -112,8 +109,10 @@ def monitor(
     """
     if context.invoked_subcommand is not None:
         typed = [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]
-        if ignored := [name for name in typed if name != "--verbose"]:
-            _log.info("ignoring %s: options of %s go after its name", ", ".join(ignored), context.invoked_subcommand)
+        if early := [name for name in typed if name != "--verbose"]:
+            name = context.invoked_subcommand
+            right = " ... ".join(["", *early, ""]).removeprefix(" ...").rstrip()
+            raise UsageError(f"{', '.join(early)}: options of {name} go after its name: tpumon {name}{right}")
         return None
     check_queries(options)
     level = level_of(options)

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
+from tpumon.cli.values import READERS, advice
 from tpumon.errors import UsageError
+from tpumon.untrusted_text import LONGEST_PATH, one_line
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
@@ -34,6 +36,8 @@ _NO_OPTIONS = (
     *(VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR"),
 )
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
+
+_NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
 
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
@@ -54,8 +58,8 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
         The values of each command's options, by its name; by "" those of the group itself.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, names an option that does not exist, or gives it a value of
-            another type.
+        UsageError: the file cannot be read, is not TOML, names an option that does not exist, or gives it a value that
+            it cannot have.
     """
     path = config_path()
     if path is None or (VARIABLE not in os.environ and not _exists(path)):
@@ -64,14 +68,15 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     tables = _with_hyphens(_parsed(path))
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
     own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
-    known = {name for command in (group, *commands.values()) for name, _ in options_of(command)}
-    _check_known(path, "", shared, [*known, *commands])
+    options = _options_of_all(group)
+    _check_known(path, "", shared, [*options, *commands])
     for name, table in own.items():
         _check_known(path, f"[{name}] ", table, [one for one, _ in options_of(commands[name])])
-    try:
-        convert({**shared, **own}, configuration_type(group), strict=False)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {error}") from None
+    for name, table in (("", shared), *own.items()):
+        its = dict(options_of(commands[name])) if name else options
+        for key, value in table.items():
+            if key in its and (wrong := _wrong_with(key, its[key], value)):
+                raise UsageError(f"{f'[{name}] ' * bool(name)}{key} in {path}: {wrong}")
     return {"": _values(group, shared)} | {
         name: _values(command, {**shared, **own.get(name, {})}) for name, command in commands.items()
     }
@@ -84,8 +89,27 @@ def configuration_type(group: TyperGroup) -> type[Struct]:
     """The type of the file: the options of all commands, and a table for each command with its own."""
     commands: dict[str, Any] = dict(group.commands)
     tables: dict[str, Any] = {name: _table(name, dict(options_of(command))) for name, command in commands.items()}
-    shared = {name: option for command in (*commands.values(), group) for name, option in options_of(command)}
-    return _table("configuration", shared, tables)
+    return _table("configuration", _options_of_all(group), tables)
+
+
+def _options_of_all(group: TyperGroup) -> dict[str, Any]:
+    commands: tuple[Any, ...] = (*group.commands.values(), group)
+    return {name: option for command in commands for name, option in options_of(command)}
+
+
+def _wrong_with(name: str, option: Any, value: object) -> str:
+    """Returns what is wrong with the value of an option, and what to give; empty: nothing."""
+    if isinstance(value, dict):
+        return f"a table: {advice(option)}"
+    try:
+        if name in READERS:
+            READERS[name](",".join(_texts(value)))
+        convert(value, _type_of(option), strict=False)
+    except ValidationError:  # which is a ValueError, too
+        return f"{one_line(','.join(_texts(value)))}: {advice(option)}"
+    except ValueError as error:
+        return one_line(str(error), limit=LONGEST_PATH)
+    return ""
 
 
 def _table(title: str, options: Mapping[str, Any], tables: Mapping[str, Any] | None = None) -> type[Struct]:
@@ -150,7 +174,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
-        raise UsageError(f"{path}: not TOML: {error}") from None
+        hint = '; text needs quotes, such as interval = "5m"' if _NO_QUOTES.match(str(error)) else ""
+        raise UsageError(f"{path}: not TOML: {error}{hint}") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:

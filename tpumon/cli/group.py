@@ -10,6 +10,8 @@ from typer.core import TyperGroup
 
 from tpumon.cli.config_file import config_path, misspelled_variables, read_config, variable_of
 from tpumon.cli.legacy import translate
+from tpumon.cli.values import advice
+from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ def _hint_for_option(name: str, group: Any) -> str:
     """The commands that have an option which this one lacks; empty: none."""
     if name == "--top":
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
+    if name == "--plain":
+        return "for plain text: --output text"
     having = [command for command, its in group.commands.items() for one in its.params if name in one.opts]
     names = ", ".join(f"tpumon {each}" for each in having)
     return f"{names} {'has' if len(having) == 1 else 'have'} it" if having else ""
@@ -87,6 +91,8 @@ def explanation(error: typer.TyperException) -> str:
     wrong = getattr(error, "option_name", None)
     if wrong is not None and context is not None and (hint := _hint_for_option(wrong, context.find_root().command)):
         return f"no such option: {wrong}; {hint}"
+    if near := getattr(error, "possibilities", None):  # the closest first, which the message would sort by name
+        return f"no such option: {wrong}; did you mean {' or '.join(near[:2])}? {page}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
         return f"{message[:1].lower()}{message[1:]} {page}"
@@ -97,4 +103,6 @@ def explanation(error: typer.TyperException) -> str:
     where, sign = ways.get(source, (name, " "))
     if error.param is None:  # raised in `tpumon.cli`, the value first
         return f"{where}{sign}{error.message}"
-    return f"{where}: {error.message.removeprefix('Value error, ').rstrip('.')} {page}"
+    if isinstance(error.__cause__, ValueError) and (reasons := getattr(error.__cause__, "errors", None)):
+        return f"{where}{sign}{one_line(str(reasons()[0]['input']))}: {advice(error.param)}"
+    return f"{where}: {error.message.rstrip('.')} {page}"

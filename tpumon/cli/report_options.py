@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from tpumon.cli import completion as completing
 from tpumon.cli.options import TargetOptions, check_choice, format_option, is_typed, measured, written
-from tpumon.cli.resolve import FAIL_ABOVE, NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
+from tpumon.cli.resolve import NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
+from tpumon.cli.values import FAIL_ABOVE
 from tpumon.errors import UsageError
 
 if TYPE_CHECKING:

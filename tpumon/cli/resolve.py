@@ -20,9 +20,19 @@ from tpumon.cli.options import (
     check_choice,
     is_typed,
 )
+from tpumon.cli.values import (
+    HBM_LIMITS,
+    IDLE_LIMIT,
+    INFEED_LIMITS,
+    INTERVAL,
+    MAX_DUTY,
+    MAX_TRACE,
+    STEP_LIMITS,
+    read_duration,
+    read_kept,
+)
 from tpumon.discovery.addresses import PROFILER_PORT, parse_addresses
 from tpumon.errors import UsageError
-from tpumon.quantities import Quantity
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
@@ -93,21 +103,8 @@ def report_format(context: typer.Context, output: str, choices: Sequence[Choice]
     return check_choice("--output", output, choices) if meant else choices[0]
 
 
-TIMEOUT = Quantity("time", "30s", least="1ms", unit="s")
-FAIL_ABOVE = Quantity("share", "5%")
-_INTERVAL = Quantity("time", "10s", most="7d", unit="s")
-_MAX_DUTY = Quantity("share", "1%", least="0.01%", most="100%")
-_DURATION = Quantity("time", "500ms", least="1ms", most="1h", unit="ms")
-_MAX_TRACE = Quantity("size", "64M", least="1M", most="1G", unit="M")
-_INFEED_LIMITS = Quantity("share", "5%,20%", most="100%")
-_HBM_LIMITS = Quantity("share", "90%,97%", most="100%")
-_STEP_LIMITS = Quantity("factor", "1.03,1.25", least="1")
-_IDLE_LIMIT = Quantity("share", "1.5%", most="100%")
-_KEPT = {"keep_s": Quantity("time", "7d"), "keep_mb": Quantity("size", "1GB")}
-
-
 def read_option(name: str, read: Callable[[str], Value], text: str) -> Value:
-    """Reads the value of the option `name` with a method of its `Quantity`.
+    """Reads the value of the option `name` with its reader in `tpumon.cli.values`.
 
     Raises:
         BadParameter: it is no such quantity.
@@ -121,7 +118,7 @@ def read_option(name: str, read: Callable[[str], Value], text: str) -> Value:
 def max_trace_mb_of(options: FollowOptions) -> int | None:
     """`--max-trace-mb` in whole MB; None: it is not given."""
     size = options.max_trace_mb
-    return None if size is None else int(read_option("--max-trace-mb", _MAX_TRACE.read, size) / 1e6)
+    return None if size is None else int(read_option("--max-trace-mb", MAX_TRACE.read, size) / 1e6)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -141,10 +138,10 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     simulated = options.simulate is not None
     interval_s = _SIMULATED_INTERVAL_S if simulated else None
     if options.interval is not None:
-        interval_s = read_option("--interval", _INTERVAL.read, options.interval)
+        interval_s = read_option("--interval", INTERVAL.read, options.interval)
     max_duty_ratio = 1.0 if simulated else USUAL_DUTY_RATIO
     if options.max_duty is not None:
-        max_duty_ratio = read_option("--max-duty", _MAX_DUTY.read, options.max_duty)
+        max_duty_ratio = read_option("--max-duty", MAX_DUTY.read, options.max_duty)
     if options.gpu:
         _log.warning("%s", _GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if options.monitoring_level is not None else 0
@@ -194,7 +191,13 @@ def feed_of(
     if outputs.on_change is not None:
         exports.append(Export(name="on-change", where=outputs.on_change))
     if outputs.record is not None:
-        exports.append(Export(name="record", where=outputs.record, options=_kept(outputs.record_keep)))
+        exports.append(
+            Export(
+                name="record",
+                where=outputs.record,
+                options=read_option("--record-keep", read_kept, outputs.record_keep),
+            )
+        )
     if origin.is_over and (exports or listen is not None):
         raise UsageError(
             "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
@@ -250,9 +253,9 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
     """Limits from which on a worker is marked."""
     from tpumon.analysis.findings import Thresholds
 
-    infeed = read_option("--infeed-limits", _INFEED_LIMITS.read_pair, options.infeed_limits)
-    hbm = read_option("--hbm-limits", _HBM_LIMITS.read_pair, options.hbm_limits)
-    step = read_option("--step-limits", _STEP_LIMITS.read_pair, options.step_limits)
+    infeed = read_option("--infeed-limits", INFEED_LIMITS.read_pair, options.infeed_limits)
+    hbm = read_option("--hbm-limits", HBM_LIMITS.read_pair, options.hbm_limits)
+    step = read_option("--step-limits", STEP_LIMITS.read_pair, options.step_limits)
     return Thresholds(
         infeed_warn_ratio=infeed[0],
         infeed_critical_ratio=infeed[1],
@@ -260,7 +263,7 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
         hbm_critical_ratio=hbm[1],
         step_warn_ratio=step[0],
         step_critical_ratio=step[1],
-        idle_below_ratio=read_option("--idle-limit", _IDLE_LIMIT.read, options.idle_limit),
+        idle_below_ratio=read_option("--idle-limit", IDLE_LIMIT.read, options.idle_limit),
         sustained=options.sustained,
     )
 
@@ -318,21 +321,9 @@ def origin_of(where: str, auth_file: str | None = None) -> RecordingSource | Exp
     return ExportersSource(",".join(sources_of(where, auth_file)), auth_file)
 
 
-def _kept(text: str) -> dict[str, str]:
-    """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
-    kept: dict[str, str] = {}
-    for part in text.split(","):
-        names = [name for name, quantity in _KEPT.items() if name not in kept and quantity.holds(part)]
-        if len(names) != 1:
-            wrong = f"{text}: give an age, a size, or both, such as 7d,1GB"
-            raise typer.BadParameter(wrong, param_hint="--record-keep")
-        kept[names[0]] = part.strip()
-    return kept
-
-
 def window_s_of(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
-    return None if duration_ms == "auto" else read_option("--duration-ms", _DURATION.read, duration_ms)
+    return read_option("--duration-ms", read_duration, duration_ms)
 
 
 def selection_of(

@@ -161,7 +161,7 @@ class Recording:
             last = max((time for time, _ in self._lines(file)), default=None)
             if first is not None and last is not None:
                 return first, last
-        raise UsageError(f"--from {self.name}: there are no samples in it")
+        raise UsageError(f"--from {self.name}: there are no samples in it; give what --record or --output jsonl wrote")
 
     @property
     def is_long(self) -> bool:

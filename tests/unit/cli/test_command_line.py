@@ -224,7 +224,7 @@ def test_what_is_exposed_of_workers_of_exporters():
     assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
     with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
         settings("serve", "--expose", "all")
-    with pytest.raises(UsageError, match="--expose: 'most' is not one of 'findings', 'all'"):
+    with pytest.raises(UsageError, match="--expose most: choose one of findings, all"):
         settings("serve", "--from", "h:1", "--expose", "most")
     with pytest.raises(UsageError, match="no such option: --expose"):
         settings("--from", "h:1", "--expose", "all")
@@ -313,12 +313,20 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
     [
         (
             ["--service-adr", "h:1"],
-            "no such option: --service-adr (Possible options: --runtime-addr, --scenario, --service-addr) (see ",
+            "no such option: --service-adr; did you mean --service-addr or --runtime-addr? (see tpumon --help)",
         ),
         (
             ["serve", "--lissten", ":1"],
-            "no such option: --lissten (Possible options: --listen, --slice, --state) (see tpumon serve --help)",
+            "no such option: --lissten; did you mean --listen or --state? (see tpumon serve --help)",
         ),
+        (["--intervall", "3"], "no such option: --intervall; did you mean --interval or --filter? (see tpumon --help)"),
+        (["--plain"], "no such option: --plain; for plain text: --output text"),
+        (["once", "--plain"], "no such option: --plain; for plain text: --output text"),
+        (["--num-queries", "x"], "--num-queries x: give a whole number of at least 0, such as 10"),
+        (["--sustained", "0"], "--sustained 0: give a whole number of at least 1, such as 3"),
+        (["--port", "99999"], "--port 99999: give a whole number of at least 1 and at most 65535"),
+        (["simulate", "v5e-8", "--seed", "1.5"], "--seed 1.5: give a whole number, such as 10"),
+        (["completion", "csh"], "shell csh: choose one of bash, zsh, fish"),
         (["--top"], "no such option: --top; to order the workers: --sort KEY; for the top operations: tpumon report"),
         (["--timeout", "3"], "no such option: --timeout; tpumon once, tpumon why have it"),
         (["once", "--listen", ":1"], "no such option: --listen; tpumon serve has it"),
@@ -337,7 +345,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["day.jsonl.gz"], "no such command 'day.jsonl.gz'; to show recorded samples: tpumon --from day.jsonl.gz"),
         (["h.xplane.pb"], "no such command 'h.xplane.pb'; to show a profile's figures: tpumon analyze h.xplane.pb"),
         (["--level"], "option '--level' requires an argument (see tpumon --help)"),
-        (["--level", "two"], "--level: 'two' is not one of '0', '1', '2' (see tpumon --help)"),
+        (["--level", "two"], "--level two: choose one of 0, 1, 2"),
         (
             ["--infeed-limits", "5,20"],
             "--infeed-limits 5,20: give two shares, the smaller first, each at most 100%, such as ",
@@ -358,8 +366,8 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--max-trace-mb", "5G"], "--max-trace-mb 5G: give a size of at least 1M and at most 1G, such as 64M"),
         (["once", "--timeout", "soon"], "--timeout soon: give a time of at least 1ms, such as 30s"),
         (["--record", "D", "--record-keep", "9"], "--record-keep 9: give an age, a size, or both, such as 7d,1GB"),
-        (["--level", "7"], "--level: '7' is not one of '0', '1', '2' (see tpumon --help)"),
-        (["--color", "green"], "--color: 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
+        (["--level", "7"], "--level 7: choose one of 0, 1, 2"),
+        (["--color", "green"], "--color green: choose one of auto, always, never"),
         (["--export"], "option '--export' requires an argument (see tpumon --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
         (["--max-duty", "nan"], "--max-duty nan: give a share of at least 0.01%"),
@@ -396,12 +404,20 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
     ]
 
 
-def test_options_before_a_command_are_ignored_aloud(capsys):
-    """They would be the monitor's; a worker that is named there is not the one that is served."""
-    assert settings("--service-addr", "h:1", "serve").origin.selection.addresses == ()
-    assert capsys.readouterr().err == "tpumon: ignoring --service-addr: options of serve go after its name\n"
+def test_options_before_a_command_are_refused(capsys):
+    """They would be the monitor's: without --from, the jobs of this host would be traced."""
+    for before, wrong, right in (
+        (["--from", "http://h:1"], "--from", "--from ..."),
+        (["--gpu", "--interval=3"], "--interval, --gpu", "--interval ... --gpu ..."),
+        (["--filter", "x"], "--filter", "--filter ..."),
+        (["-monitoring_level", "2"], "--monitoring-level", "--monitoring-level ..."),
+    ):
+        with pytest.raises(UsageError) as caught:
+            settings(*before, "once")
+        assert str(caught.value) == f"{wrong}: options of once go after its name: tpumon once {right}"
+        assert caught.value.exit_status == 2
     settings("-v", "serve", "--service-addr", "h:1")
-    assert "ignoring" not in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
     settings("serve", "--service-addr", "h:1")
     assert capsys.readouterr().err == ""
 

@@ -78,7 +78,16 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
         ("[nothing]\na = 1", "there is no option nothing"),
         ("interval = ", "not TOML: "),
-        ("interval = 1979-05-27", r"Expected `.*`, got `date` - at `\$.interval`"),
+        ("interval = 5m", 'not TOML: Expected .*; text needs quotes, such as interval = "5m"$'),
+        ("zone = here", "not TOML: Invalid value .*; text needs quotes"),
+        ("interval = 1979-05-27", "interval in .*config.toml: 1979-05-27: give a time of at most 7d"),
+        ("zone = 1979-05-27", "zone in .*config.toml: 1979-05-27: give text in quotes, or a number"),
+        ("zone = {a = 1}", "zone in .*config.toml: a table: give text in quotes, or a number"),
+        ("level = 7", "^level in .*config.toml: 7: choose one of 0, 1, 2$"),
+        ("[serve]\nlevel = 7", r"^\[serve\] level in .*config.toml: 7: choose one of 0, 1, 2$"),
+        ('num-queries = "many"', "num-queries in .*config.toml: many: give a whole number of at least 0, such as 10"),
+        ("sustained = 0", "sustained in .*config.toml: 0: give a whole number of at least 1, such as 3"),
+        ("gpu = 3", "gpu in .*config.toml: 3: give true or false"),
         ("level = 1\nlevel = 2", "not TOML: "),
         ('interval = "soon"', "interval in .*config.toml: soon: give a time of at most 7d, such as 10s"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
@@ -157,3 +166,44 @@ def test_the_files_type_describes_every_option():
     described = msgspec.json.schema(configuration_type(typer.main.get_command(app)))["$defs"]
     assert described["configuration"]["properties"]["level"]["enum"] == [0, 1, 2]
     assert described["serve"]["additionalProperties"] is False
+
+
+QUANTITIES = ("duration-ms", "hbm-limits", "idle-limit", "infeed-limits", "interval", "max-duty", "max-trace-mb",
+              "record-keep", "sort", "step-limits", "timeout", "fail-above")  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [["config"], ["once"]])
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_a_value_that_the_command_line_refuses_is_not_in_force(name, arguments, config):
+    """Also for a command that would not use it: `once` has an interval of its own."""
+    config(f'{name} = "30x"\n')
+    with pytest.raises(UsageError, match=f"^{name} in .*config.toml: 30x: (give|choose)") as caught:
+        command_of(arguments)()
+    assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("INTERVAL", "30x", "30x: give a time of at most 7d, such as 10s"),
+        ("NUM_QUERIES", "many", "many: give a whole number of at least 0, such as 10"),
+        ("LEVEL", "7", "7: choose one of 0, 1, 2"),
+        ("GPU", "maybe", "maybe: give true or false"),
+    ],
+)
+def test_config_refuses_a_variable_as_the_command_line_does(name, text, message, monkeypatch):
+    """Each command that reads it says the same."""
+    monkeypatch.setenv(f"TPUMON_{name}", text)
+    for arguments in (["config"], []):
+        with pytest.raises(UsageError) as caught:
+            command_of(arguments)()
+        assert str(caught.value) == f"TPUMON_{name}={message}"
+
+
+def test_config_takes_what_the_command_line_takes(config, monkeypatch, capsys):
+    """Switches have several words in the environment; a level and a number may stand in quotes."""
+    config('duration-ms = "auto"\nnum-queries = "3"\nrecord-keep = "1d"\n')
+    monkeypatch.setenv("TPUMON_GPU", "yes")
+    monkeypatch.setenv("TPUMON_EXPORT", "csv=a jsonl=b")
+    assert command_of(["config"])() == 0
+    assert 'num-queries = "3"' in capsys.readouterr().out

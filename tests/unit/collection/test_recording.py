@@ -13,11 +13,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from typer import BadParameter
 
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
-from tpumon.cli.resolve import _kept
+from tpumon.cli.values import read_kept
 from tpumon.collection import recording
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.recording import Recording
@@ -332,7 +331,7 @@ def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path, said):
 def test_a_recording_without_samples_is_said(tmp_path):
     """Not shown as a fleet without workers."""
     (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError, match="there are no samples in it"):
+    with pytest.raises(UsageError, match="there are no samples in it; give what --record or --output jsonl wrote"):
         Recording(str(tmp_path)).span_unix_s()
 
 
@@ -354,14 +353,14 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path):
 )
 def test_what_is_kept_is_an_age_and_a_size(text, kept):
     """One of them leaves the other at its default."""
-    assert _kept(text) == kept
+    assert read_kept(text) == kept
 
 
 @pytest.mark.parametrize("text", ["7", "7d,8d", "1GB,2GB", "7d;1GB", "", "-1d"])
 def test_a_wrong_limit_is_said(text):
     """With an example."""
-    with pytest.raises(BadParameter, match="such as 7d,1GB"):
-        _kept(text)
+    with pytest.raises(ValueError, match="such as 7d,1GB"):
+        read_kept(text)
 
 
 def test_from_tells_files_and_servers_apart(tmp_path):

@@ -68,8 +68,7 @@ class Fault(Struct, frozen=True, kw_only=True):
             if value is None:
                 continue
             if name not in self.row.takes:
-                takes = f"it takes {', '.join(self.row.takes)}" if self.row.takes else "it takes none"
-                raise UsageError(f"scenario {self.kind} has no parameter {name!r}; {takes}")
+                raise _not_taken(self.kind, name)
             if not parameter.least <= value <= parameter.most:
                 bounds = f"{_plain(parameter.least)} to {_plain(parameter.most)}"
                 raise UsageError(
@@ -241,9 +240,11 @@ def _parse_term(term: str) -> Fault:
     given: dict[str, float] = {}
     for pair in match["values"].split(",") if match["values"] is not None else ():
         key, equals, value = pair.partition("=")
-        if not equals or key not in PARAMETERS:
+        if not equals:
             takes = ", ".join(KINDS[name].takes) or "none"
             raise UsageError(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {takes}")
+        if key not in PARAMETERS:
+            raise _not_taken(name, key)
         given[key] = _given(value, PARAMETERS[key].quantity, f"scenario {name}: {key}=")
     start, length = match["start"], match["length"]
     return Fault(
@@ -277,3 +278,12 @@ def _unknown(name: str) -> UsageError:
     close = difflib.get_close_matches(name, SCENARIOS, n=2)
     hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(SCENARIOS)}"
     return UsageError(f"unknown scenario {name[:50]!r}; {hint}")
+
+
+def _not_taken(kind: str, parameter: str) -> UsageError:
+    import difflib  # here: few names are wrong
+
+    takes = KINDS[kind].takes
+    close = difflib.get_close_matches(parameter, takes, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(takes) or 'none'}"
+    return UsageError(f"scenario {kind} has no parameter {parameter[:50]!r}; {hint}")
