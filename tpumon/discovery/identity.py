@@ -36,7 +36,7 @@ VARIABLES = (
     *("LWS_LEADER_ADDRESS", "RAY_CLUSTER_NAME", "TPU_NAME", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID"),
     *("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS", "MEGASCALE_NUM_SLICES", LISTED_VARIABLE),
 )
-"""All that is read of a job's environment; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same list."""
+"""All that names a job in its environment; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same list."""
 
 POD_LABELS: Mapping[str, str] = {
     "TPUMON_POD_JOBSET": "jobset.sigs.k8s.io/jobset-name",

@@ -538,6 +538,7 @@ def test_while_tpumon_waits_a_starting_job_becomes_one_that_needs_a_server(world
         (f"PYTHONPATH={ATTACHES.parent}", False),
         ("PYTHONPATH=", False),
     ],
+    ids=["attached", "behind others", "switched off", "another directory", "none"],
 )
 def test_a_job_that_tpumon_run_started_is_never_told_to_add_a_server(world, environ, coming):
     """It has been running for long; its server comes with its devices."""
