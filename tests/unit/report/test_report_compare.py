@@ -412,11 +412,13 @@ def test_other_hosts_are_said(tmp_path):
     before = on_cpus(tmp_path / "a", 1000, 1000, 1000, 1000, names=("a", "b", "c", "same"))
     after = on_cpus(tmp_path / "b", 1000, 1000, 1000, 1000, names=("d", "e", "\x1b[31mf", "same"))
     (words,) = compared(before, after).cautions
-    assert words.startswith("the later profile is of ")
-    assert words.endswith("the earlier of a, b and 1 more: the change may be that of the hosts or another job")
+    assert words.startswith("the later profile is of hosts ")
+    assert words.endswith("the earlier of hosts a, b and 1 more: the change may be that of the hosts or another job")
     assert "same" not in words
     assert "\x1b" not in words
     assert compared(before, before).cautions == ()
+    (words,) = compared(on_cpus(tmp_path / "e", 1000), on_cpus(tmp_path / "f", 1000, names=("w",))).cautions
+    assert words.startswith("the later profile is of host w, the earlier of host vm:")
     nameless = on_cpus(tmp_path / "c", 1000, names=("",))
     assert compared(nameless, on_cpus(tmp_path / "d", 1000)).cautions == ()
 
