@@ -35,7 +35,7 @@ def surroundings(monkeypatch, tmp_path):
     """A host without chips, pauses and listeners; `paused.txt` in its own directory pauses it."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(diagnosis, "find_chips", lambda: Chips(chips=(), remarks=()))
-    monkeypatch.setattr(diagnosis, "find_job", lambda: None)
+    monkeypatch.setattr(diagnosis, "find_job", lambda but_for: None)
     listeners(monkeypatch)
 
 
@@ -408,7 +408,7 @@ def test_a_job_without_a_profiler_server(doctor, monkeypatch):
 
 def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkeypatch):
     """And so is what else has the port that it would have."""
-    monkeypatch.setattr(diagnosis, "find_job", lambda: HostJob(pid=42, name="train.py", framework="JAX"))
+    monkeypatch.setattr(diagnosis, "find_job", lambda but_for: HostJob(pid=42, name="train.py", framework="JAX"))
     with WrongServer("HTTP") as foreign:
         port = Address.parse(foreign.address).port
         monkeypatch.setattr(problems, "USUAL_PORTS", (port,))
@@ -422,6 +422,23 @@ def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkey
     assert f"2. {foreign.address} (nginx 12): what listens there does not speak gRPC" in one_line(text)
 
 
+def test_a_job_without_a_profiler_server_is_named_beside_one_that_has_one(doctor, monkeypatch):
+    owner = Owner(pid=41, program="python3.11", runs_xla=True)
+    left_out = []
+
+    def find_job(but_for):
+        left_out.extend(but_for)
+        return HostJob(pid=42, name="train.py", framework="JAX")
+
+    monkeypatch.setattr(diagnosis, "find_job", find_job)
+    with TpuNode(device=True) as node:
+        listeners(monkeypatch, seen(node.address, is_profiler=True, owner=owner))
+        status, text = doctor()
+    assert left_out == [owner]
+    assert status == 0
+    assert "pid 42 `train.py` runs JAX but has no profiler server" in one_line(text)
+
+
 @pytest.mark.parametrize(
     ("attached", "what"),
     [(False, "began less than a minute ago and has no profiler server yet"), (True, "was started by `tpumon run` and")],
@@ -430,7 +447,7 @@ def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkey
 def test_a_job_whose_profiler_server_is_still_to_come(doctor, monkeypatch, attached, what, metrics):
     """No line to add is named, whether it has runtime metrics already or not."""
     job = HostJob(pid=42, name="train.py", framework="JAX", started_unix_s=time.time() - 5, attached=attached)
-    monkeypatch.setattr(diagnosis, "find_job", lambda: job)
+    monkeypatch.setattr(diagnosis, "find_job", lambda but_for: job)
     with RuntimeNode(metrics_of("v6e")) as runtime:
         port = int(runtime.address.rpartition(":")[2])
         monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(port, port + 1))

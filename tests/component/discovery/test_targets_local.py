@@ -20,6 +20,8 @@ from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
+from tpumon.discovery.host.jobs import find_job
+from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.servers import LocalDiscovery
@@ -496,6 +498,14 @@ def test_a_job_without_a_profiler_server_is_named(world):
     assert waiting_line(world).startswith(
         "pid 50 `fit.py` runs TensorFlow but has no profiler server: add `tf.profiler"
     )
+
+
+def test_a_job_beside_others(world):
+    """Those that are known are left out, with their parents and children."""
+    for pid, parent in ((40, 1), (41, 40), (42, 41), (50, 1)):
+        world.proc.process(pid, JAX, cmdline="python3 train.py", parent=parent)
+    assert find_job(world.proc.root).pid == 40
+    assert find_job(world.proc.root, but_for=[Owner(pid=41, program="python3", ancestors=(40, 1))]).pid == 50
 
 
 def test_a_job_that_began_just_now_may_still_be_starting(world):

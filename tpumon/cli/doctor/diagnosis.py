@@ -112,7 +112,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         port: the only port of this host that was examined; None: all.
         chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
         companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
-        job: a job of this host without a profiler server, while there is no other.
+        job: a job of this host without a profiler server.
         framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
         took_s: how long it took to find out.
@@ -209,8 +209,9 @@ class _Look:
         runtimes = [one for one in seen if one.port in RUNTIME_PORTS and (one.owner is None or one.owner.runs_xla)]
         self.frameworks = [one.owner.signs.framework for one in runtimes if one.owner is not None]
         profilers = [one for one in seen if one.is_profiler]
-        if not profilers and port is None:
-            self.job = await asyncio.to_thread(find_job)
+        if port is None:
+            with_server = [one.owner for one in profilers if one.owner is not None]
+            self.job = await asyncio.to_thread(find_job, but_for=with_server)
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
+from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.port_survey import USUAL_PORTS, line_for
 from tpumon.errors import MEANING
-from tpumon.model import Address
+from tpumon.model import Address, Framework
 
 
 def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
@@ -24,6 +25,8 @@ def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
         yield from _of_server(server)
     if diagnosis.local and not diagnosis.servers:
         yield _no_server(diagnosis)
+    elif diagnosis.job is not None:
+        yield _job_without_server(diagnosis.job)
     for port in diagnosis.ports:
         if port.reason == "not-a-profiler" and Address.parse(port.address).port in {*USUAL_PORTS, diagnosis.port}:
             holder = f" ({port.program} {port.pid})" if port.program else ""
@@ -60,19 +63,18 @@ def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
 def _no_server(diagnosis: Diagnosis) -> Problem:
     """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
     job = diagnosis.job
-    line = line_for(diagnosis.framework if job is None else job.framework)
-    add_line = f"start the job with `tpumon run`, or add `{line}` to it"
+    add_line = _add_line(diagnosis.framework if job is None else job.framework)
     if diagnosis.port is not None:
         return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
-    if job is not None and (words := job.not_yet(time.time())) is not None:
-        return Problem(what=words[0], remedy=words[1])
+    if job is not None and job.not_yet(time.time()) is not None:
+        return _job_without_server(job)
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):
         return Problem(
             what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=add_line
         )
     if job is not None:
-        return Problem(what=f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server", remedy=add_line)
+        return _job_without_server(job)
     holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
     if holders:
         return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
@@ -81,6 +83,18 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
         "another port of a job",
         remedy=f"{add_line}; or give --service-addr HOST:PORT. To look around: tpumon --simulate v5e-8",
     )
+
+
+def _job_without_server(job: HostJob) -> Problem:
+    """The problem that a job has no profiler server, or none yet."""
+    if (words := job.not_yet(time.time())) is not None:
+        return Problem(what=words[0], remedy=words[1])
+    what = f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server"
+    return Problem(what=what, remedy=_add_line(job.framework))
+
+
+def _add_line(framework: Framework | None) -> str:
+    return f"start the job with `tpumon run`, or add `{line_for(framework)}` to it"
 
 
 def _of_companions(row: CompanionReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from msgspec import Struct
@@ -54,8 +55,12 @@ class HostJob(Struct, frozen=True, kw_only=True):
         return None
 
 
-def find_job(proc: Path = PROC) -> HostJob | None:
+def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob | None:
     """The job of this network namespace that a user most likely means: one with a TPU, then the parent of others.
+
+    Args:
+        proc: the files of processes.
+        but_for: processes of other jobs, whose parents and children are left out, too.
 
     Source: /proc/PID/fd, exe, cmdline, maps, stat, ns/net, of processes whose files may be read.
     """
@@ -67,6 +72,8 @@ def find_job(proc: Path = PROC) -> HostJob | None:
         if files is None or pid == os.getpid() or _namespace(proc / str(pid)) != here:
             continue
         owner, script = owner_at(pid, files, proc)
+        if any(one.pid == owner.pid or one.pid in owner.ancestors or owner.pid in one.ancestors for one in but_for):
+            continue
         if owner.runs_xla and not owner.is_tpumon and script != "tpumon":
             jobs.append((owner, script))
     pids = {owner.pid for owner, _ in jobs}
