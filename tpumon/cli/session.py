@@ -33,6 +33,7 @@ _AGAIN_S = 0.05
 _RECENT_S = 3600.0  # of a recording, from its end, are judged
 _LONG_S = 5.0  # until it is said what one waits for
 _BETWEEN_LINES_S = 30.0
+_MOST_TIMES = 3  # as many samples as needed: so many tell how much a slow core varies by itself
 _LATE_S = 5.0  # beyond the time that the samples of an exporter take
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
@@ -206,7 +207,7 @@ class _Waiting:
 
     def _may_tell_more(self, history: WorkerHistory) -> bool:
         """True if samples of a worker may have been too short to count, so that a few more are worth their time."""
-        if self._needs.samples < self._sustained or _queries(history) >= 2 * self._needs.samples:
+        if self._needs.samples < self._sustained or _queries(history) >= _MOST_TIMES * self._needs.samples:
             return False
         return history.target.worker in self._several
 

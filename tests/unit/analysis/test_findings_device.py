@@ -254,6 +254,21 @@ def test_callbacks_make_a_host_slow_where_no_idle_time_is_known():
     assert "host-bound" not in Job().round(4, callback_ratio=0.9, **kinds())
 
 
+# Of windows that hold one or two steps, and cut others
+LESS = (0.2365, 0.2131, 0.2703, 0.2167, 0.2383, 0.2325, 0.2412, 0.2239, 0.2448)
+
+
+def test_a_core_that_may_be_slow_is_not_absent_while_few_samples_tell_what_varies():
+    job, shown = Job(), []
+    for less in LESS:
+        cores = tuple({"chip": i, "core": 0, "idle_ratio": 0.3 - less * (i == 2)} for i in range(8))
+        found = job.round(1, idle_ratio=0.3, per_core=cores)
+        shown.append("found" if "straggler" in found else job.reasons()["straggler"])
+    assert all("too few samples" in each for each in shown[2:7])
+    assert shown[-1] == "found"
+    assert "core 0 of chip 2" in found["straggler"].sentence
+
+
 def program(number, function="jit_step", **more):
     return {"programs": (str(number),), "functions": (FunctionFigures(name=function, runs=5),), **more}
 
@@ -275,6 +290,21 @@ def test_what_compiles_is_not_judged_where_nothing_tells():
     job.round(3)
     assert job.reasons()["recompiling"].startswith("nothing tells what is compiled")
     job.round(1, compile_ratio=0.0)
+    assert job.reasons()["recompiling"] == "it takes 2 samples"
+    job.round(1, compile_ratio=0.0)
+    assert "recompiling" not in job.reasons()
+
+
+@pytest.mark.parametrize("pauses", [0, 3])
+def test_what_compiles_is_not_judged_before_programs_could_show_it(pauses):
+    """Three programs made anew, each after a pause; a job that never pauses shows none, either."""
+    job = Job()
+    for _ in range(pauses):
+        paused(job)
+    for _ in range(6 - pauses):
+        job.round(1, **program(1))
+        assert job.reasons()["recompiling"] == "it takes 7 samples"
+    job.round(1, **program(1))
     assert "recompiling" not in job.reasons()
 
 

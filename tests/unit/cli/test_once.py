@@ -84,10 +84,10 @@ def test_a_sample_without_figures_is_made_up_for(run):
 
 
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run, monkeypatch):
-    """After twice as many samples as needed, what is known stands, though a rule always asks for more."""
+    """After three times as many samples as needed, what is known stands, though a rule always asks for more."""
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
     _, _, taken = run([lambda: answered("w0")] * 18, workers=["w0"])
-    assert taken == 6
+    assert taken == 9
 
 
 def test_too_few_samples_are_said_and_make_nobody_ok(run):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, TooFew
 from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
+_FEWEST = 2 * _OFTEN_NEW + 1  # samples that can show so many: a program, then a pause and another one each time
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
@@ -23,14 +24,14 @@ class Compiling:
     """Samples that showed compiling amid steps.
 
     Attributes:
-        known: whether any sample says how much the host compiles.
+        samples: number of those that tell whether it compiles.
         count: number of such samples, none of them far from the one before.
         gap: the furthest that two of them are apart, in samples.
         quiet: samples since the last one.
         ratio: share of the time for which the host compiled in the last one.
     """
 
-    known: bool = False
+    samples: int = 0
     count: int = 0
     gap: int = 1
     quiet: int = 0
@@ -45,7 +46,9 @@ class Compiling:
     @property
     def severity_ratio(self) -> float | str:
         """Number of such samples, relative to how many it takes; a text: why that is not known."""
-        return self.count / (_OFTEN - 0.5) if self.known else _NOT_KNOWN
+        if not self.samples:
+            return _NOT_KNOWN
+        return self.count / (_OFTEN - 0.5) if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
@@ -56,7 +59,7 @@ class Compiling:
 
     def note(self, ratio: float | None) -> None:
         """Notes a sample: the share of the time for which it shows compiling; None: it shows none."""
-        self.known = True
+        self.samples += 1
         if ratio is None:
             self.quiet += 1
             self.count = 0 if self.is_over else self.count
@@ -72,6 +75,7 @@ class Programs:
     Attributes:
         seen: ids of programs that ran, the last one last.
         functions: the program that each function ran as last.
+        samples: number of those that show what ran, or that nothing did.
         paused: whether nothing has run since the last step.
         function: the one that became another program last.
         new: counts samples with such a program.
@@ -81,6 +85,7 @@ class Programs:
 
     seen: dict[str, None] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
+    samples: int = 0
     paused: bool = False
     function: str = ""
     new: Compiling = field(default_factory=Compiling)
@@ -88,12 +93,14 @@ class Programs:
     unlike: int = 0
 
     @property
-    def severity_ratio(self) -> float:
-        """Number of samples with a program made anew, relative to how many it takes.
+    def severity_ratio(self) -> float | str:
+        """Number of samples with a program made anew, relative to how many it takes; a text: why that is not known.
 
         Where programs change as often without a pause, or come back, there are many that were compiled ahead: a pause
         before one that only tpumon has not seen is chance.
         """
+        if self.samples < _FEWEST:
+            return f"it takes {_FEWEST} samples"
         tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
         return self.new.count / (_OFTEN_NEW - 0.5) if tells else 0.0
 
@@ -101,6 +108,7 @@ class Programs:
         """Notes a sample with steps."""
         if not (figures.programs and figures.functions):
             return
+        self.samples += 1
         program, function = figures.programs[0], figures.functions[0].name
         changed = self.functions.get(function, program) != program
         is_unlike = changed and program not in self.seen
@@ -157,6 +165,7 @@ class Recompiling(Rule[Recompiled, None]):
         has_steps = figures.step_time_s is not None
         compiles = ratio is not None and ratio > self.limits.compile_ratio
         if seen.state == "no-activity" or (seen.state == "live" and not has_steps and compiles):
+            memory.programs.samples += 1
             memory.programs.paused = memory.programs.paused or ratio is None or compiles
         elif seen.state == "live" and has_steps:
             memory.programs.note(figures)
@@ -165,11 +174,12 @@ class Recompiling(Rule[Recompiled, None]):
 
     def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
         """Number of the last samples that showed it, relative to how many it takes."""
-        by_host, new = member.memory.compiling.severity_ratio, member.memory.programs.new
-        if not new.known:
+        by_host, programs = member.memory.compiling.severity_ratio, member.memory.programs
+        if not programs.new.samples:
             return by_host
-        by_programs = member.memory.programs.severity_ratio
-        return by_programs if isinstance(by_host, str) else max(by_host, by_programs)
+        by_programs = programs.severity_ratio
+        known = [ratio for ratio in (by_host, by_programs) if not isinstance(ratio, str)]
+        return max(known) if known else by_programs
 
     def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last, or how many programs it made."""

@@ -44,6 +44,7 @@ _STILL_RATIO = 0.5  # of the least difference that counts: what the last samples
 _LABELS = {COLLECTIVES_SHARE: "collectives", IDLE_SHARE: "idle"}
 _NO_OTHER = "no other worker of its slice has figures of the same steps"
 _ALONE = "nothing says which workers work together; give each tpumon --job and --slice"
+_VARIES = "a core differs from the others, but too few samples tell how much it varies by itself"
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
 )
@@ -132,6 +133,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
         Of a core, or of the whole slice, if that is more.
         """
+        ratio = self._greatest(member)
+        if not isinstance(ratio, str) and ratio <= 1 and _may_be_core(member):
+            return TooFew(_VARIES)
+        return ratio
+
+    def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
         if last is None:
             return "step time or idle time is not known"
@@ -272,6 +279,13 @@ def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
     if not found:
         return None
     return _NO_DIFFERENCE if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2 else _telling(found)
+
+
+def _may_be_core(member: Member[WorkAndWaiting, _Slices]) -> bool:
+    """True if a core waits less than counts, which may be chance as long as so few samples tell what varies."""
+    of_core, less = _of_core(member), member.memory.core_less
+    is_open = of_core is not None and 0 < of_core.severity_ratio <= 1
+    return is_open and less.count <= 2 * FEW and less.medians[-1] > _CORE_LIMIT_RATIO
 
 
 def _telling(found: Sequence[_Found]) -> _Found:
