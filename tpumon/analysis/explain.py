@@ -358,6 +358,8 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
     for words, names in names_of.items():
         named = _names(f'"{plain_word(name)}"' for name in names)
         yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
+    if _GAPS["no-activity"] in names_of and not any(worker.judged_upstream for worker in status.all()):
+        yield "Only a tpumon that goes on watching (tpumon serve) can tell a hang from a pause."
 
 
 def _serves(worker: WorkerStatus) -> bool:

@@ -119,6 +119,7 @@ def test_a_worker_without_figures_is_named(reason, words):
     assert found["verdict"] == "unknown"
     assert f"1 of 2 workers {words}" in found["sentence"]
     assert '"b"' in found["sentence"]
+    assert ("can tell a hang from a pause" in found["sentence"]) == (reason == "empty-trace")
 
 
 def test_a_worker_that_is_down_is_the_verdict():
