@@ -118,7 +118,7 @@ def test_an_installed_exporter_runs_with_its_option_and_its_tick(tmp_path: Path)
     assert seen["ticks"] > 2
 
     wrong = run(f"heartbeat[interval_s=soon]={tmp_path}/beat").ended(2)
-    assert "--export heartbeat: interval_s=soon: give a number" in wrong.err
+    assert "--export heartbeat: interval_s=soon: give a time, such as 15s" in wrong.err
     assert "there is no output 'hartbeat'; available: csv, fleet-summary, heartbeat" in run("hartbeat=x").ended(2).err
 
 

@@ -25,6 +25,7 @@ def test_pictures_are_made_and_are_those_in_the_repository(tmp_path):
         "one.svg": "sim-v5e-8-w0",
         "eight.svg": "sim-v5e-32-w7",
         "fleet.svg": "256 workers",
+        "cpu.svg": "No TPU in its trace",
         "worker.svg": "DEVICE",
         "server.svg": "kv-pressure",
         "why.svg": "straggler",
