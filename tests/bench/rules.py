@@ -23,19 +23,18 @@ from urllib.parse import urlparse
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.alert_days import Fleet, train
-from support.dashboards import RULE_FILES
+from support.dashboards import OWN_RULE_FILES
 from support.processes import cpu_s
 from support.prometheus import running_prometheus
-from tpumon.analysis import findings
+from tpumon.analysis.findings import RULES
 
-RULES = [path for path in RULE_FILES if "other-names" not in path.name]
 WORKERS_OF_JOB, SCRAPED_EVERY_S, MOST_S = 32, 30.0, 1.0
 
 
 def pages(workers: int) -> dict[str, str]:
     """What the tpumon of each host says, by its name; a tenth of the workers have a finding."""
     fleet = Fleet(1)
-    none: dict[str, list[tuple[float, float, float]]] = {rule.finding: [] for rule in findings.RULES}
+    none: dict[str, list[tuple[float, float, float]]] = {rule.finding: [] for rule in RULES}
     for job in range(workers // WORKERS_OF_JOB):
         has = {**none, "slow-down": [(0, 1, 2.0)]} if job % 10 == 0 else none
         train(fleet, WORKERS_OF_JOB, job=f"ml/job-{job}", found=has)
@@ -79,7 +78,7 @@ def rules_s(workers: int, warm_up_minutes: float, minutes: float) -> float:
                     interval_s=SCRAPED_EVERY_S,
                 )
             )
-            for files in (RULES, ())
+            for files in (OWN_RULE_FILES, ())
         ]
         time.sleep(60 * warm_up_minutes)
         before = [cpu_s(prometheus.pid) for prometheus in running]

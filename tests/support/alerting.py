@@ -9,12 +9,11 @@ from typing import Any
 
 import yaml
 
-from support.dashboards import RULE_FILES
+from support.dashboards import OWN_RULE_FILES, rules
 from support.prometheus import promtool
 
 _SHOWN = "alertname, severity, job, tpu_job, tpu_slice, worker, instance, finding, finder"
 
-_RULES = [path for path in RULE_FILES if "other-names" not in path.name]
 
 Series = Mapping[str, str]
 """Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
@@ -76,9 +75,9 @@ def _tested(directory: Path, series: Series, asked: Mapping[str, Any]) -> str:
     """What promtool says of expectations that are all wrong."""
     given = [{"series": name, "values": values} for name, values in series.items()]
     test = {"interval": "1m", "input_series": given, **asked}
-    rules = [str(path) for path in _RULES]
+    files = [str(path) for path in OWN_RULE_FILES]
     path = directory / "test.yml"
-    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
+    path.write_text(yaml.safe_dump({"rule_files": files, "evaluation_interval": "1m", "tests": [test]}))
     return promtool("test", "rules", str(path), expect=1, timeout_s=240)
 
 
@@ -89,8 +88,7 @@ def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapp
 
 def annotated(directory: Path, series: Series, minute: int) -> list[tuple[str, Mapping[str, str]]]:
     """Names of the alerts that fire at a minute, each with summary and description."""
-    rules = [rule for path in _RULES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
-    names = sorted({rule["alert"] for rule in rules if "alert" in rule} - {"TpumonWatchdog"})
+    names = sorted({rule["alert"] for rule in rules(OWN_RULE_FILES) if "alert" in rule} - {"TpumonWatchdog"})
     asked = [{"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in names]
     told = _tested(directory, series, {"alert_rule_test": asked})
     parts = re.findall(r"alertname: (\w+),.*?got:(.*?)(?=alertname: |$)", told, flags=re.DOTALL)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +17,8 @@ from tpumon.outputs.metrics import METRICS
 GRAFANA = REPOSITORY / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
 RULE_FILES = sorted((GRAFANA / "prometheus").glob("*.rules.yml"))
+OWN_RULE_FILES = [path for path in RULE_FILES if "other-names" not in path.name]
+"""Without the series under others' names."""
 
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "node_textfile_mtime_seconds"}
 EXPOSED = {name for metric in METRICS for name in metric.series_names}
@@ -56,11 +59,9 @@ def targets() -> list[Target]:
     ]
 
 
-def rules() -> list[dict[str, Any]]:
-    """All rules of all files."""
-    return [
-        rule for path in RULE_FILES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]
-    ]
+def rules(files: Sequence[Path] = RULE_FILES) -> list[dict[str, Any]]:
+    """All rules of some files."""
+    return [rule for path in files for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
 
 
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
 _ALIKE = 0.85
-_NO_OPTIONS = (
-    *(VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR"),
-)
+_NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
@@ -145,8 +143,7 @@ def variable_of(name: str) -> str:
 
 def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yields variables that nearly have the name of an option's variable, and that name."""
-    names = {name for command in (group, *group.commands.values()) for name, _ in options_of(command)}
-    known = [*map(variable_of, names), *_NO_OPTIONS]
+    known = [*map(variable_of, _options_of_all(group)), *_NO_OPTIONS]
     for variable in sorted(environment):
         if variable.startswith("TPUMON") and variable not in known and not _OF_A_SERVICE.fullmatch(variable):
             for near in difflib.get_close_matches(variable, known, n=1, cutoff=_ALIKE):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from support import REPOSITORY
 from support.alert_days import BEGIN, ORDINARY, TROUBLE, Fleet
 from support.alerting import firing
-from support.dashboards import RULE_FILES
+from support.dashboards import OWN_RULE_FILES, rules
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -75,10 +74,10 @@ def test_what_remote_write_must_carry_is_told():
     """All that rules ask for, but for what is only shown in a description."""
     text = (REPOSITORY / "grafana" / "README.md").read_text().partition("**Remote write**")[2].partition("\n\n")[0]
     kept = [re.compile(f"(?:{names})") for names in re.findall(r"`([a-z_|.*]+)`", text)]
-    rules = [rule for path in RULE_FILES if "other-names" not in path.name
-             for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]  # fmt: skip
     asked = {
-        name for rule in rules for name in re.findall(r"(?<![\w:])((?:tpu|tpumon)_\w+|up)(?=[{\[ )]|$)", rule["expr"])
+        name
+        for rule in rules(OWN_RULE_FILES)
+        for name in re.findall(r"(?<![\w:])((?:tpu|tpumon)_\w+|up)(?=[{\[ )]|$)", rule["expr"])
     }
     asked -= {"tpu_job", "tpu_slice"}
     assert len(asked) > 15

@@ -20,7 +20,7 @@ import pytest
 from fakes.run import environment
 from support import free_port, wait_until
 from support.alertmanager import running_alertmanager
-from support.dashboards import RULE_FILES
+from support.dashboards import OWN_RULE_FILES
 from support.jobs import start_jax
 from support.prometheus import running_prometheus
 
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(5400)]
 
 MINUTES = float(os.environ.get("TPUMON_LIVE_MINUTES", "60"))
 FAULT_S = float(os.environ.get("TPUMON_LIVE_FAULT_S", "600"))  # when the simulated faults begin
-RULES = [path for path in RULE_FILES if "other-names" not in path.name]
 
 
 class Simulated(NamedTuple):
@@ -108,7 +107,9 @@ def test_five_faults_are_five_pages(tmp_path):
         scrapes = [{"job_name": "tpumon", "static_configs": [{"targets": list(listens.values())}]},
                    {"job_name": "alertmanager", "static_configs": [{"targets": [alertmanager.url[7:]]}]}]  # fmt: skip
         prometheus = stack.enter_context(
-            running_prometheus(tmp_path, scrapes, rule_files=RULES, interval_s=15, alertmanagers=[alertmanager.url[7:]])
+            running_prometheus(
+                tmp_path, scrapes, rule_files=OWN_RULE_FILES, interval_s=15, alertmanagers=[alertmanager.url[7:]]
+            )
         )
         wait_until(lambda: len(prometheus.query("tpumon_target_up == 1")) >= 19, 180, lambda: "all workers respond")
         wait_until(lambda: time.monotonic() > begun_s + FAULT_S + 120, FAULT_S + 200, lambda: "faults begin")

@@ -61,10 +61,10 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
         UsageError: there is nothing to read.
     """
     origin = feed.origin
-    if isinstance(origin, RecordingSource) and origin.at is not None and is_capture(origin.where):
-        raise UsageError("--at is for recorded samples; a profile is of one moment")
-    if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
-        samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
+    if isinstance(origin, RecordingSource) and is_capture(origin.where):
+        if origin.at is not None:
+            raise UsageError("--at is for recorded samples; a profile is of one moment")
+        samples = [read_host(file).sample for file in trace_files([origin.where])]
         return judge_capture(samples, feed.output_options.thresholds)
     return collect(feed, needs)
 

@@ -89,8 +89,7 @@ def _job_without_server(job: HostJob) -> Problem:
     """The problem that a job has no profiler server, or none yet."""
     if (words := job.not_yet(time.time())) is not None:
         return Problem(what=words[0], remedy=words[1])
-    what = f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server"
-    return Problem(what=what, remedy=_add_line(job.framework))
+    return Problem(what=job.lack, remedy=_add_line(job.framework))
 
 
 def _add_line(framework: Framework | None) -> str:

@@ -40,6 +40,11 @@ class HostJob(Struct, frozen=True, kw_only=True):
         """Its framework or its TPU, as the middle of a sentence."""
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
+    @property
+    def lack(self) -> str:
+        """The words that it has no profiler server."""
+        return f"pid {self.pid} `{self.name}` {self.runs} but has no profiler server"
+
     def not_yet(self, now_unix_s: float) -> tuple[str, str] | None:
         """The words that its profiler server is still to come, and what to do; None if it must be given one.
 
@@ -72,7 +77,7 @@ def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob |
         if files is None or pid == os.getpid() or _namespace(proc / str(pid)) != here:
             continue
         owner, script = owner_at(pid, files, proc)
-        if any(one.pid == owner.pid or one.pid in owner.ancestors or owner.pid in one.ancestors for one in but_for):
+        if any(map(owner.is_kin_of, but_for)):
             continue
         if owner.runs_xla and not owner.is_tpumon and script != "tpumon":
             jobs.append((owner, script))

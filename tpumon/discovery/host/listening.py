@@ -65,6 +65,10 @@ class Owner(Struct, frozen=True, kw_only=True):
     kind_signs: tuple[KindSign, ...] = ()
     page_port: int | None = None
 
+    def is_kin_of(self, other: Owner) -> bool:
+        """True if both are one process, or one descends from the other: they are of one job."""
+        return self.pid == other.pid or self.pid in other.ancestors or other.pid in self.ancestors
+
 
 class Listener(Struct, frozen=True, kw_only=True):
     """A port that something listens to.
@@ -179,7 +183,7 @@ def page_of(owner: Owner, listeners: Iterable[Listener], owners: Mapping[int, Ow
         one = owners.get(listener.port)
         if one is None or one.page_port != listener.port or not Address.parse(listener.address).is_this_host:
             continue
-        if one.pid == owner.pid or one.pid in owner.ancestors or owner.pid in one.ancestors:
+        if one.is_kin_of(owner):
             return f"http://{listener.address}/metrics"
     return None
 

@@ -461,9 +461,8 @@ class LocalDiscovery:
             if (words := job.not_yet(time.time())) is not None:
                 return "; ".join(words)
             return (
-                f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server: add `{line_for(job.framework)}`, "
-                "or start it with `tpumon run`, or give --service-addr HOST:PORT; there is none on this host's "
-                f"{where}"
+                f"{job.lack}: add `{line_for(job.framework)}`, or start it with `tpumon run`, or give --service-addr "
+                f"HOST:PORT; there is none on this host's {where}"
             )
         return (
             f"no profiler server on this host's {where}; start the job with `tpumon run`, or add `{LINE_FOR_A_JOB}` to "
