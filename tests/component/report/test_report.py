@@ -249,7 +249,11 @@ def test_a_trace_without_devices_has_steps_of_the_host(tmp_path):
     steps = section(files, "steps")
     assert steps["durations_s"] == [pytest.approx(1e-3)] * 4
     assert steps["cores"] == []
-    assert report(capture_of(files), tuple(SECTIONS), Choice()).pages
+    text = plain_text.render(report(capture_of(files), tuple(SECTIONS), Choice()).pages, 160)
+    assert "MXU, TPU idle, Duty cycle, FLOPS utilization, HBM bandwidth" in text  # one reason, one row
+    assert "Steps are                   a function that the host runs again and again" in text
+    assert "Devices  none in the trace" in text
+    assert not [words for words in ("Hosts, cores", "Peak of", "Time of all cores") if words in text]
 
 
 @pytest.mark.parametrize("waits", [ALL_REDUCE, Op("all-gather-done.1", "all-gather-done")], ids=lambda op: op.name)

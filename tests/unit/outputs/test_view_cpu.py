@@ -81,6 +81,15 @@ def test_a_job_on_a_cpu_that_is_down_is_not_taken_for_one_on_a_tpu():
     assert "Step time" in text
 
 
+@pytest.mark.parametrize(("size", "seen"), [((80, 24), "4711 ada train.py"), ((40, 12), "4711 a"), ((30, 8), "")])
+def test_rows_of_one_host_show_their_process(size, seen):
+    """Between their names and their figures, as much as there is room for; rows of several hosts do not."""
+    here = lines(shown(on_cpu("vm"), on_cpu("vm:9012")), *size, NOW)
+    titles, *rows = (next(line for line in here if word in line) for word in ("WORK", "vm", ":9012"))
+    assert ["PROCESS" in titles, *(seen in row for row in rows)] == [bool(seen), True, True]
+    assert "4711" not in "".join(lines(shown(on_cpu("a"), on_cpu("b")), 80, 3, NOW))
+
+
 def test_a_worker_on_a_tpu_is_drawn_as_before():
     """With its matrix units first."""
     assert "MXU" in screen(display_of(traced()), 100, 30, NOW)
