@@ -36,6 +36,7 @@ from tpumon.model.figure_table import STEP, without_tpu
 from tpumon.model.finding import StatedId
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
+NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
 MOST_FINDINGS = 10
 MOST_WORKERS = 5
 
@@ -217,7 +218,7 @@ def diagnose(status: FleetStatus) -> Diagnosis:
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else " ".join(["Nothing is wrong, as far as it can be judged.", *_without_tpu(status)])
+            else " ".join([NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"

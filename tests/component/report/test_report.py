@@ -583,9 +583,11 @@ def test_sections_alone_say_no_verdict(tmp_path, capsys):
     assert found.startswith("Operations\n")
 
 
-def test_a_terminal_without_block_characters_gets_others(tmp_path):
+@pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}], ids=str)
+def test_a_terminal_without_block_characters_gets_others(env, tmp_path):
+    """Python writes UTF-8 in the C locale, too, although that asks for ASCII."""
     files = [str(file) for file in saved(tmp_path, training(cores=2))]
-    done = tpumon("report", *files, "--section", "steps", env={"PYTHONIOENCODING": "ascii"}).ended(0)
+    done = tpumon("report", *files, "--section", "steps", env=env).ended(0)
     assert done.out.isascii()
     assert "us mean" in done.out
     assert "?" not in done.out

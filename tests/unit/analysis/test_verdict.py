@@ -62,8 +62,8 @@ def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
     answer = diagnose(status)
     assert (answer.verdict, answer.severity, status.all()[0].verdict.severity) == ("ok", "ok", "ok")
     assert answer.sentence == (
-        "Nothing is wrong, as far as it can be judged. Steps run, 130 ms each. No TPU in its trace, so there is no MXU, "
-        "TPU idle, Infeed, HBM."
+        "Nothing is wrong, as far as it can be judged. Steps run, 130 ms each. No TPU in its trace, so there is no "
+        "MXU, TPU idle, Infeed, HBM."
     )
     reasons = {one.finding: one.reason for one in answer.not_judged}
     assert {one for one, why in reasons.items() if why == "no TPU in its trace"} == {

@@ -35,8 +35,8 @@ def answered(worker, **given):
     return sample(worker, **figures | given)
 
 
-def failed(worker, reason="unavailable", **given):
-    return failed_sample(worker, reason, **{"time_unix_s": time.time()} | given)
+def failed(worker, reason="unavailable", message=None, **given):
+    return failed_sample(worker, reason, message or reason, **{"time_unix_s": time.time()} | given)
 
 
 @pytest.fixture
@@ -248,3 +248,12 @@ def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):
         "   MXU n/a: no counter",
         "   STEP ms n/a: no two steps in the window",
     ]
+
+
+def test_a_long_reason_is_printed_to_its_end_in_ascii(run):
+    """What to do stands there; a terminal in the C locale shows no ellipsis."""
+    remedy = "--host-tracer-level 1 includes them anyway"
+    for words in (f"{'x' * 300}; {remedy}", "y" * 2000):
+        _, printed, _ = run([lambda words=words: failed("w0", "empty-trace", words)], workers=["w0"])
+        assert printed.isascii()
+        assert remedy in printed or printed.endswith("...\n")

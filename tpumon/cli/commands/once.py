@@ -10,7 +10,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.explain import NOTHING_WRONG, Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
 from tpumon.model import Cause, Sample, Severity, State, Status
@@ -23,7 +23,7 @@ from tpumon.outputs.live.drawing.names import short_processes
 from tpumon.outputs.live.drawing.style import LOOKS
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import ascii_line, one_line
 
 
 def run(
@@ -54,7 +54,8 @@ def run(
     if output == "json":
         show(encoded(_document(rows, answer, bool(unsure))))
     else:
-        show(f"{answer.title}: {answer.sentence}\n")
+        if answer.sentence != NOTHING_WRONG:
+            show(f"{answer.title}: {answer.sentence}\n")
         show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
@@ -62,6 +63,7 @@ def run(
 
 
 _MOST_REASONS = 5
+_MOST_WHY = 500  # characters
 
 
 class _TableRow(NamedTuple):
@@ -160,7 +162,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
         look = LOOKS[row.kind]
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = one_line("; ".join(cause.words for cause in verdict.causes), limit=200)
+        why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)
         since = verdict.since_unix_s
         shown_since = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
@@ -185,5 +187,5 @@ def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[st
         for sample in samples:
             why = figure.why_absent(sample.figures)
             if why is not None and figure.holds_for(sample) and figure.value(sample.figures) is None:
-                titles.setdefault(one_line(why, limit=200), {})[figure.title] = None
+                titles.setdefault(ascii_line(why, _MOST_WHY), {})[figure.title] = None
     return [f"   {', '.join(each)} n/a: {why}" for why, each in list(titles.items())[:_MOST_REASONS]]
