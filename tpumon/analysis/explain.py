@@ -15,7 +15,7 @@ from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
-from tpumon.errors import MEANING, NoTargetError, Reason
+from tpumon.errors import MEANING, NOT_SEEN, NoTargetError, Reason
 from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
@@ -55,6 +55,8 @@ _GAPS: Mapping[State, str] = {
     "no-activity": "run nothing",
 }
 
+
+_NOT_SEEN = "answer, but do not show whether anything runs"
 
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
@@ -361,11 +363,19 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
         state = worker.verdict.state
         explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
         if state in _GAPS and not explained:
-            names_of.setdefault(_GAPS[state], []).append(worker.name)
+            words = _GAPS[state] if worker.is_seen else _NOT_SEEN
+            names_of.setdefault(words, []).append(worker.name)
     for words, names in names_of.items():
-        yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}."
+        why = f" ({_why_not_seen(status, names[0])})" if words == _NOT_SEEN else ""
+        yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}{why}."
     if _GAPS["no-activity"] in names_of and not any(worker.judged_upstream for worker in status.all()):
         yield "Only a tpumon that goes on watching (tpumon serve) can tell a hang from a pause."
+
+
+def _why_not_seen(status: FleetStatus, name: str) -> str:
+    last = status.workers[name].history.last
+    message = "" if last is None or last.failure is None else last.failure.message
+    return ascii_line(message.removeprefix(f"{NOT_SEEN}: "))
 
 
 def _serves(worker: WorkerStatus) -> bool:

@@ -135,6 +135,12 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
         last = self.history.last
         return self.target.process if last is None else last.process or self.target.process
 
+    @property
+    def is_seen(self) -> bool:
+        """False if no trace of it could show whether anything runs."""
+        last = self.history.last
+        return last is None or last.failure is None or not last.failure.shows_nothing
+
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""
         return self.sample is not None and any(cause.figure == figure for cause in self.verdict.marking)

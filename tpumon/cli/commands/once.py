@@ -20,7 +20,7 @@ from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.outputs.live.drawing.style import LOOKS, look_of
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.untrusted_text import ascii_line, one_line
@@ -159,7 +159,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
     process = ["PROCESS"] if processes else []
     lines = [[" ", "WORKER", *process, "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
-        look = LOOKS[row.kind]
+        look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)

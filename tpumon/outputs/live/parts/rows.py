@@ -18,7 +18,7 @@ from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words
@@ -221,7 +221,7 @@ class Rows:
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[row.verdict.status]
+        look = look_of(row)
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
@@ -242,7 +242,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.marks(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.status].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else look_of(row).style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
@@ -262,12 +262,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.status].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), look_of(row).style)
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[row.verdict.status]
+        look = look_of(row)
         words = absent_words(row, now_unix_s)
         message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
         if row.verdict.state == "waiting":
@@ -313,7 +313,7 @@ def has_figures(row: WorkerStatus) -> bool:
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
-    word = LOOKS[row.verdict.state].word.upper()
+    word = look_of(row).word.upper()
     if row.verdict.state == "waiting" or row.verdict.since_unix_s is None:
         return word
     return f"{word} {age(now_unix_s - row.verdict.since_unix_s)}"

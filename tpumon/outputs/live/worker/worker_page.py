@@ -26,7 +26,7 @@ from tpumon.outputs.live.drawing.cells import (
 )
 from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
+from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
@@ -312,7 +312,7 @@ class WorkerPage:
 
     @property
     def _look(self) -> Look:
-        return LOOKS[self._row.verdict.status]
+        return look_of(self._row)
 
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""
