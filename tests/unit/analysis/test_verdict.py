@@ -12,6 +12,7 @@ from support.samples import changed, failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 NOW = 1_769_000_000.0
@@ -96,6 +97,20 @@ def test_a_job_whose_figures_are_missing_is_unknown_and_says_why():
     answer = diagnose(judged(*stopped, names="a"))
     assert answer.verdict == "unknown"
     assert "Steps run, 100 ms each. idle: idle time is not known (the device ran for 1 s of 2 s" in answer.sentence
+
+
+def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
+    """It answers, so it is not down either; why nothing is seen, and what to do, is in the sentence."""
+    words = f"{NOT_SEEN}: its traces show no TPU, and host events are left out; --host-tracer-level 1 includes them"
+    unseen = [failed_sample("a", "empty-trace", words, time_unix_s=NOW + 10 * n, interval_s=10.0) for n in range(20)]
+    status = judged(*unseen, names="a")
+    answer, (worker,) = diagnose(status), status.all()
+    assert (answer.verdict, answer.exit_status("info")) == ("unknown", 0)
+    assert (worker.verdict.state, worker.verdict.severity, worker.is_seen) == ("no-activity", "unknown", False)
+    assert "answer, but do not show whether anything runs" in answer.sentence
+    assert "(its traces show no TPU, and host events are left out; --host-tracer-level 1" in answer.sentence
+    assert "run nothing" not in answer.sentence
+    assert "tell a hang from a pause" not in answer.sentence
 
 
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():

@@ -59,12 +59,13 @@ LOOKS: Mapping[Status, Look] = {
 }
 
 
-_NOT_SEEN = Look(mark="?", word="not seen", style=UNKNOWN)
+NOT_SEEN_LOOK = Look(mark="?", word="not seen", style=UNKNOWN)
+"""That of a worker that answers without showing whether anything runs."""
 
 
 def look_of(worker: WorkerStatus) -> Look:
     """The look of a worker: its severity's while it is live, otherwise its state's."""
-    return LOOKS[worker.verdict.status] if worker.is_seen else _NOT_SEEN
+    return LOOKS[worker.verdict.status] if worker.is_seen else NOT_SEEN_LOOK
 
 
 class Glyphs(Struct, frozen=True, kw_only=True):
