@@ -8,8 +8,10 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from support.sample_kinds import on_cpu
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Sample, Spread, StepTimes, Target, Workers
 
 INTERVAL_S = 10.0
@@ -173,6 +175,9 @@ def by_hand() -> Iterator[JobRun]:
     yield made("without job and slice", tuple(target(f"w{i}", job=None, slice=None) for i in range(3)), _from(4, _slow),
                wanted=["straggler"])  # fmt: skip
     yield made("two namespaces", NAMESPACES, _namespaces, wanted=["straggler"])
+    yield made("on a CPU", (target("w0", independent=True),), lambda worker, _: on_cpu(worker))
+    yield made("nothing can be seen", _FOUR, _from(0, lambda worker, _: failed_sample(
+        worker, "empty-trace", f"{NOT_SEEN}: no TPU")))  # fmt: skip
     yield made("warning, then critical", _FOUR, _from(3, lambda worker, number: running(
         worker, step_work_s=0.064 if number < 8 else 0.09)), wanted=["straggler"])  # fmt: skip
 

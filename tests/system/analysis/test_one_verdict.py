@@ -30,7 +30,7 @@ from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.outputs.live.drawing.style import look_of
 from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
@@ -138,11 +138,10 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     """Marks of the rows, titles of findings, and one line for each change."""
     now = run.clock()
     if len(status.workers) == 1:
-        (verdict,) = (each.verdict for each in status.all())
-        look = LOOKS[verdict.status]
+        look = look_of(status.all()[0])
         assert any(line.strip().startswith(f"{look.mark} {look.word}".strip()) for line in run.screen())
     rows = [] if len(status.workers) == 1 else [line.split() for line in run.screen()[2 : 2 + len(status.workers)]]
-    expected = [] if not rows else sorted((each.name, LOOKS[each.verdict.status].mark.strip()) for each in status.all())
+    expected = [] if not rows else sorted((each.name, look_of(each).mark.strip()) for each in status.all())
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
     shown = sorted(re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles)))
@@ -188,6 +187,9 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
     text, plain = printed(once)
     _once(text, plain, status)
     text, answer = printed(why)
+    assert (plain["verdict"], plain["sentence"]) == (answer["verdict"], answer["sentence"])
+    is_well = {each.verdict.status for each in status.all()} <= {"ok"}
+    assert not is_well or answer["verdict"] in {"ok", "restarted"}, "rows and verdict say the same"
     _why(text, answer, status)
     questions = mcp._Questions(given["feed"], samples=3)
     listed = json.loads(mcp._workers(why.read_status(**given)))
@@ -211,7 +213,7 @@ def _once(text: str, plain, status: FleetStatus) -> None:
     }
     assert marks == marks_of(status)
     for each in status.all():
-        look = LOOKS[each.verdict.status]
+        look = look_of(each)
         assert re.search(rf"^{re.escape(look.mark)} +{re.escape(each.name)} +{look.word} ", text, re.MULTILINE)
 
 
