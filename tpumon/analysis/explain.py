@@ -32,7 +32,7 @@ from tpumon.model import (
 )
 from tpumon.model.documents import UnixTime, encoded
 from tpumon.model.figure import is_on_cpu
-from tpumon.model.figure_table import STEP, without_tpu
+from tpumon.model.figure_table import STEP, WITHOUT_TPU
 from tpumon.model.finding import StatedId
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
@@ -412,12 +412,12 @@ def _without_tpu(status: FleetStatus) -> Iterator[str]:
     on_cpu = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample)]
     if not on_cpu:
         return
-    stepless = next((one for one in on_cpu if one.figures.step_time_s is None), None)
+    stepless = next((one for one in on_cpu if STEP.holds_for(one) and STEP.value(one.figures) is None), None)
     if stepless is not None:
         yield f"No step is seen: {ascii_line(STEP.why_absent(stepless.figures) or 'not reported')}."
     yield from _steps_run(status)
     names = "" if len(on_cpu) == len(status.workers) else f": {_quoted(one.worker for one in on_cpu)}"
-    yield f"{without_tpu(on_cpu[0])}{names}."
+    yield f"{WITHOUT_TPU}{names}."
 
 
 def _live(status: FleetStatus) -> list[Figures]:

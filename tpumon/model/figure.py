@@ -77,6 +77,11 @@ class Figure(Struct, frozen=True, kw_only=True):
         return f"Monitor RPC or {_SOURCES[self.origin]}" if self.from_monitor else _SOURCES[self.origin]
 
     @property
+    def of_device(self) -> bool:
+        """True if a worker without a device cannot have it."""
+        return self.origin in _OF_DEVICES
+
+    @property
     def of_server(self) -> bool:
         """True if only servers of models have it."""
         return self.origin in {"programs", "requests", "both"}
@@ -85,7 +90,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         """True if it says something of the job in a sample."""
         if self.of_server:
             return serves(sample)
-        return (not self.of_training or trains(sample)) and not (self.origin in _OF_DEVICES and is_on_cpu(sample))
+        return (not self.of_training or trains(sample)) and not (self.of_device and is_on_cpu(sample))
 
     @property
     def help(self) -> str:

@@ -249,6 +249,11 @@ TRACE_FIELDS: tuple[str, ...] = tuple(
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
+WITHOUT_TPU = (
+    f"No TPU in its trace, so there is no {', '.join(figure.label for figure in COMPARED.values() if figure.of_device)}"
+)
+"""What a worker on a CPU cannot have."""
+
 WORST, NAME = "worst", "name"
 
 SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
@@ -293,12 +298,6 @@ def held_by(samples: Iterable[Sample]) -> list[Figure]:
         for figure in COMPARED.values()
         if (any(map(figure.holds_for, kinds.values())) if kinds else not figure.of_server)
     ]
-
-
-def without_tpu(sample: Sample) -> str:
-    """A sentence for a worker on a CPU: which of the compared figures it cannot have."""
-    gone = [figure.label for figure in COMPARED.values() if not figure.of_server and not figure.holds_for(sample)]
-    return f"No TPU in its trace, so there is no {', '.join(gone)}"
 
 
 def of_job(sample: Sample) -> Sample:

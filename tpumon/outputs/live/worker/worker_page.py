@@ -12,7 +12,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, held_by, without_tpu
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, held_by
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -302,7 +302,7 @@ class WorkerPage:
         sample = self._row.sample
         if sample is None or not is_on_cpu(sample):
             return lines
-        return lines + self._text(without_tpu(sample), DIM)
+        return lines + self._text(WITHOUT_TPU, DIM)
 
     def _verdict(self) -> Lines:
         """Its mark and state; without figures also what is done about it now."""
