@@ -199,8 +199,13 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def diagnose(status: FleetStatus) -> Diagnosis:
-    """The verdict, from the status of a fleet: the worst of states and findings."""
+def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diagnosis:
+    """The verdict, from the status of a fleet: the worst of states and findings.
+
+    Args:
+        status: of all workers.
+        too_few: those that seem ok, but have too few samples to be judged.
+    """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
     found = [
@@ -210,6 +215,10 @@ def diagnose(status: FleetStatus) -> Diagnosis:
     findings = sorted(found, key=lambda one: (-SEVERITY_LEVELS[one.severity], _PLACES.get(one.finding, len(_PLACES))))
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}))
+    if too_few:
+        gaps.append(
+            f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
+        )
     if findings:
         verdict: VerdictId = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)

@@ -101,6 +101,8 @@ def test_too_few_samples_are_said_and_make_nobody_ok(run):
     _, printed, _ = run(rounds(9), samples=1, output="json")
     found = json.loads(printed)
     assert found["too_few_samples"] is True
+    assert found["verdict"] == "unknown"
+    assert '3 of 3 workers have too few samples: "w0", "w1", "w2".' in found["sentence"]
     assert found["fleet"] == {"unknown": 3}
     assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
 

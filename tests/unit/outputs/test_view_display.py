@@ -483,6 +483,7 @@ def test_help_lists_keys_marks_and_thresholds():
         "33%",
         "critical",
         "another profiler, or another tpumon",
+        "too little to judge: few samples",
         "SIMULATED",
     ):
         assert words in shown, words

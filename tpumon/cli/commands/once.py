@@ -44,9 +44,9 @@ def run(
         NoTargetError: there is no worker.
     """
     status = collect(feed, needs)
-    answer = diagnose(status)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
+    answer = diagnose(status, unsure)
     rows = [
         _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
         for worker in status.worst_first()

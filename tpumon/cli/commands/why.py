@@ -9,6 +9,7 @@ from typing import Literal
 
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
+from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
 from tpumon.cli.session import Needs, collect
 from tpumon.collection.event_sources import RecordingSource
@@ -45,7 +46,10 @@ def run(
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = diagnose(read_status(feed, needs))
+    status = read_status(feed, needs)
+    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
+    few = frozenset() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
+    answer = diagnose(status, few)
     if output == "json":
         show(answer.to_json(brief=brief))
     else:

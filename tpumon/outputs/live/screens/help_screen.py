@@ -20,7 +20,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("critical", "a finding is critical"),
     ("down", "the last query failed"),
     ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),
-    ("unknown", "too little to judge: few samples, only runtime metrics, or nothing can be seen"),
+    ("unknown", "too little to judge: few samples, only runtime metrics answer, or not seen"),
     ("stale", "no figures for 2.5 intervals and a window; old ones are not shown"),
     ("busy", "another profiler, or another tpumon, has the worker; this one waits"),
     ("continuous", "a continuous profiling session of the owner runs; tpumon stands back"),
