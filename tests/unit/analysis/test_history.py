@@ -8,6 +8,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_BUCKETS_S, STEP_SCHEMA, Histories, WorkerHistory
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Failure, Process, Target, Workers
 from tpumon.outputs.metrics import SAMPLE_METRICS, TARGET_METRICS
 
@@ -94,6 +95,7 @@ def test_runtime_metrics_alone_are_shown_but_are_no_answer_of_the_profiler():
         ([], {}),
         ([answered()], {(): 1.0}),
         ([answered(), failed("empty-trace")], {(): 0.0}),
+        ([failed("empty-trace", message=NOT_SEEN)], {}),
         ([answered(idle_ratio=1.0)], {(): 0.0}),
         ([answered(), failed("busy")], {}),
         ([answered(), failed("unavailable")], {}),

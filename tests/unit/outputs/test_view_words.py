@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from support.shown import display_of, fleet, lines
 from tpumon.outputs.live.drawing.cells import (
     age,
     age_changes_in_s,
@@ -140,3 +143,10 @@ def test_a_line_is_never_wider_than_it_may_be(text, width):
     line = Line(width).add(text).fill(3).right("12").add(text)
     assert sum(cell_len(part.text) for part in line.segments()) <= width
     assert cell_len(cut(text, width, "…")) <= width
+
+
+def test_in_ascii_parts_of_a_line_are_told_from_their_own_commas():
+    """`compute, high FLOPS 40.0ms, fleet 40.0 | idle 10.0ms, fleet 10.0`."""
+    (line,) = (one for one in lines(display_of(*fleet(3), ascii=True), 120, 40) if "A step:" in one)
+    assert line.isascii()
+    assert re.search(r"ms, fleet \S+ \| ", line)
