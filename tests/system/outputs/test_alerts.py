@@ -45,6 +45,8 @@ def finding(name, values, *, since=None, where=W):
     """A finding's severity on several workers, by worker's name, and since which minute."""
     more = f', finding="{name}"'
     series = figures("tpumon_finding_severity", values, where=where, more=more)
+    active = {worker: re.sub(r"\b[01]x", "stale _x", severities) for worker, severities in values.items()}
+    series |= figures("tpumon_finding_active_severity", active, where=where, more=more)
     if since is not None:
         known = dict.fromkeys(values, f"{60 * since}x240")
         series |= figures("tpumon_finding_since_timestamp_seconds", known, where=where, more=more)
