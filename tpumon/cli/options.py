@@ -424,6 +424,10 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = "2m"
     at: AtOption = None
+    state: Annotated[
+        str | None,
+        written(metavar="DIR", help="Go on from the last run with the same DIR: so a job that hangs is found by cron."),
+    ] = None
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:
