@@ -426,7 +426,7 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
     at: AtOption = None
     state: Annotated[
         str | None,
-        written(metavar="DIR", help="Go on from the last run with the same DIR: so a job that hangs is found by cron."),
+        written(metavar="DIR", help="Keep there what verdicts rest on for the next run: so cron finds what hangs."),
     ] = None
 
 
