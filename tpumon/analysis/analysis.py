@@ -326,8 +326,10 @@ class Analysis:
         """Notes what a worker counts as, and remembers the change."""
         judgement = self._judgements[history.target.worker]
         timeline = judgement.timeline
-        before, since = timeline.status, timeline.status_since
+        before, since, was_live = timeline.status, timeline.status_since, timeline.state == "live"
         began = began_of(judgement.causes, at) if state == "live" else at
+        if state == "no-activity":
+            began = self._judge.last_activity(history.target.worker) or at
         what = timeline.note(at, state, severity, began=began, restarted=restarted)
         if judgement.upstream:  # what an exporter judges, it also remembers
             self._note_raised(history, time_unix_s)
@@ -341,8 +343,8 @@ class Analysis:
         changes += [] if what is None else [(what, words)]
         # A query that began before the last change may end after it.
         earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
-        if before is None or before in WELL:  # in trouble from now on; getting worse happens now
-            time_unix_s = min(time_unix_s, began.time_unix_s)
+        if before is None or before in WELL or (was_live and state == "no-activity"):
+            time_unix_s = min(time_unix_s, began.time_unix_s)  # in trouble from now on; getting worse happens now
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
             self._changes.add(
