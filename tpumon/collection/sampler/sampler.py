@@ -131,6 +131,9 @@ class Sampler:
         for key in before.keys() - self._targets.keys():
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
+        for key, worker in self._workers.items():
+            if before[key].process != self._targets[key].process:
+                worker.wake()
         self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
         for place, key in enumerate(new):

@@ -85,6 +85,7 @@ class SampledWorker:
         self._probes_next = False
         self._not_before_s = 0.0
         self._is_held = False  # by a pause
+        self._due, self._is_woken = asyncio.Event(), False
         self._is_others = False  # the session that was met last is another tpumon's
         self._answered = False
         self._serves = False  # the last trace with programs showed those of a server
@@ -156,7 +157,19 @@ class SampledWorker:
             await asyncio.sleep(jittered(_LOOK_AGAIN_S))
             if await self._pause() is None:
                 self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
-        await asyncio.sleep(max(due_s - self._clock_s(), 0.0))
+        timer = asyncio.get_running_loop().call_later(max(due_s - self._clock_s(), 0.0), self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
+        self._due.clear()
+        if self._is_woken:
+            self._is_woken, self._probes_next = False, self._account.ready_s(self._cost_s) > self._clock_s()
+
+    def wake(self) -> None:
+        """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
+        self._is_woken = True
+        self._due.set()
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
@@ -329,7 +342,7 @@ class SampledWorker:
         time_unix_s = time.time()
         await profiler.probe()
         wait_s = max(0.0, self._account.ready_s(self._cost_s) - self._clock_s())
-        why = f"the next trace is taken in {wait_s:.0f} s: the last one, which had no answer, may have cost its share"
+        why = f"the next trace is taken in {wait_s:.0f} s: those before it have cost its share of time (--max-duty)"
         return Sample(
             worker=self.target.worker,
             address=self.target.address,
