@@ -143,6 +143,8 @@ class SampledWorker:
             if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
                 due_s = on_a_tick(due_s, interval_s)
             due_s = max(due_s, start_s + window_s)
+        if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
+            due_s = start_s
         if self._cost_s:
             gap_s = self._account.ready_s(self._cost_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
@@ -151,8 +153,12 @@ class SampledWorker:
         self._probes_next = self.gone and due_s > probe_s
         return probe_s if self._probes_next else due_s
 
-    async def wait_until(self, due_s: float) -> None:
-        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked."""
+    async def wait_until(self, due_s: float) -> bool:
+        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked.
+
+        Returns:
+            True if `wake` has ended the wait.
+        """
         while self._is_held and due_s - self._clock_s() > _LOOK_AGAIN_S:
             await asyncio.sleep(jittered(_LOOK_AGAIN_S))
             if await self._pause() is None:
@@ -163,8 +169,11 @@ class SampledWorker:
         finally:
             timer.cancel()
         self._due.clear()
-        if self._is_woken:
-            self._is_woken, self._probes_next = False, self._account.ready_s(self._cost_s) > self._clock_s()
+        if not self._is_woken:
+            return False
+        self._is_woken, self._failures_in_a_row = False, 0
+        self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
+        return True
 
     def wake(self) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
@@ -310,6 +319,8 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
+        self._due.clear()
+        self._is_woken = False  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
@@ -341,8 +352,7 @@ class SampledWorker:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
         time_unix_s = time.time()
         await profiler.probe()
-        wait_s = max(0.0, self._account.ready_s(self._cost_s) - self._clock_s())
-        why = f"the next trace is taken in {wait_s:.0f} s: those before it have cost its share of time (--max-duty)"
+        why = "it is traced again when its share of time allows (--max-duty)"
         return Sample(
             worker=self.target.worker,
             address=self.target.address,
