@@ -198,6 +198,12 @@ class Judge:
         """A worker that is followed: its findings, and what can be judged of it, as of its last query."""
         return self._workers[name]
 
+    def last_activity(self, worker: str) -> Moment | None:
+        """Last activity of the present job of a worker, from which a hang counts; None: none is known."""
+        states = self._workers[worker].finding_states
+        active: Moment | None = states[RULE_INDEXES["hang"]].memory.active if states else None
+        return active
+
     def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
         """The findings, by slice, the worst first.
 
