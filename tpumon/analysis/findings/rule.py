@@ -129,6 +129,7 @@ class Rule(Generic[MemoryT, StatsT]):
             one is without figures, it is info.
         not_for: kinds of job for which it does not hold, and is not judged.
         info_for: kinds of job for which it is info at most.
+        of_device: whether it rests on a device, so that a trace without one tells nothing.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -146,6 +147,7 @@ class Rule(Generic[MemoryT, StatsT]):
     waits: ClassVar[bool] = False
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
+    of_device: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()

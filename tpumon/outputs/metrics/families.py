@@ -191,8 +191,9 @@ def _in_state(*states: State) -> _TargetValues:
 
 
 def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
-    state = history.state(now_unix_s)
-    return (((), float(state == "live")),) if state in {"live", "no-activity"} else ()
+    state, failure = history.state(now_unix_s), None if history.last is None else history.last.failure
+    is_known = state in {"live", "no-activity"} and not (failure is not None and failure.shows_nothing)
+    return (((), float(state == "live")),) if is_known else ()
 
 
 def _slice_workers(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:

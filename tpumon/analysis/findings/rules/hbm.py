@@ -32,6 +32,7 @@ class HbmNearlyFull(Rule[None, None]):
     """
 
     finding = "hbm-nearly-full"
+    of_device = True
     info_for = SERVERS
     remedy = (
         "reduce what is live at once: a smaller batch, rematerialization (jax.checkpoint), bfloat16, donated buffers, "
@@ -127,6 +128,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
     """HBM in use rose from each of five blocks to the next, and will be full within 6 hours."""
 
     finding = "hbm-growing"
+    of_device = True
     memory_type = HbmBlocks
     remedy = (
         "look for arrays that are kept from step to step (lists of losses, metrics not fetched, caches of compiled "

@@ -81,6 +81,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
     finding = "straggler"
     info_for = SERVERS
+    of_device = True
     memory_type = WorkAndWaiting
     remedy = (
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "

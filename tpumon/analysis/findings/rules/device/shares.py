@@ -55,6 +55,7 @@ class ShareRule(Rule[None, LeastShares]):
     limit_ratio: ClassVar[float]
     warns_above: ClassVar[float] = 0.5  # more than all the rest takes
     severities = ("info", "warning")
+    of_device = True
     unknown: ClassVar[str] = "time by kind of op is not known: only traces show it"
 
     def share(self, seen: Observation) -> float | None:
