@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, graded, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
@@ -51,11 +51,13 @@ class HbmNearlyFull(Rule[None, None]):
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Of the fullest device."""
         used = member.seen.values[HBM.key] or 0.0
+        limits = self.limits
+        severity, limit = graded(used, {"warning": limits.hbm_warn_ratio, "critical": limits.hbm_critical_ratio})
         return FindingDetail(
             words=f"HBM {used:.0%} full",
             sentence=f"{{who}}, {used:.0%} of the fullest device's HBM is in use.",
-            evidence={"hbm_used_ratio": Evidence(value=used, threshold=self.limits.hbm_warn_ratio)},
-            severity="critical" if used > self.limits.hbm_critical_ratio else "warning",
+            evidence={"hbm_used_ratio": Evidence(value=used, threshold=limit)},
+            severity=severity,
             figure=HBM.key,
             remedy=_OF_SERVERS if member.seen.job_kind in SERVERS else "",
         )

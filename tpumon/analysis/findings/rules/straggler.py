@@ -21,7 +21,7 @@ from tpumon.analysis.findings.recent import (
     chance,
     median_of_others,
 )
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew, graded
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
@@ -226,10 +226,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
-            evidence=_evidence(("slice_work_ratio", "slice_work_s"), beside, found),
             remedy=_REMEDY_OF_SLICE,
         )
-        return self._graded(detail, more, member)
+        return self._graded(detail, ("slice_work_ratio", "slice_work_s"), beside, found, member)
 
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
         more, (last, usual) = found.more, member.memory.compared
@@ -245,29 +244,34 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
-            evidence=_evidence(("own_work_ratio", "own_work_s"), beside, found),
         )
-        return self._graded(detail, more, member)
+        return self._graded(detail, ("own_work_ratio", "own_work_s"), beside, found, member)
 
-    def _graded(self, detail: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def _graded(
+        self,
+        detail: FindingDetail,
+        names: tuple[str, str],
+        beside: Comparison,
+        found: _Found,
+        member: Member[WorkAndWaiting, _Slices],
+    ) -> FindingDetail:
+        ratio, least = 1 + found.more, 1 + found.limit
+        severity, limit = graded(ratio, {"warning": least, "critical": self.limits.step_critical_ratio})
+        (wait, own, others), (work_ratio, work_s) = beside.telling(), names
         return replace(
             detail,
-            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
+            severity=severity,
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
+            evidence={
+                wait: Evidence(value=own, reference=others),
+                work_ratio: Evidence(value=ratio, threshold=max(limit, least), reference=1.0),
+                work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
+            },
         )
 
 
 _NO_DIFFERENCE = _Found(0.0, 0.0, 0.0)
-
-
-def _evidence(names: tuple[str, str], beside: Comparison, found: _Found) -> Mapping[str, Evidence]:
-    (wait, own, others), (work_ratio, work_s) = beside.telling(), names
-    return {
-        wait: Evidence(value=own, reference=others),
-        work_ratio: Evidence(value=1 + found.more, threshold=1 + found.limit, reference=1.0),
-        work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
-    }
 
 
 def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
