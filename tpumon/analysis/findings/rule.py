@@ -115,11 +115,16 @@ class Peer(Struct, Generic[MemoryT], frozen=True):
 
 
 class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
-    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
+
+    Attributes:
+        unseen: what of its slice and job this process does not follow, and may be waited for; None: nothing.
+    """
 
     seen: Observation
     memory: MemoryT
     slice_stats: StatsT
+    unseen: str | None = None
 
 
 class Rule(Generic[MemoryT, StatsT]):
