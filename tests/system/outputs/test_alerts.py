@@ -160,7 +160,7 @@ FOUND = [
     ("compiling-while-serving", "TpuCompilingWhileServing", 10, {2}),
     ("idle", "TpuIdle", 30, {2}),
     ("hbm-nearly-full", "TpuHbmNearlyFull", 10, {2, 3}),
-    ("hbm-growing", "TpuHbmGrowing", 10, {2, 3}),
+    ("hbm-growing", "TpuHbmGrowing", 0, {2, 3}),
     ("not-observed", "TpuNotObserved", 0, {2}),
 ]
 SEVERITIES = {1: "info", 2: "warning", 3: "critical"}
