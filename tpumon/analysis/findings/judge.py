@@ -236,7 +236,7 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
-            member = Member(seen, each.memory, stats)
+            member = Member(seen, each.memory, stats, group.unseen)
             if unfit is None and rule.of_device and is_on_cpu(seen.sample):
                 unfit = _NO_TPU
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
