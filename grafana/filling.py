@@ -54,7 +54,9 @@ def values(config: Config) -> Mapping[str, str]:
         + "&".join(_VARIABLE.replace("NAME", label) for label in of_slice),
         "missing": listed(_MISSING.replace("WORKER", ", ".join((*of_slice, "worker"))), of_slice, "worker"),
         **{
-            f"having_{error}_error": listed(f"max_over_time(tpu_runtime_{error}_error{{@}}[5m]) == 1", of_slice, "worker")
+            f"having_{error}_error": listed(
+                f"max_over_time(tpu_runtime_{error}_error{{@}}[5m]) == 1", of_slice, "worker"
+            )
             for error in ("slice", "megascale")
         },
         "failing": listed(

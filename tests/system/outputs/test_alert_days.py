@@ -126,7 +126,7 @@ FAULT_BEGIN = 10
     [
         (
             f"hbm-leak@{60 * FAULT_BEGIN}:over=1500", lambda sample, _: sample,
-            {"TpuHbmGrowing critical": 12}, r"Workers: sim-v5e-8-w0 for \d+m \d+s\. HBM in use: \d\d\.\d+%\.$",
+            {"TpuHbmGrowing critical": 10}, r"Workers: sim-v5e-8-w0 for \d+m \d+s\. HBM in use: \d\d\.\d+%\.$",
         ),
         ("steady", failing, {"TpuNoSamples warning": 20}, r"or longer; errors: sim-v5e-8-w0 \(internal\)\.$"),
         ("steady", slice_failed, {"TpuRuntimeError critical": 4}, r"last 5 minutes, by sim-v5e-8-w0\.$"),
