@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tpumon.analysis.findings import Judge, Observation, Thresholds
 from tpumon.analysis.findings.rule_table import SPANNING
 from tpumon.analysis.handover import histories_of
-from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
+from tpumon.analysis.history import NO_FIGURES, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.judgement import (
@@ -21,6 +21,7 @@ from tpumon.analysis.judgement import (
     add_failure,
     began_of,
     note_raised,
+    noted,
     resumed,
     severity_of,
     snapshot_of,
@@ -33,7 +34,6 @@ from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_o
 from tpumon.model import (
     Cause,
     Change,
-    ChangeKind,
     Finding,
     Handover,
     KeptState,
@@ -311,6 +311,8 @@ class Analysis:
             if judgement.timeline.state != "stale" and last is not None:
                 judgement.causes = (Cause(words="no figures in time"),)
                 self._note(history, Moment.of(last), now_unix_s, "stale", "unknown")
+            elif (late := judgement.lasting_gap(history, now_unix_s)) is not None:
+                self._remember(judgement, late)
         self._stale = frozenset(stale)
 
     def _note(
@@ -325,39 +327,20 @@ class Analysis:
     ) -> None:
         """Notes what a worker counts as, and remembers the change."""
         judgement = self._judgements[history.target.worker]
-        timeline = judgement.timeline
-        before, since = timeline.status, timeline.status_since
         began = began_of(judgement.causes, at) if state == "live" else at
-        what = timeline.note(at, state, severity, began=began, restarted=restarted)
+        if state == "no-activity":
+            began = self._judge.last_activity(history.target.worker) or at
+        changes = noted(judgement, history, at, time_unix_s, state, severity, began, restarted=restarted)
         if judgement.upstream:  # what an exporter judges, it also remembers
             self._note_raised(history, time_unix_s)
-            return
-        if what is None and not restarted and timeline.status == before:
-            return
-        words = "; ".join(cause.words for cause in judgement.causes)
-        if what == "capture-ended" and since is not None:
-            words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
-        changes: list[tuple[ChangeKind, str]] = [("restart", "its job was restarted")] if restarted else []
-        changes += [] if what is None else [(what, words)]
-        # A query that began before the last change may end after it.
-        earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
-        if before is None or before in WELL:  # in trouble from now on; getting worse happens now
-            time_unix_s = min(time_unix_s, began.time_unix_s)
-        judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
-        for kind, why in changes:
-            self._changes.add(
-                Change(
-                    number=0,
-                    time_unix_s=judgement.changed_unix_s,
-                    worker=history.target.worker,
-                    what=kind,
-                    state=state,
-                    severity=severity,
-                    before=before,
-                    words=one_line(why),
-                )
-            )
-        judgement.number = self._changes.number if changes else self._changes.next_number()
+        elif changes is not None:
+            judgement.number = self._changes.next_number()
+            self._remember(judgement, *changes)
+
+    def _remember(self, judgement: Judgement, *changes: Change) -> None:
+        for change in changes:
+            self._changes.add(change)
+            judgement.number = self._changes.number
 
     def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
         """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
@@ -365,19 +348,17 @@ class Analysis:
         if (changed := note_raised(judgement)) is None:
             return
         severity, before = changed
-        self._changes.add(
-            Change(
-                number=0,
-                time_unix_s=time_unix_s,
-                worker=history.target.worker,
-                what="severity",
-                state="live",
-                severity=severity,
-                before=before,
-                words=one_line("".join(cause.words for cause in judgement.raised[:1])),
-            )
+        change = Change(
+            number=0,
+            time_unix_s=time_unix_s,
+            worker=history.target.worker,
+            what="severity",
+            state="live",
+            severity=severity,
+            before=before,
+            words=one_line("".join(cause.words for cause in judgement.raised[:1])),
         )
-        judgement.number = self._changes.number
+        self._remember(judgement, change)
 
     # ---- status
 

@@ -10,7 +10,7 @@ from typing import Literal, overload
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings import RULES, group_of
 from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
@@ -208,11 +208,11 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
-    found = [
-        *(_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings),
-        *(_cleaned(one, foreign, is_quoted=False) for one in state_findings(status)),
+    own = list(state_findings(status))
+    found = sorted([*status.findings, *own], key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one, status)))
+    findings = [
+        _cleaned(one, foreign, is_quoted=one not in own and not upstream.isdisjoint(one.workers)) for one in found
     ]
-    findings = sorted(found, key=lambda one: (-SEVERITY_LEVELS[one.severity], _PLACES.get(one.finding, len(_PLACES))))
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}))
     if too_few:
@@ -248,6 +248,16 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
 _STATES: tuple[VerdictId, ...] = ("down", "hang", "restarted")
 _PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumerate(_STATES)}
 _RESTARTED_S = 600.0
+
+
+def _place(finding: Finding, status: FleetStatus) -> int:
+    """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
+    place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
+    if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
+        return place
+    restarts = _restarts_unix_s(status)
+    peers = (one.name for one in status.all() if group_of(one.target) == group_of(first.target))
+    return len(_PLACES) if any(restarts.get(peer, -inf) >= since for peer in peers) else place
 
 
 def state_findings(status: FleetStatus) -> Iterator[Finding]:
@@ -377,8 +387,12 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
     for words, names in names_of.items():
         why = f" ({_why_not_seen(status, names[0])})" if words == _NOT_SEEN else ""
         yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}{why}."
-    if _GAPS["no-activity"] in names_of and not any(worker.judged_upstream for worker in status.all()):
-        yield "Only a tpumon that goes on watching (tpumon serve) can tell a hang from a pause."
+    watched = "down" in said or any(worker.judged_upstream for worker in status.all())
+    if _GAPS["no-activity"] in names_of and not watched:
+        yield (
+            "One look cannot tell a hang from a pause: tpumon serve watches all the time, tpumon once --state DIR goes "
+            "on from its last run."
+        )
 
 
 def _why_not_seen(status: FleetStatus, name: str) -> str:

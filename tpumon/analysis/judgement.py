@@ -8,11 +8,26 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory
+from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory, alike, job_began_unix_s
 from tpumon.analysis.job_kind import KindOfWorker
+from tpumon.analysis.recorded_clock import OVERLAP_S
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
-from tpumon.model import SEVERITY_LEVELS, Cause, FindingId, JobKindName, Sample, Severity, State, Status, StatusSnapshot
+from tpumon.model import (
+    SEVERITY_LEVELS,
+    Cause,
+    Change,
+    FindingId,
+    JobKindName,
+    Sample,
+    Severity,
+    State,
+    Status,
+    StatusSnapshot,
+)
+from tpumon.untrusted_text import one_line
+
+_GAP_S = 10.0
 
 
 @dataclass(slots=True)
@@ -35,6 +50,7 @@ class Judgement:
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         timeline: what it counted as, and since when.
         changed_unix_s, number: time and number of the last change of its timeline.
+        late: the change to stale while that is too short to be one; None: it is not stale, or that is remembered.
     """
 
     upstream: bool = False
@@ -54,6 +70,15 @@ class Judgement:
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
     changed_unix_s: float = -inf
     number: int = 0
+    late: Change | None = None
+
+    def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
+        """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
+        interval_s = 0.0 if history.last is None else history.last.interval_s or 0.0
+        if self.late is None or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
+            return None
+        late, self.late = self.late, None
+        return late
 
     @property
     def all_judged(self) -> tuple[FindingId, ...]:
@@ -119,6 +144,73 @@ def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
     if since is None or since >= at.time_unix_s:
         return at
     return at.earlier(at.time_unix_s - since)
+
+
+def noted(
+    judgement: Judgement,
+    history: WorkerHistory,
+    at: Moment,
+    time_unix_s: float,
+    state: State,
+    severity: Severity,
+    began: Moment,
+    *,
+    restarted: bool,
+) -> Sequence[Change] | None:
+    """Notes what a worker counts as at a moment.
+
+    Args:
+        judgement: of the worker.
+        history: of the worker; its last sample is the one that shows it.
+        at: the begin of that sample.
+        time_unix_s: the time by the wall clock.
+        state: of the worker then.
+        severity: of the worker then.
+        began: when its trouble began, or since when nothing runs; else `at`.
+        restarted: whether its job was restarted before it.
+
+    Returns:
+        The changes to remember, without numbers; None: nothing has changed. One to stale comes later, from
+        `Judgement.lasting_gap`.
+    """
+    timeline = judgement.timeline
+    before, since, was_live = timeline.status, timeline.status_since, timeline.state == "live"
+    what = timeline.note(at, state, severity, began=began, restarted=restarted)
+    if judgement.upstream or (what is None and not restarted and timeline.status == before):
+        return None
+    late, judgement.late = judgement.late, None
+    if late is not None:  # it was stale for so short a time that it was no change
+        before = late.before
+        what = None if alike(before, timeline.status) else what
+    words = "; ".join(cause.words for cause in judgement.causes)
+    if what == "capture-ended" and since is not None:
+        words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+    # A query that began before the last change may end after it.
+    earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
+    change = Change(
+        number=0,
+        time_unix_s=earliest_unix_s,
+        worker=history.target.worker,
+        what="restart",
+        state=state,
+        severity=severity,
+        before=before,
+        words="its job was restarted",
+    )
+    changes = []
+    if restarted and history.last is not None:
+        earliest_unix_s = max(job_began_unix_s(history.last), earliest_unix_s)
+        changes.append(replace(change, time_unix_s=earliest_unix_s))
+    if before is None or before in WELL or (was_live and state == "no-activity"):
+        time_unix_s = min(time_unix_s, began.time_unix_s)  # in trouble from now on; getting worse happens now
+    judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
+    if what is not None:
+        change = replace(change, what=what, time_unix_s=judgement.changed_unix_s, words=one_line(words))
+        changes.append(change)
+    if state != "stale":
+        return changes
+    judgement.late = None if what is None else change
+    return ()
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:

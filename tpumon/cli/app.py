@@ -218,6 +218,7 @@ def once_command(
 
     Examples:
       tpumon once
+      tpumon once --state ~/.cache/tpumon    by cron: also finds what hangs
       tpumon once --from http://10.0.0.2:10466 --output json
     """
     from tpumon.cli.commands import once
@@ -309,7 +310,8 @@ def _judged(
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
         interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
-    return at_moment(feed_of(context, at_once, thresholds), verdict.at), needs
+    state = verdict.state if is_typed(context, "state") else None
+    return replace(at_moment(feed_of(context, at_once, thresholds), verdict.at), state=state), needs
 
 
 @command("events")

@@ -20,11 +20,13 @@ command = partial(app.command, context_settings=ENVIRONMENT)
 
 def _scenarios() -> str:
     """The list of scenarios, for `tpumon simulate --help`."""
-    from tpumon.simulator.scenario.fault_table import listed
+    from tpumon.simulator.scenario.fault_table import PARAMETERS, listed
 
     rows = [f"{one.name}: {'. '.join((one.about, *one.settings))}." for one in listed()]
-    term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START after the job, such as 5m, for LENGTH."
-    return "\n".join(["Scenarios:", *rows, "", term]).replace("[", "\\[")  # or it would be markup
+    term = "NAME[@START[+LENGTH]][:PARAMETER=VALUE,...] begins START after the job, such as 5m, and ends LENGTH later."
+    parameters = [f"{name}: {parameter.about}." for name, parameter in PARAMETERS.items()]
+    text = "\n".join(["Scenarios:", *rows, "", term, "", "Parameters:", *parameters])
+    return text.replace("[", "\\[")  # or it would be markup
 
 
 @command("simulate", epilog=_scenarios())

@@ -424,6 +424,10 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = "2m"
     at: AtOption = None
+    state: Annotated[
+        str | None,
+        written(metavar="DIR", help="Keep there what verdicts rest on for the next run: so cron finds what hangs."),
+    ] = None
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:

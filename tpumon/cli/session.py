@@ -67,7 +67,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
         page.name,
         user_named(page.uid),
     )
-    return replace(settings, origin=NearbySource(page, settings.origin))
+    return replace(settings, origin=NearbySource(page, settings.origin), state=None)  # it keeps its own
 
 
 def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
@@ -142,15 +142,15 @@ class _Waiting:
         passed_s = time.monotonic() - self._began_s
         is_late = passed_s > self._needs.timeout_s
         asked = [worker for worker in workers if worker.history.last is not None]
-        self._several.update(worker.name for worker in asked if needs_several(worker.history))
+        self._several.update(worker.name for worker in asked if needs_several(worker))
         self._count(workers)
         if not workers or len(asked) < len(workers):
             if is_late:
                 self._say_late(len(workers) - len(asked))
             return is_late
         missing = [worker.history for worker in workers if not self._is_settled(worker)]
-        if not missing:
-            missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
+        if not missing and all(worker.verdict.state != "down" for worker in workers):
+            missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each)]
         if self._deadline_s is None:
             left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
             self._deadline_s = time.monotonic() + left_s + _LATE_S
@@ -205,11 +205,14 @@ class _Waiting:
         several = self._needs.all_of_them or worker.name in self._several
         return never or is_judged or _queries(history) >= (self._needs.samples if several else 1)
 
-    def _may_tell_more(self, history: WorkerHistory) -> bool:
-        """True if samples of a worker may have been too short to count, so that a few more are worth their time."""
-        if self._needs.samples < self._sustained or _queries(history) >= _MOST_TIMES * self._needs.samples:
+    def _may_tell_more(self, worker: WorkerStatus) -> bool:
+        """True if samples of a worker may have been too short to count, so that a few more are worth their time.
+
+        While nothing runs, as several samples in a row agree, none tells more.
+        """
+        if self._needs.samples < self._sustained or _queries(worker.history) >= _MOST_TIMES * self._needs.samples:
             return False
-        return history.target.worker in self._several
+        return worker.name in self._several and worker.findings.get("hang") is None
 
 
 def _left_s(history: WorkerHistory, samples: int) -> float:

@@ -127,10 +127,9 @@ class Notices:
             return
         self._traced = True
         _log.info(
-            "%s: figures come from short traces of the job (its profiler has no Monitor RPC): %.1f s this time%s",
+            "%s: figures come from short traces of the job (its profiler has no Monitor RPC): %.1f s this time",
             sample.address,
             sample.traced_s,
-            f", the next about {sample.interval_s:.0f} s later" if sample.interval_s else "",
             extra=_OF_SEVERAL,
         )
 

@@ -74,6 +74,25 @@ def test_connections_are_counted():
     assert asyncio.run(main()) == [0, 1, 1]
 
 
+async def test_a_closed_client_connects_anew_at_once():
+    """gRPC itself waits for seconds after some refused calls, although a server listens there by then."""
+
+    async def reason():
+        with pytest.raises(SourceError) as caught:
+            await client.call(wire.MONITOR, MonitorRequest(), MonitorResponse, timeout_s=5)
+        return caught.value.reason
+
+    with TpuNode() as node:
+        address = node.address
+    async with Client(address) as client:
+        for _ in range(3):
+            assert await reason() == "unavailable"
+            await asyncio.sleep(0.6)
+        with TpuNode(port=int(address.rpartition(":")[2])):
+            await client.close()
+            assert await reason() == "unimplemented"
+
+
 def test_calls_are_not_followed_by_pings_and_a_usual_trace_needs_no_round_trips():
     """gRPC would ping after each answer to find out how much it may ask for at once."""
 

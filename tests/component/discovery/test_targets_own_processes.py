@@ -75,22 +75,23 @@ def test_a_notebook_shows_itself(proc):
 
 
 def test_a_job_that_starts_again_is_another_process(proc):
-    """Also at addresses that stay as they are, of which the discovery itself has no more to say."""
+    """Also at addresses that stay, of which the discovery itself has no more to say; between the two there is none."""
 
     async def look():
         finder = WithProcesses(DnsNames(["127.0.0.1:9999"]), proc=proc.root, every_s=0.01)
         async with aclosing(finder.watch(lambda: False)) as changes:
-            for pid in (42, 43):
+            for pid in (42, None, 43):
                 proc.close(9999)
-                proc.process(pid, JAX)
-                proc.listen(9999, pid)
+                if pid is not None:
+                    proc.process(pid, JAX)
+                    proc.listen(9999, pid)
                 (target,) = (await asyncio.wait_for(anext(changes), 10)).targets
-                yield target.process.pid
+                yield None if target.process is None else target.process.pid
 
     async def pids():
         return [pid async for pid in look()]
 
-    assert asyncio.run(pids()) == [42, 43]
+    assert asyncio.run(pids()) == [42, None, 43]
 
 
 def test_workers_elsewhere_are_found_once(proc):

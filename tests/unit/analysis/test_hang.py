@@ -6,7 +6,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.model import StepTimes, Target, Workers
+from tpumon.model import Spread, StepTimes, Target, Workers
 
 INTERVAL_S = 10.0
 BEGIN_UNIX_S = 10_000.0
@@ -198,3 +198,16 @@ def test_the_limits_are_raised_to_two_hours_at_most():
     job.go(12, ran)
     assert job.severities(119, silent) == ["info"]
     assert job.severities(2, silent)[-1] == "critical"
+
+
+def test_one_since_of_a_hang_everywhere():
+    """The list, the worker's page, the finding and the change say the last activity, whatever the worker was before."""
+    for before in (ran, lambda worker, **given: ran(worker, infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3), **given)):
+        job = Slice("w0")
+        job.go(12, before)
+        began = job.last
+        hang = job.go(5, silent)
+        status = job.fleet.status(job.last)
+        (cause, *_), verdict = status.workers["w0"].verdict.causes, status.workers["w0"].verdict
+        assert [hang.since_unix_s, cause.since_unix_s, verdict.since_unix_s] == [began] * 3
+        assert [(one.status, one.time_unix_s) for one in status.changes][-1] == ("no-activity", began)

@@ -42,12 +42,24 @@ def test_a_restart_of_a_slice_is_one_change_whatever_its_workers_counted_as():
     assert lines(changes, targets(*names)) == [("all 3 workers of s", "its job was restarted")]
 
 
+def test_it_is_one_change_whatever_each_counted_as_before_and_names_them_in_order():
+    """What they were is then left out."""
+    names = ["w0", "w1", "w2", "w3"]
+    changes = [
+        replace(change(name, at, before=before), what="state", state="down", words="connection refused")
+        for at, (name, before) in enumerate((("w2", "no-activity"), ("w1", "ok"), ("w0", "ok")))
+    ]
+    (group,) = together(changes, targets(*names))
+    assert (as_one(group, targets(*names)).worker, as_one(group, targets(*names)).before) == ("w0, w1, w2", None)
+    assert as_one(together(changes[1:], targets(*names))[0], targets(*names)).before == "ok"
+
+
 def test_other_changes_stay_apart():
     known = targets("a", "b", "c") | targets("d", of="t") | targets("e", "f", independent=True)
     usual = change("a", 10.0)
     for other in (
         change("b", 100.0), change("b", 11.0, severity="critical"), change("b", 11.0, words="own work +3%"),
-        change("b", 11.0, before="info"), change("d", 11.0), change("a", 11.0), change("unknown", 11.0),
+        change("d", 11.0), change("a", 11.0), change("unknown", 11.0),
     ):  # fmt: skip
         assert len(together([usual, other], known)) == 2, other
     assert len(together([change("e", 10.0), change("f", 10.0)], known)) == 2

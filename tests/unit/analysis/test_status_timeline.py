@@ -9,7 +9,7 @@ from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
-from tpumon.model import Change, Spread, StepTimes
+from tpumon.model import Change, Process, Spread, StepTimes
 
 NOW = 1_800_000_000.0
 
@@ -138,6 +138,35 @@ def test_a_worker_that_falls_silent_is_told_once():
     fleet.take(sample("a", time_unix_s=NOW + 25, took_s=30.0))
     times = [one.time_unix_s for one in fleet.status(NOW + 51).changes]
     assert times == sorted(times), "a query that began before is answered after"
+
+
+def test_a_sample_that_comes_too_late_is_no_change():
+    """Nor is its return, within an interval; what the worker counts as then is told as if it had never been stale."""
+    for late_s, after, told in (
+        (30, sample, []),
+        (30, failed_sample, [("ok", "down", NOW + 30)]),
+        (60, sample, [("ok", "stale", NOW), ("stale", "ok", NOW + 60)]),
+    ):
+        fleet = Analysis()
+        fleet.take(found("a"))
+        for at_s in (0, *range(-30, 1, 10)):
+            fleet.take(sample("a", time_unix_s=NOW + at_s))
+        for at_s in range(1, late_s):
+            fleet.tick(NOW + at_s)
+        assert fleet.status(NOW + late_s).workers["a"].verdict.status == "stale"
+        fleet.take(after("a", time_unix_s=NOW + late_s))
+        changes = fleet.status(NOW + late_s).changes
+        assert [(one.before, one.status, one.time_unix_s) for one in changes] == told
+
+
+def test_a_restart_is_dated_by_the_start_of_the_process():
+    """Not by the sample that shows it; never before what was seen of the worker before."""
+    for started_s, dated_s in ((12.0, 12.0), (3.0, 3.0), (1e9, 60.0)):
+        fleet = Analysis()
+        fleet.take(found("a"))
+        fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
+        fleet.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+        assert [(one.what, one.time_unix_s) for one in fleet.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
 
 
 def hung(**runtime):

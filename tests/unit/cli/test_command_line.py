@@ -273,6 +273,9 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
     assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
     assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
+    monkeypatch.setenv("TPUMON_STATE", "of-the-service")
+    states = [settings(command, *more).feed.state for command in ("once", "why") for more in ((), ("--state", "d"))]
+    assert states == [None, "d"] * 2
 
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):

@@ -43,9 +43,12 @@ def failed(worker, reason="unavailable", message=None, **given):
 def run(monkeypatch, capsys):
     """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
 
-    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER):
+    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, job_kind=None):
         taken = []
-        targets = tuple(Target(worker=worker, address=f"{worker}:1", independent=origin is LOCAL) for worker in workers)
+        targets = tuple(
+            Target(worker=worker, address=f"{worker}:1", job_kind=job_kind, independent=origin is LOCAL)
+            for worker in workers
+        )
 
         def made():
             yield Workers(targets=targets)
@@ -124,6 +127,30 @@ def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
     (worker,) = json.loads(printed)["workers"]
     assert (taken, worker["state"]) == (4, "no-activity")
     assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
+
+
+def test_a_silence_that_libtpu_times_is_a_hang_at_the_first_look(run):
+    """As long as it says, once three samples agree."""
+    device = {"device": "0", "runtime_tensorcore_idle_s": 1000.0}
+    quiet = {"source": "runtime", "devices": [device], "runtime": {"uptime_s": 1e6}, "interval_s": 1.0}
+    events = [lambda: failed("w0", "empty-trace", **quiet)] * 9
+    status, printed, taken = run(events, workers=["w0"], job_kind="training", output="json")
+    (finding,) = json.loads(printed)["workers"][0]["findings"]
+    assert (status, taken) == (1, 3)
+    assert (finding["finding"], finding["severity"]) == ("hang", "critical")
+    assert finding["since_unix_s"] == pytest.approx(time.time() - 1000, abs=60)
+
+
+def test_who_does_not_answer_any_more_is_the_answer_and_nobody_is_asked_for_more(run, monkeypatch):
+    """Nor are those that wait for it, of which no sample tells more while nothing runs."""
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    gone = [lambda: failed("w0"), *[lambda name=name: failed(name, "empty-trace") for name in NAMES[1:]]]
+    status, printed, taken = run([*rounds(1), *gone * 6])
+    assert (status, taken) == (1, 9)
+    assert printed.startswith('DOWN: "w0" does not answer')
+    assert "a hang from a pause" not in printed
+    _, _, taken = run([*rounds(1), *[lambda name=name: failed(name, "empty-trace") for name in NAMES] * 6])
+    assert taken == 12
 
 
 def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):

@@ -119,7 +119,25 @@ def test_a_worker_without_figures_is_named(reason, words):
     assert found["verdict"] == "unknown"
     assert f"1 of 2 workers {words}" in found["sentence"]
     assert '"b"' in found["sentence"]
-    assert ("can tell a hang from a pause" in found["sentence"]) == (reason == "empty-trace")
+    assert ("cannot tell a hang from a pause" in found["sentence"]) == (reason == "empty-trace")
+
+
+def test_a_restart_explains_what_has_not_run_since_before_it():
+    """The others wait for who was restarted; one that began to be silent later is a hang of its own."""
+    for silent_from_s, verdict in ((30, "restarted"), (60, "hang")):
+        fleet = fleet_of("a", "b", rounds=3, runtime={"uptime_s": 1000.0})
+        for at_s in range(30, 90, 10):
+            quiet = {"time_unix_s": NOW + at_s, "source": "runtime"}
+            if at_s < silent_from_s:
+                fleet.take(sample("b", time_unix_s=NOW + at_s, idle_ratio=0.1))
+            else:
+                fleet.take(failed_sample("b", "empty-trace", **quiet))
+            fleet.take(
+                failed_sample("a", "empty-trace", **quiet, runtime={"uptime_s": at_s - 35.0 if at_s >= 40 else 1e4})
+            )
+        found = answer(fleet, 81)
+        assert (found.verdict, found.title) == (verdict, verdict.upper())
+        assert {one.finding for one in found.findings} == {"hang", "restarted"}
 
 
 def test_a_worker_that_is_down_is_the_verdict():

@@ -18,7 +18,7 @@ from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import NoTargetError, SourceError
-from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
+from tpumon.model import Caution, DeviceFigures, Figures, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
 
@@ -39,6 +39,9 @@ class FakeClient:
 
     async def __aexit__(self, *exc):
         FakeClient.open_count -= 1
+
+    async def close(self):
+        """Forgets the process that listened there."""
 
 
 class Fake:
@@ -394,7 +397,7 @@ def test_a_worker_of_long_traces_that_stalled_for_a_moment_is_not_down_until_the
     (probed_s,) = source.probes["a"]
     assert probed_s - source.calls["a"][2] <= 60
     assert probed.figures.mxu_utilization_ratio is None
-    assert "the next trace is taken in" in probed.figures.absent["mxu_utilization_ratio"]
+    assert "it is traced again when its share of time allows" in probed.figures.absent["mxu_utilization_ratio"]
     gap_s = source.calls["a"][3] - probed_s
     assert gap_s > 900
     assert gap_s < probed.fresh_for_s
@@ -478,6 +481,16 @@ def test_what_is_not_known_yet_is_null():
     assert (unknown.window_s, unknown.interval_s) == (None, None)
     (given,) = sample(Fake(a=["unavailable"]), num_queries=1, window_s=0.5, interval_s=4.0)["a"]
     assert (given.window_s, given.interval_s) == (0.5, 4.0)
+
+
+def test_a_profiler_that_fails_from_the_start_tells_when_it_is_asked_again():
+    """Its runtime may answer meanwhile: the worker is current, and up, until then."""
+    source = Fake(took_s=1.2, traced_s=1.2, interval_s=10, a=["internal"])
+    samples = sample(source, num_queries=8, attempts=1)["a"]
+    waits = gaps(source.calls["a"])
+    assert max(waits) > 100
+    for failed, wait_s in zip(samples[1:], waits[1:], strict=False):
+        assert failed.interval_s == pytest.approx(wait_s, rel=0.12)
 
 
 class Moving:
@@ -716,6 +729,7 @@ ODD = {
     "slice": lambda n: (Target(worker="a", address="a", slice=f"s{n % 2}"),),
     "runtime": lambda n: (Target(worker="a", address="a", runtime_addresses=(f"r:{n % 2}",)),),
     "name": lambda n: (Target(worker=f"a{n % 2}", address="a"),),
+    "process": lambda n: (Target(worker="a", address="a", process=Process(pid=n)),),
     "coming and going": lambda n: (Target(worker="a", address="a"),) * (n % 2),
 }
 
@@ -728,6 +742,18 @@ def test_a_job_is_traced_no_more_whatever_its_finder_does(every_s, change):
     events = follow(Changing(every_s, change), source, for_s=3600, max_duty_ratio=0.02, window_s=0.6)
     assert source.spent_s <= 1.0 + 0.02 * 3600 + 0.6
     assert len([event for event in events if isinstance(event, Sample)]) > 30
+
+
+@pytest.mark.parametrize("traced_s", [0.0, 1.5])
+def test_a_process_that_ended_or_is_another_one_is_looked_at_at_once(traced_s):
+    """Whatever the interval; by a probe where the job may not be traced yet."""
+    pids = [1, 1, 1, None, 2]
+    source = Fake(traced_s=traced_s, took_s=traced_s, a=[GOOD])
+    targets = [(Target(worker="a", address="a", process=pid and Process(pid=pid)),) for pid in pids]
+    follow(Changing(10, targets.__getitem__), source, for_s=49, interval_s=600.0, max_duty_ratio=0.01)
+    looks = sorted([*source.calls["a"], *source.probes["a"]])
+    assert looks == pytest.approx([1000, 1030, 1040], abs=1)
+    assert bool(source.probes["a"]) == (traced_s > 0)
 
 
 def test_a_slice_that_changes_its_name_is_told_with_the_next_sample():

@@ -66,8 +66,7 @@ def test_that_a_job_is_traced_is_said_once():
     assert notices.update(sample()) == []
     (line,) = notices.update(traced)
     assert "figures come from short traces of the job" in line
-    assert "0.6 s this time" in line
-    assert "the next about 31 s later" in line
+    assert line.endswith("0.6 s this time")
     assert notices.update(traced) == []
 
 

@@ -280,13 +280,13 @@ def test_a_row_says_the_worst_cause_only():
 
 
 def test_a_hang_is_said_in_the_row():
-    """Once it is more than a pause."""
-    stuck = Cause(words="nothing runs for 400 s", finding="hang", since_unix_s=NOW - 400)
-    silent = failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,))
-    display = told(workers=4)
-    display.take(silent)
-    display.refresh(NOW)
-    assert "NO ACTIVITY 0s: nothing runs for 400 s" in line_about(display, "NO ACTIVITY 0s")
+    """From the first moment on; while it is no more than a pause may be, that it may be one."""
+    for severity, word in (("info", "may hang"), ("warning", "hang"), ("critical", "hang")):
+        stuck = Cause(words="nothing runs for 400 s", finding="hang", severity=severity, since_unix_s=NOW - 400)
+        display = told(workers=4)
+        display.take(failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,)))
+        display.refresh(NOW)
+        assert f"NO ACTIVITY 0s: {word}: nothing runs" in line_about(display, "NO ACTIVITY 0s")
 
 
 # ---- order

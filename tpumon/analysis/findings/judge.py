@@ -200,6 +200,12 @@ class Judge:
         """A worker that is followed: its findings, and what can be judged of it, as of its last query."""
         return self._workers[name]
 
+    def last_activity(self, worker: str) -> Moment | None:
+        """Last activity of the present job of a worker, from which a hang counts; None: none is known."""
+        states = self._workers[worker].finding_states
+        active: Moment | None = states[RULE_INDEXES["hang"]].memory.active if states else None
+        return active
+
     def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
         """The findings, by slice, the worst first.
 
@@ -230,7 +236,7 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
-            member = Member(seen, each.memory, stats)
+            member = Member(seen, each.memory, stats, group.unseen)
             if unfit is None and rule.of_device and is_on_cpu(seen.sample):
                 unfit = _NO_TPU
             each.judge(member, unfit or (why_not if rule.compares_slices else None))

@@ -2,8 +2,8 @@
 
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
-from tpumon.analysis.history.states import state_of
-from tpumon.analysis.history.timeline import WELL, Moment, StatusTimeline
+from tpumon.analysis.history.states import job_began_unix_s, state_of
+from tpumon.analysis.history.timeline import WELL, Moment, StatusTimeline, alike
 from tpumon.analysis.history.worker_history import (
     FIRST_STEP_BUCKET,
     NO_FIGURES,
@@ -28,5 +28,7 @@ __all__ = [
     "State",
     "StatusTimeline",
     "WorkerHistory",
+    "alike",
+    "job_began_unix_s",
     "state_of",
 ]

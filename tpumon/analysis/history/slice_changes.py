@@ -31,8 +31,8 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         if target is None or target.independent:
             found.append([change])
             continue
-        # A restart is the same whatever its worker counted as.
-        kind = () if change.what == "restart" else (change.status, change.before, _NUMBERS.sub("", change.words))
+        # It is the same whatever its worker counted as before; a restart also whatever it counts as since.
+        kind = () if change.what == "restart" else (change.status, _NUMBERS.sub("", change.words))
         key = target.job, target.slice, change.what, *kind
         group = last.get(key)
         if (
@@ -51,10 +51,13 @@ def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:
     first = group[0]
     if len(group) == 1:
         return first
+    if any(one.before != first.before for one in group):
+        first = replace(first, before=None)
     target = targets[first.worker]
     members = sum((one.job, one.slice) == (target.job, target.slice) for one in targets.values())
     if len(group) < members:
-        more = len(group) - _NAMED
-        names = ", ".join(one.worker for one in group[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more, changed = len(group) - _NAMED, {one.worker for one in group}
+        named = [name for name in targets if name in changed][:_NAMED]
+        names = ", ".join(named) + (f" and {more} more" if more > 0 else "")
         return replace(first, worker=names)
     return replace(first, worker=f"all {members} workers" + (f" of {target.slice}" if target.slice else ""))

@@ -62,6 +62,15 @@ def restarted(sample: Sample, *, process: Process | None, uptime_s: float | None
     return was_closed and listens(sample) and (process is None or now is None)
 
 
+def job_began_unix_s(sample: Sample) -> float:
+    """Begin of a sample's job: of its process, else of its runtime; of the sample where neither is known."""
+    process, uptime_s = sample.process, sample.figures.runtime.uptime_s
+    began_unix_s = None if process is None else process.started_unix_s
+    if began_unix_s is None:
+        began_unix_s = sample.time_unix_s - (uptime_s or 0.0)
+    return min(began_unix_s, sample.time_unix_s)
+
+
 def _is_same(process: Process, other: Process) -> bool:
     if process.started_unix_s is None or other.started_unix_s is None:
         return process.pid == other.pid

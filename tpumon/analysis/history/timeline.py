@@ -12,6 +12,12 @@ _NOT_WELL = {"down", "no-activity"}
 WELL: frozenset[Status] = frozenset({"ok", "info"})
 """Severities of a worker that is well: from one to the other is no change."""
 
+
+def alike(before: Status | None, now: Status | None) -> bool:
+    """True if a worker that counted as this, and now counts as that, has not changed; `before` None: not known."""
+    return now == before or (now in WELL and (before is None or before in WELL))
+
+
 _GAPS = {*_CAPTURES, "paused", "stale"}
 _SET_S = 1.0  # by less, the clocks differ all the time
 
@@ -115,7 +121,7 @@ class StatusTimeline:
             self.critical_since = (self.critical_since or first) if severity == "critical" else None
         elif state in _NOT_WELL and self.ok:
             self.ok = None
-        if self.status == before or (self.status in WELL and (before is None or before in WELL)):
+        if alike(before, self.status):
             return None
         if (state in _CAPTURES) != (before_state in _CAPTURES):
             return "capture-began" if state in _CAPTURES else "capture-ended"

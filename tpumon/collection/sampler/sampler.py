@@ -131,6 +131,9 @@ class Sampler:
         for key in before.keys() - self._targets.keys():
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
+        for key, worker in self._workers.items():
+            if before[key].process != self._targets[key].process:
+                worker.wake()
         self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
         for place, key in enumerate(new):
@@ -183,7 +186,8 @@ class Sampler:
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
                 progress.waits(target.address, "asked again", max(due_s - clock_s(), 0.0))
-                await worker.wait_until(due_s)
+                if await worker.wait_until(due_s):
+                    await client.close()  # gRPC would wait before it looks for the next process
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:
         """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""
@@ -219,7 +223,7 @@ class Sampler:
             bounded(sample),
             job=target.job or sample.job,
             slice=target.slice or sample.slice,
-            process=target.process,
+            process=self._targets.get(_key(target), target).process,  # as of now: it may have waited for its turn
             taken_monotonic_s=taken_s,
         )
 

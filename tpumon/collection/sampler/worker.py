@@ -10,7 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import DutyAccount, DutyControl
-from tpumon.collection.sampler.pace import JITTER_RATIO, Pace, jittered, on_a_tick, pause_after_failures
+from tpumon.collection.sampler.pace import (
+    JITTER_RATIO,
+    LONGEST_PAUSE_S,
+    Pace,
+    jittered,
+    on_a_tick,
+    pause_after_failures,
+)
 from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
@@ -85,6 +92,7 @@ class SampledWorker:
         self._probes_next = False
         self._not_before_s = 0.0
         self._is_held = False  # by a pause
+        self._due, self._is_woken = asyncio.Event(), False
         self._is_others = False  # the session that was met last is another tpumon's
         self._answered = False
         self._serves = False  # the last trace with programs showed those of a server
@@ -142,6 +150,8 @@ class SampledWorker:
             if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
                 due_s = on_a_tick(due_s, interval_s)
             due_s = max(due_s, start_s + window_s)
+        if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
+            due_s = start_s
         if self._cost_s:
             gap_s = self._account.ready_s(self._cost_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
@@ -150,13 +160,32 @@ class SampledWorker:
         self._probes_next = self.gone and due_s > probe_s
         return probe_s if self._probes_next else due_s
 
-    async def wait_until(self, due_s: float) -> None:
-        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked."""
+    async def wait_until(self, due_s: float) -> bool:
+        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked.
+
+        Returns:
+            True if `wake` has ended the wait.
+        """
         while self._is_held and due_s - self._clock_s() > _LOOK_AGAIN_S:
             await asyncio.sleep(jittered(_LOOK_AGAIN_S))
             if await self._pause() is None:
                 self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
-        await asyncio.sleep(max(due_s - self._clock_s(), 0.0))
+        timer = asyncio.get_running_loop().call_later(max(due_s - self._clock_s(), 0.0), self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
+        self._due.clear()
+        if not self._is_woken:
+            return False
+        self._is_woken, self._failures_in_a_row = False, 0
+        self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
+        return True
+
+    def wake(self) -> None:
+        """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
+        self._is_woken = True
+        self._due.set()
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
@@ -191,11 +220,15 @@ class SampledWorker:
 
     @property
     def _interval_after_failure_s(self) -> float | None:
-        """The interval after a failure: what is known then, such as that nothing ran, holds until the next query."""
+        """The interval after a failure: what is known then, such as that nothing ran, holds until the next query.
+
+        Also before the first answer, if what failed was traced and its share of time puts off the next query.
+        """
+        next_s = max(self._not_before_s, self._account.ready_s(self._cost_s)) - self.asked_s
         interval_s = self._effective_interval_s
         if interval_s is None:
-            return None
-        return max(interval_s, self._not_before_s - self.asked_s, self._account.ready_s(self._cost_s) - self.asked_s)
+            return next_s if next_s > LONGEST_PAUSE_S else None
+        return max(interval_s, next_s)
 
     def _why_absent(self, failure: Failure) -> Mapping[str, str]:
         """Reasons for figures that are absent although the worker answered: nothing ran, or that cannot be seen."""
@@ -298,6 +331,8 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
+        self._due.clear()
+        self._is_woken = False  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
@@ -329,8 +364,7 @@ class SampledWorker:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
         time_unix_s = time.time()
         await profiler.probe()
-        wait_s = max(0.0, self._account.ready_s(self._cost_s) - self._clock_s())
-        why = f"the next trace is taken in {wait_s:.0f} s: the last one, which had no answer, may have cost its share"
+        why = "it is traced again when its share of time allows (--max-duty)"
         return Sample(
             worker=self.target.worker,
             address=self.target.address,

@@ -203,10 +203,12 @@ class Client:
         return self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
-        """Ends calls in flight and closes the connection."""
+        """Ends calls in flight and closes the connection. Another call makes one anew, at once even after a failure."""
         self._end_turn()
-        if self._channel is not None:
-            await self._channel.close()
+        channel, self._channel = self._channel, None
+        self._methods.clear()
+        if channel is not None:
+            await channel.close()
 
     async def __aenter__(self) -> Self:
         return self

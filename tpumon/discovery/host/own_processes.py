@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tpumon.discovery.finder import Discovery
-from tpumon.discovery.host.listening import Listener, Owner, find_owners, read_listeners
+from tpumon.discovery.host.listening import Owner, find_owners, read_listeners
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address, Target, Workers
 
@@ -72,9 +72,13 @@ class WithProcesses:
 
     def _look(self, ports: Collection[int]) -> None:
         """Finds who listens to these ports, where that is no longer who did."""
-        listeners: list[Listener] = []
-        with suppress(OSError):
+        try:
             listeners = [one for one in read_listeners(self._proc) if one.port in ports]
+        except OSError:
+            return
+        for port in self._inodes.keys() - {one.port for one in listeners}:
+            del self._inodes[port]
+            self._owners.pop(port, None)
         new = [one for one in listeners if self._inodes.get(one.port) != one.inodes]
         if not new:
             return

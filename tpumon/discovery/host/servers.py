@@ -354,7 +354,7 @@ class LocalDiscovery:
                     runtime_addresses=runtime,
                     server_metrics=page,
                     attached=worker.listener.port in self._attached,
-                    process=None if worker.owner is None else worker.owner.process,
+                    process=None if worker.owner is None or worker.gone_s is not None else worker.owner.process,
                     kind_signs=() if worker.owner is None else worker.owner.kind_signs,
                     environment=worker.environment,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Sample
+from tpumon.model import Cause, Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
@@ -269,7 +269,8 @@ class Rows:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = look_of(row)
         words = absent_words(row, now_unix_s)
-        message = next((cause.words for cause in row.verdict.marking if cause.finding is not None), _message(row))
+        found = (cause for cause in row.verdict.causes if cause.finding is not None)
+        message = next(cause_words(found), _message(row))
         if row.verdict.state == "waiting":
             message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
@@ -317,6 +318,15 @@ def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     if row.verdict.state == "waiting" or row.verdict.since_unix_s is None:
         return word
     return f"{word} {age(now_unix_s - row.verdict.since_unix_s)}"
+
+
+def cause_words(causes: Iterable[Cause]) -> Iterator[str]:
+    """Words of the causes that mark a worker, and of a hang: `may hang` while it is no alarm."""
+    for cause in causes:
+        if cause.finding == "hang":
+            yield f"{'may ' if cause.severity == 'info' else ''}hang: {cause.words}"
+        elif cause.severity != "info":
+            yield cause.words
 
 
 def _message(row: WorkerStatus) -> str:

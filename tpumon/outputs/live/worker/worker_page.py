@@ -31,7 +31,7 @@ from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
-from tpumon.outputs.live.parts.rows import absent_words, has_figures
+from tpumon.outputs.live.parts.rows import absent_words, cause_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, table
@@ -324,7 +324,7 @@ class WorkerPage:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
-        causes = ", ".join(cause.words for cause in self._row.verdict.marking)
+        causes = ", ".join(cause_words(verdict.causes))
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
