@@ -145,11 +145,10 @@ class Profiler:
     @property
     def what_is_left_out(self) -> str:
         """Words for what is left out, why, and the option that overrides it."""
-        unless = "" if self.known.signs.framework == "JAX" else "unless the job is TensorFlow or PyTorch/XLA, "
+        unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
-            f"host events are left out: {unless}host tracing on a server of this age can hang the job for good (jaxlib "
-            f"0.5.0 to 0.8.3 without TensorFlow imported); --host-tracer-level {self._host_events.safe_level} includes "
-            "them anyway"
+            f"host events are left out: they can hang the job{unless} (jaxlib 0.5.0 to 0.8.3 without TensorFlow "
+            f"imported); --host-tracer-level {self._host_events.safe_level} adds them"
         )
 
     @property
@@ -162,7 +161,7 @@ class Profiler:
     def why_nothing(self) -> str:
         """Reason why traces stay empty, if `records_nothing`."""
         why = self.what_is_left_out if self.leaves_out_host_events else "--host-tracer-level 0 leaves out the rest"
-        return f"its traces show no TPU, and {why}"
+        return f"no TPU in its traces, and {why}"
 
     def saw_devices(self) -> None:
         """Notes that a trace had device planes, even if the probe's had none: host events are then not needed."""
