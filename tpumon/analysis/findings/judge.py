@@ -231,14 +231,14 @@ class Judge:
         for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
             unfit = _NOT_JUDGED.get(seen.job_kind, _NO_SERVER) if seen.job_kind in rule.not_for else None
+            if unfit is None and rule.of_device and seen.state == "live" and is_on_cpu(seen.sample):
+                unfit = _NO_TPU
             if not rule.judges(seen.state) and (unfit is None or seen.state != "no-activity"):
                 continue
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
             member = Member(seen, each.memory, stats, group.unseen)
-            if unfit is None and rule.of_device and is_on_cpu(seen.sample):
-                unfit = _NO_TPU
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")
