@@ -13,7 +13,7 @@ from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _FEW = 16  # workers: cheap to look at
-_ONE = "follows one worker of a slice whose size nothing tells"
+_ONE = "follows one worker of a slice of unknown size"
 
 
 def note_followed(job: JobState) -> None:
