@@ -95,6 +95,13 @@ def test_who_waits_for_a_straggler_is_not_marked(known):
     assert len(found.sentence) < 200, "whole where it is said as an exporter's words"
 
 
+def test_who_waits_for_a_straggler_is_not_marked_before_that_is_known_either():
+    """Each rule takes three samples, and those who wait may be sampled first."""
+    for status in both_of("straggler:worker=1,by=0.8", rounds=6, workers=4, computed=True):
+        assert {change.worker for change in status.changes if change.status == "critical"} == {"sim-v6e-16-w1"}
+        assert "warning" not in {change.status for change in status.changes}
+
+
 @pytest.mark.parametrize("known", [4, None])
 def test_hosts_that_are_slow_are_marked_where_all_are_followed(known):
     one, many = both_of("host-bound@90", workers=4, known=known, computed=True)
