@@ -53,12 +53,7 @@ def values(config: Config) -> Mapping[str, str]:
         "dashboard": f"{config.grafana.rstrip('/')}/d/{FLEET}?"
         + "&".join(_VARIABLE.replace("NAME", label) for label in of_slice),
         "missing": listed(_MISSING.replace("WORKER", ", ".join((*of_slice, "worker"))), of_slice, "worker"),
-        **{
-            f"having_{error}_error": listed(
-                f"max_over_time(tpu_runtime_{error}_error{{@}}[5m]) == 1", of_slice, "worker"
-            )
-            for error in ("slice", "megascale")
-        },
+        **{f"having_{one}_error": listed(_HAVING.replace("ERROR", one), of_slice, "worker") for one in _ERRORS},
         "failing": listed(
             "increase(tpumon_sample_errors_total{@}[10m]) > 0",
             of_slice,
@@ -106,6 +101,8 @@ _JOB = (
     "{{ with $labels.tpu_slice }}, slice {{ . }}{{ end }}"
 )
 _MISSING = "max_over_time(worker:tpumon_target_up:max{@}[1h]) == 1 unless on (WORKER) worker:tpumon_target_up:max"
+_ERRORS = ("slice", "megascale")
+_HAVING = "max_over_time(tpu_runtime_ERROR_error{@}[5m]) == 1"
 _VARIABLE = "var-NAME={{ with $labels.NAME }}{{ . | urlquery }}{{ end }}"
 _LISTED = (
     "{{ $rows := QUERY }}{{ range $place, $_ := $rows }}{{ if lt $place 5 }}{{ if $place }}, BEFORE{{ end }}"

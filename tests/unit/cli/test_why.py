@@ -76,7 +76,7 @@ def test_the_worst_finding_is_the_verdict():
         "slice": "s0",
         "since_unix_s": NOW,
         "since_or_earlier": True,
-        "evidence": {"infeed_ratio": {"value": 0.3, "threshold": 0.05, "reference": None}},
+        "evidence": {"infeed_ratio": {"value": 0.3, "threshold": 0.2, "reference": None}},
         "sentence": "On all 2 workers, 30% of the step is spent waiting for infeed.",
         "remedy": REMEDIES["input-bound"],
         "url": "docs/findings.md#input-bound",
@@ -253,7 +253,7 @@ def test_text_has_evidence_remedy_and_what_is_not_judged(tmp_path, capsys):
     assert why.run(**settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("input-bound: On all 4 workers, ")
-    assert any(re.fullmatch(r"  evidence: infeed_ratio 0\.\d+ \(limit 0\.05\)", line) for line in lines)
+    assert any(re.fullmatch(r"  evidence: infeed_ratio 0\.\d+ \(limit 0\.2\)", line) for line in lines)
     assert f"  to do: {REMEDIES['input-bound']}" in lines
     assert any(line.startswith("  hbm-growing: it takes") for line in lines)
 

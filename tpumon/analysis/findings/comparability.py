@@ -13,7 +13,8 @@ from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _FEW = 16  # workers: cheap to look at
-_ONE = "follows one worker of a slice whose size nothing tells"
+_EARLY = "cannot tell yet who waits for whom"
+_ONE = "follows one worker of a slice of unknown size"
 
 
 def note_followed(job: JobState) -> None:
@@ -41,6 +42,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
         job.slice_stats.clear()
         for group in job.slices:
             group.current = sum(_is_current(worker, stale) for worker in group.workers)
+            group.is_early = any(worker.may_straggle for worker in group.workers)
 
 
 def why_not_compared(group: SliceState) -> str | None:
@@ -56,6 +58,11 @@ def why_not_compared(group: SliceState) -> str | None:
 def why_not_itself(worker: WorkerState) -> str | None:
     """Reason for which one worker is not compared with the others of its slice; None: it is."""
     return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
+
+
+def why_not_alone(group: SliceState) -> str | None:
+    """Reason for which a worker that waits may wait for another one that is not known; None: that would be known."""
+    return group.unseen or (_EARLY if group.is_early else None)
 
 
 def has_enough(group: SliceState) -> bool:

@@ -182,6 +182,11 @@ class WorkerState:
             any(each.needs_more for each in missing),
         )
 
+    @property
+    def may_straggle(self) -> bool:
+        """True if too few samples tell whether others wait for it."""
+        return any(isinstance(each.reason, TooFew) for each in self.finding_states if each.rule.finding == "straggler")
+
     def may_step_with(self, step_name: str | None) -> bool:
         """False if it is known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name
@@ -239,7 +244,8 @@ class SliceState(ComparedWorkers):
         interval_s: from one query of a worker to its next one, as of the last query.
         current: how many of its workers had figures when it was looked.
         not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
-        unseen: the same; also where nothing tells whether there is more of it than one worker.
+        is_early: whether too few samples tell of any of its workers whether the others wait for it, as of that look.
+        unseen: what is not followed of it; also where nothing tells whether there is more of it than one worker.
     """
 
     job: JobState = field(default_factory=JobState)
@@ -247,4 +253,5 @@ class SliceState(ComparedWorkers):
     interval_s: float = 0.0
     current: int = 0
     not_followed: str | None = None
+    is_early: bool = False
     unseen: str | None = None

@@ -18,6 +18,7 @@ from tpumon.analysis.findings.comparability import (
     has_enough,
     lacks_some,
     note_followed,
+    why_not_alone,
     why_not_compared,
     why_not_itself,
 )
@@ -227,6 +228,7 @@ class Judge:
         """Applies the rules to a worker that was queried."""
         seen = worker.seen
         assert seen is not None
+        unseen = why_not_alone(group)
         why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
         for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
@@ -238,7 +240,7 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
-            member = Member(seen, each.memory, stats, group.unseen)
+            member = Member(seen, each.memory, stats, unseen)
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")

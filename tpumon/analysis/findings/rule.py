@@ -118,7 +118,7 @@ class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
     """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
 
     Attributes:
-        unseen: what of its slice and job this process does not follow, and may be waited for; None: nothing.
+        unseen: why it may wait for a worker that is not known, in words that follow `its tpumon`; None: it cannot.
     """
 
     seen: Observation

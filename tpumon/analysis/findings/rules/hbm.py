@@ -25,7 +25,7 @@ _SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
 _EVEN_RATIO = 0.3  # of the mean rise from block to block: a leak rises evenly, loading and warming up do not
 _LONGEST_S = 6 * 3600.0  # until it is full
 _SOON_S, _CRITICAL_S = 3600.0, 900.0
-_FASTER = 1.05  # times the pace before: it grows faster and faster
+_FASTER = 1.02  # times the rise before: it grows faster and faster
 _ABOUT = 1.2  # times that no more than one number is told
 
 
@@ -145,7 +145,7 @@ class _Blocks:
         since_s = 0.0 if self.began is None else seconds_between(self.began, at)
         free = max(1 - max(used, last.peak + lately * since_s, *self.values), 0.0)
         least_s = free / max(lately, mean)
-        if lately > _FASTER * before and min(rises[_BLOCKS // 2 :]) > max(rises[: _BLOCKS // 2]):
+        if min(rises[_BLOCKS // 2 :]) > _FASTER * max(rises[: _BLOCKS // 2]):
             half_s = seconds_between(middle.began, last.began)
             gains = (lately - before) / half_s
             now = lately + gains * half_s

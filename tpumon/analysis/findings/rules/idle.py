@@ -22,18 +22,17 @@ def _idle_words(seen: Observation) -> str:
     return f"the {device} is idle {idle:.0%} of the time{where}"
 
 
-def _detail(member: Member[None, None], words: str, sentence: str, remedy: str = "") -> FindingDetail:
-    """A device that waits; a warning only where no worker that is not followed may be what it waits for."""
+def _detail(member: Member[None, None], words: str, why: str, *, beside: str = "", remedy: str = "") -> FindingDetail:
+    """A device that waits; a warning only where that cannot be for a worker that is not followed."""
     seen, unseen = member.seen, member.unseen
     idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
     evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
     if between is not None:
         evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
-    if unseen is not None:
-        sentence += f" It may also wait for another worker: its tpumon {unseen}."
+    waits = why if unseen is None else f"it waits for its host or for another worker (its tpumon {unseen})"
     return FindingDetail(
         words=words,
-        sentence=sentence,
+        sentence=f"{{who}}, {_idle_words(seen)}{beside}: {waits}.",
         evidence=evidence,
         figure=IDLE.key,
         remedy=remedy,
@@ -86,8 +85,8 @@ class HostBound(Rule[None, None]):
         return _detail(
             member,
             f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
-            f"{{who}}, {_idle_words(member.seen)}, and waits for input only {waited:.0%}: the host hands out work too "
-            "slowly (dispatch, Python, callbacks, logging).",
+            "the host hands out work too slowly (dispatch, Python, callbacks, logging)",
+            beside=f", and waits for input only {waited:.0%}",
         )
 
 
@@ -146,4 +145,4 @@ class Idle(Rule[None, None]):
         else:
             why = "it waits for its host, for input or for dispatch"
             remedy = "" if seen.figures.compile_ratio is None else _REMEDY_WITH_HOST_EVENTS
-        return _detail(member, f"idle {idle:.0%}", f"{{who}}, {_idle_words(seen)}: {why}.", remedy)
+        return _detail(member, f"idle {idle:.0%}", why, remedy=remedy)
