@@ -142,7 +142,7 @@ class _Waiting:
         passed_s = time.monotonic() - self._began_s
         is_late = passed_s > self._needs.timeout_s
         asked = [worker for worker in workers if worker.history.last is not None]
-        self._several.update(worker.name for worker in asked if needs_several(worker))
+        self._several.update(worker.name for worker in asked if needs_several(worker.history))
         self._count(workers)
         if not workers or len(asked) < len(workers):
             if is_late:

@@ -125,13 +125,13 @@ def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
 
 
 def test_a_silence_that_libtpu_times_is_a_hang_at_the_first_look(run):
-    """As long as it says, once three samples agree."""
+    """As long as it says."""
     device = {"device": "0", "runtime_tensorcore_idle_s": 1000.0}
     quiet = {"source": "runtime", "devices": [device], "runtime": {"uptime_s": 1e6}, "interval_s": 1.0}
     events = [lambda: failed("w0", "empty-trace", **quiet)] * 9
     status, printed, taken = run(events, workers=["w0"], job_kind="training", output="json")
     (finding,) = json.loads(printed)["workers"][0]["findings"]
-    assert (status, taken) == (1, 3)
+    assert (status, taken) == (1, 1)
     assert (finding["finding"], finding["severity"]) == ("hang", "critical")
     assert finding["since_unix_s"] == pytest.approx(time.time() - 1000, abs=60)
 
