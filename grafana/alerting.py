@@ -71,7 +71,13 @@ class FindingAlert:
 ALERTED = (
     FindingAlert("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
     FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting="", figure=WAITING),
-    FindingAlert("hbm-growing", "will run out of HBM", "HBM in use grows; what does not fit ends the job.", figure=HBM),
+    FindingAlert(
+        "hbm-growing",
+        "will run out of HBM",
+        "HBM in use grows; what does not fit ends the job.",
+        lasting="",
+        figure=HBM,
+    ),
     FindingAlert("slow-down", "has become slower", "Steps take longer than they did before.", figure=STEP_TIME),
     FindingAlert(
         "straggler", "waits for a slow worker", "The other workers of the slice wait for it.", figure=STEP_TIME

@@ -53,6 +53,19 @@ def values(config: Config) -> Mapping[str, str]:
         "dashboard": f"{config.grafana.rstrip('/')}/d/{FLEET}?"
         + "&".join(_VARIABLE.replace("NAME", label) for label in of_slice),
         "missing": listed(_MISSING.replace("WORKER", ", ".join((*of_slice, "worker"))), of_slice, "worker"),
+        **{
+            f"having_{error}_error": listed(
+                f"max_over_time(tpu_runtime_{error}_error{{@}}[5m]) == 1", of_slice, "worker"
+            )
+            for error in ("slice", "megascale")
+        },
+        "failing": listed(
+            "increase(tpumon_sample_errors_total{@}[10m]) > 0",
+            of_slice,
+            "worker",
+            " ({{ .Labels.reason }})",
+            first="; errors: ",
+        ),
         "exporters": listed("exporter:up:down{@}", (*config.cluster_labels, "tpu_job"), "instance"),
     }
 
@@ -68,7 +81,7 @@ def asked(query: str, labels: Sequence[str]) -> str:
     return f'query (printf "{query.replace("@", matchers)}" {" ".join(given * query.count("@"))})'
 
 
-def listed(query: str, labels: Sequence[str], name: str, each: str = "") -> str:
+def listed(query: str, labels: Sequence[str], name: str, each: str = "", *, first: str = "") -> str:
     """Makes a template of an annotation that names the first series of a query, and how many more there are.
 
     Args:
@@ -76,8 +89,11 @@ def listed(query: str, labels: Sequence[str], name: str, each: str = "") -> str:
         labels: these.
         name: the label whose value is shown.
         each: a template that says more of a series.
+        first: what stands before them, if there are any.
     """
-    return _LISTED.replace("QUERY", asked(query, labels)).replace("NAME", name).replace("EACH", each)
+    before = f"{{{{ else }}}}{first}" if first else ""
+    filled_in = {"QUERY": asked(query, labels), "NAME": name, "EACH": each, "BEFORE": before}
+    return re.sub("|".join(filled_in), lambda place: filled_in[place[0]], _LISTED)
 
 
 def slice_labels(config: Config) -> tuple[str, ...]:
@@ -92,7 +108,7 @@ _JOB = (
 _MISSING = "max_over_time(worker:tpumon_target_up:max{@}[1h]) == 1 unless on (WORKER) worker:tpumon_target_up:max"
 _VARIABLE = "var-NAME={{ with $labels.NAME }}{{ . | urlquery }}{{ end }}"
 _LISTED = (
-    "{{ $rows := QUERY }}{{ range $place, $_ := $rows }}{{ if lt $place 5 }}{{ if $place }}, {{ end }}"
+    "{{ $rows := QUERY }}{{ range $place, $_ := $rows }}{{ if lt $place 5 }}{{ if $place }}, BEFORE{{ end }}"
     "{{ .Labels.NAME }}EACH{{ end }}{{ end }}{{ if gt (len $rows) 5 }}, and more ({{ len $rows }} in all){{ end }}"
 )
 _IN_CLUSTER = "{{ with $labels.NAME }} ({{ . }}){{ end }}"

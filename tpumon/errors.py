@@ -36,6 +36,9 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 CONNECTION_REFUSED = "connection refused"
 """How the message of a failure begins if the host is there, but nothing listens at the port."""
 
+NOT_SEEN = "it cannot be seen whether anything runs"
+"""How the message of an `empty-trace` begins if no trace of this server could show more."""
+
 
 class Meaning(Struct, frozen=True, kw_only=True):
     """Consequences of a reason, whoever asks.

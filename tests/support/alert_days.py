@@ -93,6 +93,8 @@ class Fleet:
         )
         for finding, spans in (found or {}).items():
             add("tpumon_finding_severity", 0, *spans, *down, finding=finding)
+            active = [(begin, length, value if value and value >= 2 else None) for begin, length, value in spans]
+            add("tpumon_finding_active_severity", None, *active, *down, finding=finding)
             since = [(begin, length, value and 60.0 * (spans[0][0] + clock)) for begin, length, value in spans]
             add("tpumon_finding_since_timestamp_seconds", None, *since, finding=finding)
 

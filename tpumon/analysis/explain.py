@@ -15,7 +15,7 @@ from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
-from tpumon.errors import MEANING, NoTargetError, Reason
+from tpumon.errors import MEANING, NOT_SEEN, NoTargetError, Reason
 from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
@@ -31,9 +31,12 @@ from tpumon.model import (
     StateId,
 )
 from tpumon.model.documents import UnixTime, encoded
+from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_table import STEP, without_tpu
 from tpumon.model.finding import StatedId
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
+NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
 MOST_FINDINGS = 10
 MOST_WORKERS = 5
 
@@ -52,6 +55,8 @@ _GAPS: Mapping[State, str] = {
     "no-activity": "run nothing",
 }
 
+
+_NOT_SEEN = "answer, but do not show whether anything runs"
 
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
@@ -215,7 +220,7 @@ def diagnose(status: FleetStatus) -> Diagnosis:
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else "Nothing is wrong, as far as it can be judged."
+            else " ".join([NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
@@ -300,6 +305,10 @@ def _named(workers: Sequence[WorkerStatus]) -> str:
     return _names(worker.name for worker in workers)
 
 
+def _quoted(names: Iterable[str]) -> str:
+    return _names(f'"{plain_word(name)}"' for name in names)
+
+
 def _names(names: Iterable[str]) -> str:
     named = list(names)
     more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
@@ -364,16 +373,23 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
         state = worker.verdict.state
         explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
         if state in _GAPS and not explained:
-            names_of.setdefault(_GAPS[state], []).append(worker.name)
+            words = _GAPS[state] if worker.is_seen else _NOT_SEEN
+            names_of.setdefault(words, []).append(worker.name)
     for words, names in names_of.items():
-        named = _names(f'"{plain_word(name)}"' for name in names)
-        yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
+        why = f" ({_why_not_seen(status, names[0])})" if words == _NOT_SEEN else ""
+        yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in names_of and not watched:
         yield (
             "One look cannot tell a hang from a pause: tpumon serve watches all the time, tpumon once --state DIR goes "
             "on from its last run."
         )
+
+
+def _why_not_seen(status: FleetStatus, name: str) -> str:
+    last = status.workers[name].history.last
+    message = "" if last is None or last.failure is None else last.failure.message
+    return ascii_line(message.removeprefix(f"{NOT_SEEN}: "))
 
 
 def _serves(worker: WorkerStatus) -> bool:
@@ -394,6 +410,8 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
         needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
         if _serves(worker):
             needed = ("stuck",)
+        elif worker.sample is not None and is_on_cpu(worker.sample):
+            needed = ("hang",)
         missing += [finding for finding in needed if finding not in worker.judged]
     reasons = {one.finding: one.reason for one in not_judged}
     why = next((text for one in _live(status) if (text := one.absent.get("idle_ratio"))), None)
@@ -401,6 +419,19 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
     return [*_steps_run(status), *unsure] if unsure else []
+
+
+def _without_tpu(status: FleetStatus) -> Iterator[str]:
+    """Of workers on a CPU, sentences that their steps run, or why none is seen, and what cannot be known of them."""
+    on_cpu = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample)]
+    if not on_cpu:
+        return
+    stepless = next((one for one in on_cpu if one.figures.step_time_s is None), None)
+    if stepless is not None:
+        yield f"No step is seen: {ascii_line(STEP.why_absent(stepless.figures) or 'not reported')}."
+    yield from _steps_run(status)
+    names = "" if len(on_cpu) == len(status.workers) else f": {_quoted(one.worker for one in on_cpu)}"
+    yield f"{without_tpu(on_cpu[0])}{names}."
 
 
 def _live(status: FleetStatus) -> list[Figures]:

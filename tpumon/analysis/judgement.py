@@ -130,6 +130,8 @@ def severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
         return judgement.timeline.severity
     if judgement.causes:
         return judgement.causes[0].severity
+    if sample.failure is not None and sample.failure.shows_nothing:
+        return "unknown"
     hang_cannot_be_judged = any(finding == "hang" for finding, _ in judgement.not_judged)
     if state == "no-activity":
         return "ok" if hang_cannot_be_judged or "hang" in judgement.judged else "unknown"

@@ -20,6 +20,7 @@ from tpumon.model import (
     Finding,
     FindingId,
     NotJudged,
+    Process,
     Sample,
     Severity,
     State,
@@ -127,6 +128,18 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     def target(self) -> Target:
         """The worker."""
         return self.history.target
+
+    @property
+    def process(self) -> Process | None:
+        """Its process, as its last sample says, where that is known."""
+        last = self.history.last
+        return self.target.process if last is None else last.process or self.target.process
+
+    @property
+    def is_seen(self) -> bool:
+        """False if no trace of it could show whether anything runs."""
+        last = self.history.last
+        return last is None or last.failure is None or not last.failure.shows_nothing
 
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.findings.rule_table import RULE_INDEXES
+from tpumon.analysis.findings.rule_table import RULE_INDEXES, SPANNING
 from tpumon.model import (
     SEVERITY_LEVELS,
     Cause,
@@ -26,7 +26,10 @@ from tpumon.model import (
     Target,
 )
 
-_COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
+_COMPARING: frozenset[FindingId] = frozenset(
+    rule.finding for rule in RULES if rule.compares or not rule.hidden_by.isdisjoint(SPANNING)
+)
+"""Findings that take more workers than one to be seen, or to be told from waiting for another one."""
 
 _FoundT = TypeVar("_FoundT", Cause, Finding)
 

@@ -38,6 +38,7 @@ class EventSource:
         ends: True if it ends by itself.
         is_of_host: True if all jobs of this host are sampled, and nothing else.
         shown_name: the name of who took the samples, without passwords; None: this process takes them.
+        at: the moment of a recording to show or to judge, as it was typed; None: the usual one.
     """
 
     __slots__ = ()
@@ -46,6 +47,7 @@ class EventSource:
     ends: ClassVar[bool] = False
     is_of_host: ClassVar[bool] = False
     shown_name: ClassVar[str | None] = None
+    at: ClassVar[str | None] = None
 
     @property
     def progress(self) -> Progress | None:
@@ -151,14 +153,14 @@ class RecordingSource(Struct, EventSource, frozen=True):
 
     Attributes:
         where: a directory or a file.
-        at: the moment to show or to judge, as it was typed; None: the usual one.
+        at: the moment to show or to judge.
     """
 
     is_over: ClassVar[bool] = True
     ends: ClassVar[bool] = True
 
     where: str
-    at: str | None = None
+    at: str | None = None  # type: ignore[misc]
 
     @property
     def shown_name(self) -> str:  # type: ignore[override]

@@ -295,6 +295,12 @@ def held_by(samples: Iterable[Sample]) -> list[Figure]:
     ]
 
 
+def without_tpu(sample: Sample) -> str:
+    """A sentence for a worker on a CPU: which of the compared figures it cannot have."""
+    gone = [figure.label for figure in COMPARED.values() if not figure.of_server and not figure.holds_for(sample)]
+    return f"No TPU in its trace, so there is no {', '.join(gone)}"
+
+
 def of_job(sample: Sample) -> Sample:
     """The sample with the figures that screens show of its job: those of a server, or those of training."""
     figures = sample.figures

@@ -67,7 +67,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     Attributes:
         value: the figure; ratios 0-1, times in seconds.
-        threshold: the limit that it exceeds; None if it has none.
+        threshold: the limit that it exceeds, of those of the finding the one of its severity; None if it has none.
         reference: what it is compared with, for example the slice's median; None: with nothing.
     """
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, defstruct, field
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
+from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, Reason
 from tpumon.model.caution import Caution, CautionCode
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
@@ -53,6 +53,11 @@ class Failure(Struct, frozen=True, kw_only=True):
     def port_closed(self) -> bool:
         """True if the host is there, but nothing listens: the process that did has ended."""
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
+
+    @property
+    def shows_nothing(self) -> bool:
+        """True if the profiler answers, and no trace of it could show whether anything runs."""
+        return self.reason == "empty-trace" and self.message.startswith(NOT_SEEN)
 
 
 class Sample(Struct, frozen=True, kw_only=True):

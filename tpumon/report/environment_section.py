@@ -128,12 +128,12 @@ def _common(by_host: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
 
 
 def device_facts(environment: Environment) -> list[tuple[str, str]]:
-    """Devices and peaks in words."""
-    peak = f"{flop_rate_text(environment.peak_flops_rate)}, HBM {byte_rate_text(environment.peak_hbm_rate)}"
-    rows = [
-        ("Device", environment.device_type or NOT_KNOWN),
-        ("Hosts, cores", f"{len(environment.hosts)}, {environment.cores}"),
-        ("Peak of one core", peak),
-        ("Longest window", time_text(max((host.window_s or 0.0 for host in environment.hosts), default=None))),
-    ]
+    """Devices and peaks in words; without a device there are neither cores nor peaks."""
+    rows = [("Device", environment.device_type or NOT_KNOWN)]
+    if environment.cores:
+        peak = f"{flop_rate_text(environment.peak_flops_rate)}, HBM {byte_rate_text(environment.peak_hbm_rate)}"
+        rows += [("Hosts, cores", f"{len(environment.hosts)}, {environment.cores}"), ("Peak of one core", peak)]
+    else:
+        rows.append(("Hosts", f"{len(environment.hosts)}"))
+    rows.append(("Longest window", time_text(max((host.window_s or 0.0 for host in environment.hosts), default=None))))
     return [*rows, ("Data", SIMULATED_MARK)] if environment.simulated else rows

@@ -220,6 +220,8 @@ def blocks(ops: Ops) -> list[Block]:
         ("Peak of one core", f"{flop_rate_text(ops.peak_flops_rate)}, HBM {byte_rate_text(ops.peak_hbm_rate)}"),
         ("Different ops", str(ops.count)),
     ]
+    if not ops.total_time_s:
+        facts = [("Devices", "none in the trace")]
     if ops.chosen:
         facts.append(("Limited to", ops.chosen))
     made: list[Block] = [Facts(title="Devices", rows=facts)]

@@ -15,7 +15,7 @@ from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.environment_section import Environment
-from tpumon.report.formats import Format, part_label, percent_text, time_text
+from tpumon.report.formats import NOT_KNOWN, Format, part_label, percent_text, time_text
 from tpumon.report.kernels import KernelRow, kernel_table
 from tpumon.report.ops_section import OpRow
 from tpumon.report.profiles import Capture, Choice
@@ -106,13 +106,23 @@ _FORMATS: Mapping[str, Format] = {"ratio": percent_text, "seconds": time_text}
 
 
 def _figure_rows(figures: Figures) -> list[tuple[str, str]]:
-    """All figures but those of steps; figures that only a running job reports (HBM used) are left out if absent."""
-    return [
+    """All figures but those of steps; those of a device that are absent for one reason, as without a TPU, share a row.
+
+    Figures that only a running job reports (HBM used) are left out if absent.
+    """
+    shown = [figure for figure in FIGURES if figure.key not in {STEP.key, PARTS.key} and not figure.of_server]
+    absent: dict[str, list[Figure]] = {}
+    for figure in shown:
+        if figure.origin == "device" and figure.value(figures) is None and (why := figure.why_absent(figures)):
+            absent.setdefault(why, []).append(figure)
+    together = [(why, each) for why, each in absent.items() if len(each) > 1]
+    gone = {figure.key for _, each in together for figure in each}
+    rows = [
         (figure.label, _figure_text(figure, figures))
-        for figure in FIGURES
-        if figure.key not in {STEP.key, PARTS.key} and not figure.of_server
-        if figure.value(figures) is not None or figure.why_absent(figures)
+        for figure in shown
+        if figure.key not in gone and (figure.value(figures) is not None or figure.why_absent(figures))
     ]
+    return rows + [(NOT_KNOWN, f"{', '.join(figure.label for figure in each)}: {why}") for why, each in together]
 
 
 def _figure_text(figure: Figure, figures: Figures) -> str:

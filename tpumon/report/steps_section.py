@@ -20,7 +20,7 @@ _STANDS_OUT = 0.01  # of the step: cores that differ by less are last together
 _SOURCES = {
     "steps": "step markers of the devices",
     "modules": "runs of the program that takes most time",
-    "host": "the host's threads",
+    "host": "a function that the host runs again and again",
     "server": "the server",
 }
 

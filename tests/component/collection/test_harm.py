@@ -28,7 +28,7 @@ from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, T
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host.listening import find_owners, signs_at
 from tpumon.discovery.host.servers import LocalDiscovery
-from tpumon.errors import SourceError
+from tpumon.errors import NOT_SEEN, SourceError
 from tpumon.model import JobSigns, Query, Target
 from tpumon.model.progress import Progress
 from tpumon.outputs.metrics import TARGET_METRICS
@@ -408,7 +408,9 @@ def test_a_server_that_can_show_nothing_is_left_alone(generation, framework, wor
     with TpuNode(generation=generation) as node:
         results = run(node, Query(level=2, window_s=0.02), times=4 + 24 * 360, options=options, clock=clock)
         traced = len(node.captures)
-    assert [error.reason for error in results[:5]] == ["empty-trace"] * 3 + ["refused"] * 2
+    assert {error.reason for error in results} == {"empty-trace"}  # it answers: it is not down
+    assert all(error.message.startswith(NOT_SEEN) for error in results)
+    assert [("no more traces are taken" in error.message) for error in results[:5]] == [False] * 3 + [True] * 2
     assert all(error.traced_s == 0 for error in results[4:9])
     assert words in results[-1].message
     assert unsaid is None or unsaid not in results[-1].message
@@ -435,7 +437,7 @@ def test_what_comes_back_is_looked_at_anew():
     restraint = Backoff(client, clock_s=lambda: 0.0)
     for _ in range(4):
         restraint.note_empty("nothing")
-    with pytest.raises(SourceError, match="no more are taken: nothing; looking again in 60 s"):
+    with pytest.raises(SourceError, match="nothing; no more traces are taken; looking again in 60 s"):
         restraint.check()
     client.connection = 2
     restraint.check()

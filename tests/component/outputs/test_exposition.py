@@ -404,6 +404,8 @@ def test_a_finding_has_its_severity_and_since_when():
         ("severity", "idle", 2),
         ("severity", "straggler", 0),
         ("severity", "truncated", 1),
+        ("active_severity", "hang", 3),
+        ("active_severity", "idle", 2),
         ("since_timestamp_seconds", "hang", NOW - 600.5),
         ("since_timestamp_seconds", "truncated", NOW),
     ]

@@ -249,7 +249,11 @@ def test_a_trace_without_devices_has_steps_of_the_host(tmp_path):
     steps = section(files, "steps")
     assert steps["durations_s"] == [pytest.approx(1e-3)] * 4
     assert steps["cores"] == []
-    assert report(capture_of(files), tuple(SECTIONS), Choice()).pages
+    text = plain_text.render(report(capture_of(files), tuple(SECTIONS), Choice()).pages, 160)
+    assert "MXU, TPU idle, Duty cycle, FLOPS utilization, HBM bandwidth" in text  # one reason, one row
+    assert "Steps are                   a function that the host runs again and again" in text
+    assert "Devices  none in the trace" in text
+    assert not [words for words in ("Hosts, cores", "Peak of", "Time of all cores") if words in text]
 
 
 @pytest.mark.parametrize("waits", [ALL_REDUCE, Op("all-gather-done.1", "all-gather-done")], ids=lambda op: op.name)
@@ -579,9 +583,11 @@ def test_sections_alone_say_no_verdict(tmp_path, capsys):
     assert found.startswith("Operations\n")
 
 
-def test_a_terminal_without_block_characters_gets_others(tmp_path):
+@pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}], ids=str)
+def test_a_terminal_without_block_characters_gets_others(env, tmp_path):
+    """Python writes UTF-8 in the C locale, too, although that asks for ASCII."""
     files = [str(file) for file in saved(tmp_path, training(cores=2))]
-    done = tpumon("report", *files, "--section", "steps", env={"PYTHONIOENCODING": "ascii"}).ended(0)
+    done = tpumon("report", *files, "--section", "steps", env=env).ended(0)
     assert done.out.isascii()
     assert "us mean" in done.out
     assert "?" not in done.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from support.every_output import Clock, Exporter, Reader, exit_of, marks_of, said_of
 from support.job_runs import running, simulated, target
@@ -15,8 +16,12 @@ INTERVAL_S = 30.0
 AT_S = BEGIN * INTERVAL_S
 
 
-def both_of(scenario, rounds=ROUNDS, workers=64, **given):
-    """The readers of one exporter with all workers, and of as many exporters with one each, after the job_run."""
+def both_of(scenario, rounds=ROUNDS, workers=64, known=None, **given):
+    """The readers of one exporter with all workers, and of as many exporters with one each, after the job_run.
+
+    Args:
+        known: how many workers the slice has, as the targets say; None: nothing tells.
+    """
     job_run = simulated(scenario, rounds, topology=f"v6e-{4 * workers}", interval_s=INTERVAL_S, **given)
     names = [target.worker for target in job_run.workers.targets]
     assert len(names) == workers
@@ -25,7 +30,7 @@ def both_of(scenario, rounds=ROUNDS, workers=64, **given):
     whole, each = Exporter(clock, "whole"), {name: Exporter(clock, f"of {name}") for name in names}
     whole.take(job_run.workers)
     for one in job_run.workers.targets:
-        each[one.worker].take(Workers(targets=(one,)))
+        each[one.worker].take(Workers(targets=(replace(one, slice_workers=known),)))
     one, many = Reader([whole]), Reader(list(each.values()), "many")
     for samples, end in zip(job_run.rounds, job_run.ends, strict=True):
         for sample in samples:
@@ -75,6 +80,27 @@ def test_many_exporters_say_the_same_of_collectives(workers):
     """From traces."""
     one, many = both_of(f"collective-bound@{3 * INTERVAL_S:.0f}", rounds=7, workers=workers)
     _same(one, many, {"collective-bound"})
+
+
+@pytest.mark.parametrize("known", [4, None])
+def test_who_waits_for_a_straggler_is_not_marked(known):
+    """Its device is idle between programs, as that of a slow host is: its exporter alone cannot tell."""
+    _, many = both_of("straggler@90:worker=1,by=0.8", workers=4, known=known, computed=True)
+    marked = {name: mark for name, (mark, _) in marks_of(many).items()}
+    assert marked.pop("sim-v6e-16-w1") == "critical"
+    assert set(marked.values()) <= {"ok", "info"}
+    (found,) = (one for one in many.findings if one.finding == "host-bound")
+    assert found.severity == "info"
+    assert "may also wait for another worker: its tpumon follows" in found.sentence
+
+
+@pytest.mark.parametrize("known", [4, None])
+def test_hosts_that_are_slow_are_marked_where_all_are_followed(known):
+    one, many = both_of("host-bound@90", workers=4, known=known, computed=True)
+    assert of_all(one) == of_all(many)
+    assert {(finding, severity) for finding, severity in of_all(many)} == {("host-bound", "warning")}
+    (found,) = many.findings
+    assert "may also wait" not in found.sentence
 
 
 def _same(one, many, wanted):

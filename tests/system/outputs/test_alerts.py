@@ -45,6 +45,8 @@ def finding(name, values, *, since=None, where=W):
     """A finding's severity on several workers, by worker's name, and since which minute."""
     more = f', finding="{name}"'
     series = figures("tpumon_finding_severity", values, where=where, more=more)
+    active = {worker: re.sub(r"\b[01]x", "stale _x", severities) for worker, severities in values.items()}
+    series |= figures("tpumon_finding_active_severity", active, where=where, more=more)
     if since is not None:
         known = dict.fromkeys(values, f"{60 * since}x240")
         series |= figures("tpumon_finding_since_timestamp_seconds", known, where=where, more=more)
@@ -160,7 +162,7 @@ FOUND = [
     ("compiling-while-serving", "TpuCompilingWhileServing", 10, {2}),
     ("idle", "TpuIdle", 30, {2}),
     ("hbm-nearly-full", "TpuHbmNearlyFull", 10, {2, 3}),
-    ("hbm-growing", "TpuHbmGrowing", 10, {2, 3}),
+    ("hbm-growing", "TpuHbmGrowing", 0, {2, 3}),
     ("not-observed", "TpuNotObserved", 0, {2}),
 ]
 SEVERITIES = {1: "info", 2: "warning", 3: "critical"}
@@ -271,17 +273,27 @@ def test_an_exporter_that_cannot_be_scraped_is_told(tmp_path):
 
 
 def test_a_worker_that_answers_without_figures_is_said(tmp_path):
-    """After ten minutes; not while it is busy, or runs nothing (another alert), or can give runtime metrics only."""
+    """After ten minutes; not while it is busy, or runs nothing (another alert), or can give runtime metrics only.
+
+    After an hour where intervals are long, as with long steps.
+    """
     series = {}
     for name in ("mute", "busy", "inactive", "no-profiler"):
         series |= worker(name, answers=False)
         series[f'tpumon_samples_total{{{W}, worker="{name}"}}'] = "9x120"
-    series |= worker("rare", answers=False) | figures("tpumon_sample_interval_seconds", {"rare": "300x120"})
-    series[f'tpumon_samples_total{{{W}, worker="rare"}}'] = "9x120"
+    for name, answered in (("rare", "1 1 1 1 1 2 2 2 2 2 3 3 3 3 3 4 4 4 4 4 5x100"), ("often", "0+1x120")):
+        series |= worker(name, answers=False) | figures("tpumon_sample_interval_seconds", {name: "300x120"})
+        series[f'tpumon_samples_total{{{W}, worker="{name}"}}'] = answered
     series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "1x120"
     series[f'tpumon_target_active{{{W}, worker="inactive"}}'] = "0x120"
     series[f'tpu_worker_info{{{W}, worker="no-profiler", source="runtime"}}'] = "1x120"
-    check_alerts(tmp_path, series, {9: [], 40: ["TpuNoSamples tpu_job=ml/t tpu_slice=s severity=warning"]})
+    muted = ["TpuNoSamples tpu_job=ml/t tpu_slice=s severity=warning"]
+    check_alerts(tmp_path, series, {9: [], 40: muted, 100: muted})
+    summaries = [described(tmp_path, series, minute)["TpuNoSamples"]["summary"] for minute in (40, 100)]
+    assert summaries == [f"ml/t, slice s: {count} TPU workers respond without figures" for count in (1, 2)]
+    series |= figures("tpumon_sample_errors_total", {"mute": "0+2x120"}, more=', reason="internal"')
+    told = described(tmp_path, series, 40)["TpuNoSamples"]["description"]
+    assert told.endswith("have returned no figures for 10 minutes or longer; errors: mute (internal).")
 
 
 def test_several_tpumon_of_one_job_are_summed(tmp_path):
@@ -320,6 +332,8 @@ def test_errors_of_the_runtime_page(tmp_path):
     series |= figures("tpu_runtime_megascale_error", {"hung": "0x5 1x20 0x90", "well": "0x120"})
     series |= figures("tpu_runtime_slice_error", {"hung": "0x120", "well": "0x120"})
     check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError tpu_job=ml/t tpu_slice=s severity=critical"], 60: []})
+    told = described(tmp_path, series, 10)["TpuRuntimeError"]["description"]
+    assert told == "libtpu's megascale.error.detected has been set for most of the last 5 minutes, by hung."
 
 
 LABELS = {"cluster": "eu", "tpu_job": "ml/t", "tpu_slice": "s"}

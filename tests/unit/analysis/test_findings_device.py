@@ -100,6 +100,55 @@ def test_at_its_limit_three_samples_make_a_finding_and_two_end_it(finding):
         assert Job().round(3, **bad)[finding].severity == "warning"
 
 
+def hbm(ratio):
+    return {"devices": ({"device": "0", "hbm_used_bytes": int(1000 * ratio), "hbm_total_bytes": 1000},)}
+
+
+def infeed(ratio):
+    return {"infeed_ratio": Spread(avg=ratio, min=ratio, max=ratio), "idle_ratio": 0.05}
+
+
+def own_work(ratio):
+    return {"step_work_s": 0.05 * ratio, "idle_ratio": 0.5 - 0.05 * ratio}
+
+
+WHILE_ANOTHER_WAITS = {"step_work_s": 0.05, "idle_ratio": 0.4}
+PASSED = [
+    ("hbm-nearly-full", "hbm_used_ratio", hbm(0.95), "warning", 0.90),
+    ("hbm-nearly-full", "hbm_used_ratio", hbm(0.98), "critical", 0.97),
+    ("input-bound", "infeed_ratio", infeed(0.1), "warning", 0.05),
+    ("input-bound", "infeed_ratio", infeed(0.3), "critical", 0.20),
+    ("straggler", "own_work_ratio", own_work(1.2), "warning", 1.03),
+    ("straggler", "own_work_ratio", own_work(1.3), "critical", 1.25),
+    ("outfeed-bound", "op_time_ratios.outfeed", kinds(outfeed=0.1), "info", 0.05),
+    ("outfeed-bound", "op_time_ratios.outfeed", kinds(outfeed=0.3), "warning", 0.20),
+]
+
+
+@pytest.mark.parametrize(("finding", "figure", "figures", "severity", "limit"), PASSED)
+def test_the_limit_in_the_evidence_is_that_of_the_severity(finding, figure, figures, severity, limit):
+    job = Job("a", "b")
+    others = WHILE_ANOTHER_WAITS if finding == "straggler" else {}
+    found = job.round(4, others=others, **figures)[finding]
+    assert (found.severity, found.evidence[figure].threshold) == (severity, pytest.approx(limit))
+
+
+def test_the_limit_of_a_slow_down_and_of_a_hang_is_that_of_the_severity():
+    job = Job()
+    job.round(20)
+    slower = StepTimes(avg=0.2, min=0.2, max=0.2)
+    found = job.round(4, step_time_s=slower)["slow-down"]
+    assert (found.severity, found.evidence["step_time_s"].threshold) == ("critical", pytest.approx(0.15))
+
+    limits = {}
+    for _ in range(70):
+        paused(job)
+        for one in job.fleet.status(job.now + 1).findings:
+            if one.finding == "hang":
+                limits[one.severity] = one.evidence["no_activity_s"].threshold
+    assert limits == {"info": None, "critical": 600.0}
+
+
 def test_a_finding_that_came_back_stays_for_one_sample_below():
     """As the first time."""
     job, (_, above, _) = Job(), LIMITS["debug-print"]

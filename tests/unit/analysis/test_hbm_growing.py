@@ -1,22 +1,24 @@
 """Memory that grows, and memory that only comes back to where it was; by samples made up here."""
 
 import math
+import re
 
 import pytest
 
 from support.samples import sample
 from tpumon.analysis import Analysis
 from tpumon.model import DeviceFigures, Target, Workers
+from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
+from tpumon.simulator.topology import parse_topology
 
 BEGIN_S, INTERVAL_S, TOTAL = 1.8e9, 10.0, 32 << 30
 
 
-def said(used_at, minutes):
-    """Seconds when growth was said, each with its since."""
+def found(used_at, minutes):
+    """Seconds when growth was said, each with the finding."""
     now_s = [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
     analysis.take(Workers(targets=(Target(worker="w0", address="w0:1"),)))
-    found = []
     for number in range(int(minutes * 60 / INTERVAL_S)):
         at_s = INTERVAL_S * number
         now_s[0] = BEGIN_S + at_s
@@ -24,12 +26,12 @@ def said(used_at, minutes):
         device = DeviceFigures(device="0", **used)
         given = {"time_unix_s": now_s[0], "interval_s": INTERVAL_S, "idle_ratio": 0.1, "devices": (device,), **used}
         analysis.take(sample("w0", **given))
-        found += [
-            (at_s, one.since_unix_s - BEGIN_S)
-            for one in analysis.status(now_s[0]).findings
-            if one.finding == "hbm-growing"
-        ]
-    return found
+        yield from ((at_s, one) for one in analysis.status(now_s[0]).findings if one.finding == "hbm-growing")
+
+
+def said(used_at, minutes):
+    """Seconds when growth was said, each with its since."""
+    return [(at_s, one.since_unix_s - BEGIN_S) for at_s, one in found(used_at, minutes)]
 
 
 def wave(period_s, begin):
@@ -51,15 +53,58 @@ def test_to_come_back_to_where_it_was_is_no_growth(period_s):
 @pytest.mark.parametrize(("full_s", "within_s"), [(1500.0, 400.0), (7200.0, 960.0), (18000.0, 1150.0)])
 def test_a_leak_is_found_from_where_it_began_and_began_there(full_s, within_s):
     leak_s = 1200.0
-    found = said(lambda at_s: 0.5 + 0.5 * max(at_s - leak_s, 0.0) / full_s, 45)
-    at_s, since_s = found[0]
+    seen = said(lambda at_s: 0.5 + 0.5 * max(at_s - leak_s, 0.0) / full_s, 45)
+    at_s, since_s = seen[0]
     assert at_s <= leak_s + within_s
     assert since_s == pytest.approx(leak_s, abs=190)
-    assert all(since == pytest.approx(leak_s, abs=190) for _, since in found)
+    assert all(since == pytest.approx(leak_s, abs=190) for _, since in seen)
 
 
 def test_a_leak_in_a_job_whose_memory_goes_up_and_down_is_found_above_its_peaks():
     usual = wave(440.0, 0.0)
-    found = said(lambda at_s: usual(at_s) if at_s < 3000 else usual(3000) + (at_s - 3000) / 3600, 65)
-    assert found
-    assert found[0][0] <= 3000 + 620
+    seen = said(lambda at_s: usual(at_s) if at_s < 3000 else usual(3000) + (at_s - 3000) / 3600, 65)
+    assert seen
+    assert seen[0][0] <= 3000 + 620
+
+
+def leak(full_s):
+    """The simulator's, with its waves."""
+    job = SimulatedJob(topology=parse_topology("v5e-8"), scenario=f"hbm-leak:over={full_s}", seed=1)
+    total = int(job.topology.device_hbm_bytes * USABLE_HBM_RATIO)
+    return lambda at_s: job.hbm_used_bytes(0, 0, int(at_s * 1e9)) / total / 0.995
+
+
+def saw(rise_s, tooth, period_s):
+    return lambda at_s: 0.6 + 0.4 * at_s / rise_s + tooth * (at_s % period_s) / period_s
+
+
+def faster(full_s):
+    return lambda at_s: 0.6 + 0.4 * (at_s / full_s) ** 2
+
+
+@pytest.mark.parametrize(
+    ("used_at", "is_steady"),
+    [
+        *((leak(full_s), True) for full_s in (1500, 3600)),
+        *((saw(3600, tooth, period_s), True) for tooth, period_s in ((0.03, 120), (0.05, 200))),
+        *((faster(full_s), False) for full_s in (2400, 7200)),
+    ],
+)
+def test_it_is_full_when_it_is_said_to_be(used_at, is_steady):
+    """When the first peak does not fit. At the earliest it is as told, whether it grows steadily or ever faster."""
+    full_s = next(at_s for at_s in range(10_000) if used_at(at_s) >= 1)
+    early, ranges = [], 0
+    for at_s, one in found(used_at, (full_s - 300) / 60):
+        left_s = one.evidence["hbm_full_in_s"].value / (full_s - at_s)
+        assert 0.65 < left_s < 1.2, (at_s, one.sentence)
+        early.append(left_s)
+        ranges += bool(re.search(r"full in [\d.]+ to ", one.sentence))
+    assert len(early) > 50
+    assert sum(early) / len(early) == pytest.approx(1.0, abs=0.1)
+    assert ranges < len(early) / 2 if is_steady else ranges > len(early) / 2
+
+
+def test_what_grows_ever_faster_is_told_as_a_range():
+    at_s, one = list(found(faster(2400), 25))[-1]
+    assert at_s == 1490
+    assert one.sentence.endswith("at this pace the device is full in 15 to 30 min.")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from support.samples import failed_sample, sample
+from support.sample_kinds import cpus
+from support.samples import changed, failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 NOW = 1_769_000_000.0
@@ -26,9 +29,10 @@ def down(worker, number, **given):
     return failed_sample(worker, time_unix_s=NOW + 10 * number, interval_s=10.0, **given)
 
 
-def judged(*samples, names="ab"):
+def judged(*samples, names="ab", independent=False):
     fleet = Analysis()
-    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", job="j", slice="s") for name in names)))
+    one = Target(worker="", address="", job="j", slice="s", independent=independent)
+    fleet.take(Workers(targets=tuple(replace(one, worker=name, address=f"{name}:1") for name in names)))
     for each in samples:
         fleet.take(each)
     last = max(samples, key=lambda each: each.time_unix_s)
@@ -53,13 +57,60 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert answer.exit_status("critical") == 1
 
 
-def test_a_job_without_devices_is_said_to_run_and_why_its_idle_time_is_not_known():
-    """As on CPUs: nothing is found, and that its steps run is known all the same."""
-    absent = {"idle_ratio": "no device in the trace"}
-    on_cpu = [at("a", number, idle_ratio=None, infeed_ratio=None, absent=absent) for number in range(3)]
-    answer = diagnose(judged(*on_cpu, names="a"))
+def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
+    """Once, in the sentence and for one reason: no rule asks for a device."""
+    status = judged(*cpus(1), names=["cpu-0"])
+    answer = diagnose(status)
+    assert (answer.verdict, answer.severity, status.all()[0].verdict.severity) == ("ok", "ok", "ok")
+    assert answer.sentence == (
+        "Nothing is wrong, as far as it can be judged. Steps run, 130 ms each. No TPU in its trace, so there is no "
+        "MXU, TPU idle, Infeed, HBM."
+    )
+    reasons = {one.finding: one.reason for one in answer.not_judged}
+    assert {one for one, why in reasons.items() if why == "no TPU in its trace"} == {
+        *("idle", "straggler", "collective-bound", "barrier-wait", "sparsecore-bound", "host-transfer-bound"),
+        *("outfeed-bound", "async-wait", "data-shuffle", "debug-print", "memory-bound", "low-mxu", "compute-bound"),
+        *("hbm-nearly-full", "hbm-growing"),
+    }
+
+
+def test_a_job_on_a_cpu_without_a_step_says_why_none_is_seen():
+    """It runs, and more is not known."""
+    seen = changed(cpus(1)[0], step_time_s=None, absent={"step_time_s": "no two steps in the window"})
+    answer = diagnose(judged(seen, names=["cpu-0"]))
+    assert answer.verdict == "ok"
+    assert "No step is seen: no two steps in the window. No TPU in its trace" in answer.sentence
+
+
+def test_beside_workers_on_a_tpu_those_on_a_cpu_are_named():
+    """What they cannot have, the others have."""
+    of_tpu = [at("a", number) for number in range(3)]
+    on_one = [changed(cpus(1)[0], worker="b", time_unix_s=NOW + 10 * number) for number in range(3)]
+    answer = diagnose(judged(*of_tpu, *on_one, independent=True))
+    assert answer.sentence.endswith('Infeed, HBM: "b".')
+
+
+def test_a_job_whose_figures_are_missing_is_unknown_and_says_why():
+    """Nothing is found, and that its steps run is known all the same."""
+    absent = {"idle_ratio": "the device ran for 1 s of 2 s, no whole step"}
+    stopped = [at("a", number, idle_ratio=None, infeed_ratio=None, absent=absent) for number in range(3)]
+    answer = diagnose(judged(*stopped, names="a"))
     assert answer.verdict == "unknown"
-    assert "Steps run, 100 ms each. idle: idle time is not known (no device in the trace)." in answer.sentence
+    assert "Steps run, 100 ms each. idle: idle time is not known (the device ran for 1 s of 2 s" in answer.sentence
+
+
+def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
+    """It answers, so it is not down either; why nothing is seen, and what to do, is in the sentence."""
+    words = f"{NOT_SEEN}: its traces show no TPU, and host events are left out; --host-tracer-level 1 includes them"
+    unseen = [failed_sample("a", "empty-trace", words, time_unix_s=NOW + 10 * n, interval_s=10.0) for n in range(20)]
+    status = judged(*unseen, names="a")
+    answer, (worker,) = diagnose(status), status.all()
+    assert (answer.verdict, answer.exit_status("info")) == ("unknown", 0)
+    assert (worker.verdict.state, worker.verdict.severity, worker.is_seen) == ("no-activity", "unknown", False)
+    assert "answer, but do not show whether anything runs" in answer.sentence
+    assert "(its traces show no TPU, and host events are left out; --host-tracer-level 1" in answer.sentence
+    assert "run nothing" not in answer.sentence
+    assert "tell a hang from a pause" not in answer.sentence
 
 
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():

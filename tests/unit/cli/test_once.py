@@ -8,6 +8,7 @@ import time
 import pytest
 
 from support.given_feed import GivenFeed
+from support.sample_kinds import on_cpu
 from support.samples import failed_sample, sample
 from tpumon.analysis.findings.rule import TooFew
 from tpumon.analysis.findings.rules.straggler import Straggler
@@ -16,7 +17,7 @@ from tpumon.cli.commands import once
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.errors import NoTargetError
-from tpumon.model import Query, Spread, StepTimes, Target, Workers
+from tpumon.model import Process, Query, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings
 
 NAMES = ("w0", "w1", "w2")
@@ -24,6 +25,7 @@ STEP_S = 0.1
 WORK_S = {"w0": 0.095}
 """Of a step, how much a worker does not wait."""
 EXPORTER = ExportersSource("http://h:1")
+LOCAL = SamplingSource(query=Query(level=2))
 
 
 def answered(worker, **given):
@@ -33,8 +35,8 @@ def answered(worker, **given):
     return sample(worker, **figures | given)
 
 
-def failed(worker, reason="unavailable", **given):
-    return failed_sample(worker, reason, **{"time_unix_s": time.time()} | given)
+def failed(worker, reason="unavailable", message=None, **given):
+    return failed_sample(worker, reason, message or reason, **{"time_unix_s": time.time()} | given)
 
 
 @pytest.fixture
@@ -43,7 +45,10 @@ def run(monkeypatch, capsys):
 
     def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, job_kind=None):
         taken = []
-        targets = tuple(Target(worker=worker, address=f"{worker}:1", job_kind=job_kind) for worker in workers)
+        targets = tuple(
+            Target(worker=worker, address=f"{worker}:1", job_kind=job_kind, independent=origin is LOCAL)
+            for worker in workers
+        )
 
         def made():
             yield Workers(targets=targets)
@@ -116,9 +121,7 @@ def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
     begin_unix_s = time.time() - 10
     silent = [failed("w0", "empty-trace", source="runtime", time_unix_s=begin_unix_s + at_s) for at_s in range(1, 9)]
     events = [answered("w0", time_unix_s=begin_unix_s), *silent]
-    _, printed, taken = run(
-        events, samples=4, workers=["w0"], output="json", origin=SamplingSource(query=Query(level=2))
-    )
+    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=LOCAL)
     (worker,) = json.loads(printed)["workers"]
     assert (taken, worker["state"]) == (4, "no-activity")
     assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
@@ -228,3 +231,56 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
+
+
+def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):
+    """Its row and the verdict say the same; no column is empty."""
+    events = [lambda: on_cpu("vm", time_unix_s=time.time())] * 4
+    status, printed, _ = run(events, workers=["vm"])
+    answer, _, titles, row = printed.splitlines()
+    assert status == 0
+    assert answer == (
+        "ok: Nothing is wrong, as far as it can be judged. Steps run, 125 ms each. No TPU in its trace, so there is no "
+        "MXU, TPU idle, Infeed, HBM."
+    )
+    assert titles.split() == ["WORKER", "STATE", "SINCE", "STEP", "ms", "WHY"]
+    assert row.split()[:2] == ["vm", "ok"]
+
+
+def test_several_workers_of_a_host_show_their_process(run):
+    """Else nothing but their ports would tell them apart. Of different hosts it tells nothing."""
+    processes = [Process(pid=7, user="ada", command="python jobs/train.py"), Process(pid=8, command="python -m eval")]
+
+    def rounds_of(*names):
+        return [
+            lambda name=name, process=process: on_cpu(name, time_unix_s=time.time(), process=process)
+            for _ in range(3)
+            for name, process in zip(names, processes, strict=True)
+        ]
+
+    _, printed, _ = run(rounds_of("vm", "vm:9012"), workers=["vm", "vm:9012"], origin=LOCAL)
+    titles, *rows = printed.splitlines()[2:]
+    assert titles.split()[:3] == ["WORKER", "PROCESS", "STATE"]
+    assert sorted(row.split("  ok")[0].strip() for row in rows) == ["vm       7 ada train.py", "vm:9012  8 eval"]
+    _, printed, _ = run(rounds_of("a", "b"), workers=["a", "b"], origin=LOCAL)
+    assert "PROCESS" not in printed
+
+
+def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):
+    """Once for all that have it."""
+    absent = {"mxu_utilization_ratio": "no counter", "step_time_s": "no two steps in the window"}
+    events = [lambda name=name: sample(name, time_unix_s=time.time(), absent=absent) for name in NAMES] * 3
+    _, printed, _ = run(events)
+    assert [line for line in printed.splitlines() if " n/a: " in line] == [
+        "   MXU n/a: no counter",
+        "   STEP ms n/a: no two steps in the window",
+    ]
+
+
+def test_a_long_reason_is_printed_to_its_end_in_ascii(run):
+    """What to do stands there; a terminal in the C locale shows no ellipsis."""
+    remedy = "--host-tracer-level 1 includes them anyway"
+    for words in (f"{'x' * 300}; {remedy}", "y" * 2000):
+        _, printed, _ = run([lambda words=words: failed("w0", "empty-trace", words)], workers=["w0"])
+        assert printed.isascii()
+        assert remedy in printed or printed.endswith("...\n")

@@ -483,6 +483,16 @@ def test_what_is_not_known_yet_is_null():
     assert (given.window_s, given.interval_s) == (0.5, 4.0)
 
 
+def test_a_profiler_that_fails_from_the_start_tells_when_it_is_asked_again():
+    """Its runtime may answer meanwhile: the worker is current, and up, until then."""
+    source = Fake(took_s=1.2, traced_s=1.2, interval_s=10, a=["internal"])
+    samples = sample(source, num_queries=8, attempts=1)["a"]
+    waits = gaps(source.calls["a"])
+    assert max(waits) > 100
+    for failed, wait_s in zip(samples[1:], waits[1:], strict=False):
+        assert failed.interval_s == pytest.approx(wait_s, rel=0.12)
+
+
 class Moving:
     """A finder whose workers change: (seconds after the start, addresses) in order."""
 

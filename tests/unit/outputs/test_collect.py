@@ -91,6 +91,7 @@ def test_of_workers_of_exporters_findings_alone(expose):
     findings = [line for line in lines if labels in line and line.startswith("tpumon_finding")]
     assert f'tpumon_finding_severity{{{labels},finding="idle"}} 2.0' in findings
     assert f'tpumon_finding_severity{{{labels},finding="hang"}} 0.0' in findings
+    assert f'tpumon_finding_active_severity{{{labels},finding="idle"}} 2.0' in findings
     assert any(line.startswith("tpumon_finding_since_timestamp_seconds") for line in findings)
     others = [line for line in lines if ('"down"' in line or labels in line) and line not in findings]
     assert bool(others) is (expose == "all")

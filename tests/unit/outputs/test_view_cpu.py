@@ -7,6 +7,7 @@ import pytest
 from support.sample_kinds import NOW, cpus, on_cpu, traced, workers_of
 from support.samples import changed
 from support.shown import display_of, empty_display, failed, lines, screen
+from tpumon.errors import NOT_SEEN
 from tpumon.model.figure_table import held_by
 
 OF_A_TPU = {"mxu", "idle", "infeed", "hbm"}
@@ -79,6 +80,24 @@ def test_a_job_on_a_cpu_that_is_down_is_not_taken_for_one_on_a_tpu():
     assert "DOWN" in text
     assert "MXU" not in text
     assert "Step time" in text
+
+
+@pytest.mark.parametrize(("size", "seen"), [((80, 24), "4711 ada train.py"), ((40, 12), "4711 a"), ((30, 8), "")])
+def test_rows_of_one_host_show_their_process(size, seen):
+    """Between their names and their figures, as much as there is room for; rows of several hosts do not."""
+    here = lines(shown(on_cpu("vm"), on_cpu("vm:9012")), *size, NOW)
+    titles, *rows = (next(line for line in here if word in line) for word in ("WORK", "vm", ":9012"))
+    assert ["PROCESS" in titles, *(seen in row for row in rows)] == [bool(seen), True, True]
+    assert "4711" not in "".join(lines(shown(on_cpu("a"), on_cpu("b")), 80, 3, NOW))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_where_no_trace_can_show_whether_anything_runs_no_screen_says_that_nothing_does(count):
+    """In the header, in rows and on its page."""
+    unseen = [failed(f"w{n}", "empty-trace", f"{NOT_SEEN}: no TPU", time_unix_s=NOW - 1) for n in range(count)]
+    text = screen(shown(*unseen), 100, 24, NOW)
+    assert text.count("NOT SEEN") == 2 * count  # header and page; header, rows and the page below them
+    assert "no activity" not in text.replace("N no activity", "").lower()  # the graph's letter for the state
 
 
 def test_a_worker_on_a_tpu_is_drawn_as_before():

@@ -13,6 +13,7 @@ from tpumon.analysis.findings.rule import TooFew
 
 _ENOUGH_RATIO = 0.9
 _FEW = 16  # workers: cheap to look at
+_ONE = "follows one worker of a slice whose size nothing tells"
 
 
 def note_followed(job: JobState) -> None:
@@ -27,6 +28,7 @@ def note_followed(job: JobState) -> None:
     own = {id(group): why for group, why in partial}
     for group in job.slices:
         group.not_followed = own.get(id(group), elsewhere)
+        group.unseen = group.not_followed or (_ONE if _may_have_more(group) else None)
 
 
 def count_current(job: JobState, stale: Collection[str]) -> None:
@@ -70,6 +72,12 @@ def _not_followed(group: SliceState) -> str | None:
     known = _most(worker.target.slice_workers for worker in group.workers)
     count = len(group.workers)
     return None if known is None or count >= known else f"follows {count} of {known} workers"
+
+
+def _may_have_more(group: SliceState) -> bool:
+    """True of a single worker of a named slice of unknown size: such names say who works together."""
+    target = group.workers[0].target
+    return len(group.workers) == 1 and None not in {target.job, target.slice} and target.slice_workers is None
 
 
 def _is_current(worker: WorkerState, stale: Collection[str]) -> bool:

@@ -239,6 +239,7 @@ class SliceState(ComparedWorkers):
         interval_s: from one query of a worker to its next one, as of the last query.
         current: how many of its workers had figures when it was looked.
         not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
+        unseen: the same; also where nothing tells whether there is more of it than one worker.
     """
 
     job: JobState = field(default_factory=JobState)
@@ -246,3 +247,4 @@ class SliceState(ComparedWorkers):
     interval_s: float = 0.0
     current: int = 0
     not_followed: str | None = None
+    unseen: str | None = None

@@ -37,6 +37,7 @@ from tpumon.model import (
     State,
     Target,
 )
+from tpumon.model.figure import is_on_cpu
 
 URL = "docs/findings.md#"
 
@@ -50,6 +51,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
+_NO_TPU = "no TPU in its trace"
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -234,7 +236,9 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, group, stale)
-            member = Member(seen, each.memory, stats)
+            member = Member(seen, each.memory, stats, group.unseen)
+            if unfit is None and rule.of_device and is_on_cpu(seen.sample):
+                unfit = _NO_TPU
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")

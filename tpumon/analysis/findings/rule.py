@@ -89,6 +89,17 @@ class Observation(Struct, frozen=True, kw_only=True):
         return None if waited is None or not step_s else (1 - waited) * step_s
 
 
+def graded(value: float, limits: Mapping[FindingSeverity, float]) -> tuple[FindingSeverity, float]:
+    """The severity of a figure, and the limit that it has passed for that.
+
+    Args:
+        value: the figure; where it is below all limits, as while a finding leaves, the first one counts.
+        limits: from each of them on it is so severe; the least severe one first.
+    """
+    passed = [(severity, limit) for severity, limit in limits.items() if value > limit]
+    return passed[-1] if passed else next(iter(limits.items()))
+
+
 def seconds_between(begin: Moment, end: Moment) -> float:
     """Seconds from one moment to another, by the monotonic clock where both have it; at least 0."""
     if begin.monotonic_s is not None and end.monotonic_s is not None:
@@ -104,11 +115,16 @@ class Peer(Struct, Generic[MemoryT], frozen=True):
 
 
 class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
-    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
+
+    Attributes:
+        unseen: what of its slice and job this process does not follow, and may be waited for; None: nothing.
+    """
 
     seen: Observation
     memory: MemoryT
     slice_stats: StatsT
+    unseen: str | None = None
 
 
 class Rule(Generic[MemoryT, StatsT]):
@@ -129,6 +145,7 @@ class Rule(Generic[MemoryT, StatsT]):
             one is without figures, it is info.
         not_for: kinds of job for which it does not hold, and is not judged.
         info_for: kinds of job for which it is info at most.
+        of_device: whether it rests on a device, so that a trace without one tells nothing.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -146,6 +163,7 @@ class Rule(Generic[MemoryT, StatsT]):
     waits: ClassVar[bool] = False
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
+    of_device: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()

@@ -61,6 +61,7 @@ class WorkAndWaiting:
         core: chip and number of the core that waits least.
         core_waited: how much that core waited in the last sample.
         core_less: how much less than the others of this worker, while it was the same.
+        was_found: whether it, a core of it or its slice was found to be slow by the last sample.
     """
 
     last: WorkSeen | None = None
@@ -73,6 +74,7 @@ class WorkAndWaiting:
     core: tuple[int, int] | None = None
     core_waited: float = 0.0
     core_less: RecentDifference = field(default_factory=RecentDifference)
+    was_found: bool = False
 
 
 class Noise(Struct, frozen=True):

@@ -67,7 +67,7 @@ def run(settings: MonitorSettings) -> int:
     """
     if _is_live(settings):
         return _show_live(settings)
-    if isinstance(settings.feed.origin, RecordingSource) and settings.feed.origin.at is not None:
+    if settings.feed.origin.at is not None:
         raise UsageError("--at is for the live view, once and why; other outputs write all that was recorded")
     return _write(settings)
 

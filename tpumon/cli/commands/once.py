@@ -10,18 +10,20 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.explain import NOTHING_WRONG, Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
+from tpumon.model.figure import Figure
 from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
-from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.outputs.live.drawing.names import short_processes
+from tpumon.outputs.live.drawing.style import LOOKS, look_of
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import ascii_line, one_line
 
 
 def run(
@@ -52,12 +54,16 @@ def run(
     if output == "json":
         show(encoded(_document(rows, answer, bool(unsure))))
     else:
-        if answer.verdict != "ok":
+        if answer.sentence != NOTHING_WRONG:
             show(f"{answer.title}: {answer.sentence}\n")
         show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
     return answer.exit_status(fail_on)
+
+
+_MOST_REASONS = 5
+_MOST_WHY = 500  # characters
 
 
 class _TableRow(NamedTuple):
@@ -149,21 +155,37 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
         for figure in held_by(samples)
         if figure.always_shown or any(figure.value(sample.figures) is not None for sample in samples)
     ]
-    lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
+    processes = short_processes(row.worker for row in rows)
+    process = ["PROCESS"] if processes else []
+    lines = [[" ", "WORKER", *process, "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
-        look = LOOKS[row.kind]
+        look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = one_line("; ".join(cause.words for cause in verdict.causes), limit=200)
+        why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)
         since = verdict.since_unix_s
         shown_since = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
-        lines.append([look.mark, one_line(row.worker.name, limit=60), look.word, shown_since, *cells, why])
+        process = [one_line(processes[row.worker.name], limit=40)] if processes else []
+        name = one_line(row.worker.name, limit=60)
+        lines.append([look.mark, name, *process, look.word, shown_since, *cells, why])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    left = {0, 1, 2, 3, len(widths) - 1}
-    return [
+    left = {*range(4 + len(process)), len(widths) - 1}
+    table = [
         "  ".join(
             cell.ljust(width) if place in left else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
+    return table + _why_absent(shown, samples)
+
+
+def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[str]:
+    """A line for each reason for which some of these figures are absent, the first few."""
+    titles: dict[str, dict[str, None]] = {}  # by reason, each once
+    for figure in figures:
+        for sample in samples:
+            why = figure.why_absent(sample.figures)
+            if why is not None and figure.holds_for(sample) and figure.value(sample.figures) is None:
+                titles.setdefault(ascii_line(why, _MOST_WHY), {})[figure.title] = None
+    return [f"   {', '.join(each)} n/a: {why}" for why, each in list(titles.items())[:_MOST_REASONS]]

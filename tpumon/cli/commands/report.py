@@ -167,10 +167,11 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
         case "json":
             show(encoded(document))
         case "text":
+            from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
             from tpumon.report.render import plain_text
 
             shown = plain_text.render(pages, _width())
-            show(shown if _has_blocks(sys.stdout.encoding) else plain_text.as_ascii(shown))
+            show(shown if terminal_is_utf_8() else plain_text.as_ascii(shown))
         case "markdown":
             from tpumon.report.render.documents import markdown
 
@@ -184,14 +185,6 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
 def _title(what: str, hosts: Sequence[HostProfile]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
     return f"{what} of {hosts[0].name}{others}"
-
-
-def _has_blocks(encoding: str) -> bool:
-    try:
-        "█…µ".encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def _width() -> int:

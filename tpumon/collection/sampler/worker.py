@@ -10,9 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import DutyAccount, DutyControl
-from tpumon.collection.sampler.pace import JITTER_RATIO, Pace, jittered, on_a_tick, pause_after_failures
+from tpumon.collection.sampler.pace import (
+    JITTER_RATIO,
+    LONGEST_PAUSE_S,
+    Pace,
+    jittered,
+    on_a_tick,
+    pause_after_failures,
+)
 from tpumon.collection.sources import ProfilerSource
-from tpumon.errors import MEANING, Reason, SourceError
+from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
@@ -213,17 +220,22 @@ class SampledWorker:
 
     @property
     def _interval_after_failure_s(self) -> float | None:
-        """The interval after a failure: what is known then, such as that nothing ran, holds until the next query."""
+        """The interval after a failure: what is known then, such as that nothing ran, holds until the next query.
+
+        Also before the first answer, if what failed was traced and its share of time puts off the next query.
+        """
+        next_s = max(self._not_before_s, self._account.ready_s(self._cost_s)) - self.asked_s
         interval_s = self._effective_interval_s
         if interval_s is None:
-            return None
-        return max(interval_s, self._not_before_s - self.asked_s, self._account.ready_s(self._cost_s) - self.asked_s)
+            return next_s if next_s > LONGEST_PAUSE_S else None
+        return max(interval_s, next_s)
 
     def _why_absent(self, failure: Failure) -> Mapping[str, str]:
-        """Reasons for figures that are absent although the worker answered: nothing ran."""
+        """Reasons for figures that are absent although the worker answered: nothing ran, or that cannot be seen."""
         if MEANING[failure.reason].state != "no-activity":
             return {}
-        return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], "nothing ran")
+        why = NOT_SEEN if failure.shows_nothing else "nothing ran"
+        return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], why)
 
     def _note_answer(self, sample: Sample) -> Sample:
         self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
@@ -257,7 +269,7 @@ class SampledWorker:
 
         A worker that let a deadline pass is named first, and asked again after that.
         """
-        if failure.reason == "deadline" or self._waits(failure):
+        if failure.reason == "deadline" or failure.shows_nothing or self._waits(failure):
             return False
         if self._answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away

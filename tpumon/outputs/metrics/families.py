@@ -8,7 +8,7 @@ from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_SCHEMA, State, WorkerHistory
 from tpumon.errors import Reason
-from tpumon.model import SEVERITY_LEVELS, Sample
+from tpumon.model import SEVERITY_LEVELS, Cause, Sample
 from tpumon.model.figure import Figure
 from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP
 from tpumon.outputs.metrics.metric_types import (
@@ -157,12 +157,21 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
 )
 
 
+def _severity(cause: Cause | None) -> float:
+    return 0.0 if cause is None else float(SEVERITY_LEVELS[cause.severity])
+
+
 FINDING_METRICS: tuple[FindingMetric, ...] = (
     FindingMetric(
         name="tpumon_finding_severity",
         help="How bad a finding is for the worker: 1 info, 2 warning, 3 critical; 0 while it is absent, or another "
         "finding explains it; no series where it cannot be judged. See docs/findings.md.",
-        value=lambda cause: 0.0 if cause is None else float(SEVERITY_LEVELS[cause.severity]),
+        value=_severity,
+    ),
+    FindingMetric(
+        name="tpumon_finding_active_severity",
+        help="The same of findings that are a warning or critical; no series of others, so alerts read little.",
+        value=lambda cause: severity if (severity := _severity(cause)) >= SEVERITY_LEVELS["warning"] else None,
     ),
     FindingMetric(
         name="tpumon_finding_since_timestamp_seconds",
@@ -182,8 +191,9 @@ def _in_state(*states: State) -> _TargetValues:
 
 
 def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
-    state = history.state(now_unix_s)
-    return (((), float(state == "live")),) if state in {"live", "no-activity"} else ()
+    state, failure = history.state(now_unix_s), None if history.last is None else history.last.failure
+    is_known = state in {"live", "no-activity"} and not (failure is not None and failure.shows_nothing)
+    return (((), float(state == "live")),) if is_known else ()
 
 
 def _slice_workers(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:

@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, seconds_between
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
+from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _GOES_ON_S = 150.0  # whoever has run steps for so long without this worker does not wait for it
@@ -204,11 +204,11 @@ class Hang(Rule[Activity, SliceActivity]):
         memory, goes_on = member.memory, member.slice_stats.goes_on(member.memory)
         usual_s = min(_PAUSES * memory.longest_s, _LIMIT_S)
         limit_s, critical_s = max(_WARNING_S if goes_on else _CRITICAL_S, usual_s), max(_CRITICAL_S, usual_s)
-        grade: FindingSeverity = "info"
-        if memory.silent_s > limit_s:
-            grade = "critical" if memory.silent_s > critical_s else "warning"
+        grade, passed_s = graded(memory.silent_s, {"info": 0.0, "warning": limit_s, "critical": critical_s})
         evidence = {
-            "no_activity_s": Evidence(value=memory.silent_s, threshold=limit_s, reference=memory.longest_s or None)
+            "no_activity_s": Evidence(
+                value=memory.silent_s, threshold=passed_s or None, reference=memory.longest_s or None
+            )
         }
         sentence = f"{{who}}, no step and no op has run for {memory.silent_s:.0f} s."
         words = f"nothing runs for {memory.silent_s:.0f} s"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import sqrt
 from statistics import median
+from typing import NamedTuple
 
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, graded, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
@@ -22,7 +24,9 @@ _LONG_S, _LEAST_RISE_RATIO = 180.0, 0.02  # from the first block to the last; ac
 _SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
 _EVEN_RATIO = 0.3  # of the mean rise from block to block: a leak rises evenly, loading and warming up do not
 _LONGEST_S = 6 * 3600.0  # until it is full
-_SOON_S = 3600.0
+_SOON_S, _CRITICAL_S = 3600.0, 900.0
+_FASTER = 1.05  # times the pace before: it grows faster and faster
+_ABOUT = 1.2  # times that no more than one number is told
 
 
 class HbmNearlyFull(Rule[None, None]):
@@ -32,6 +36,7 @@ class HbmNearlyFull(Rule[None, None]):
     """
 
     finding = "hbm-nearly-full"
+    of_device = True
     info_for = SERVERS
     remedy = (
         "reduce what is live at once: a smaller batch, rematerialization (jax.checkpoint), bfloat16, donated buffers, "
@@ -51,19 +56,49 @@ class HbmNearlyFull(Rule[None, None]):
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Of the fullest device."""
         used = member.seen.values[HBM.key] or 0.0
+        limits = self.limits
+        severity, limit = graded(used, {"warning": limits.hbm_warn_ratio, "critical": limits.hbm_critical_ratio})
         return FindingDetail(
             words=f"HBM {used:.0%} full",
             sentence=f"{{who}}, {used:.0%} of the fullest device's HBM is in use.",
-            evidence={"hbm_used_ratio": Evidence(value=used, threshold=self.limits.hbm_warn_ratio)},
-            severity="critical" if used > self.limits.hbm_critical_ratio else "warning",
+            evidence={"hbm_used_ratio": Evidence(value=used, threshold=limit)},
+            severity=severity,
             figure=HBM.key,
             remedy=_OF_SERVERS if member.seen.job_kind in SERVERS else "",
         )
 
 
+class _Block(NamedTuple):
+    """HBM in use for a while."""
+
+    began: Moment
+    usual: float
+    peak: float
+
+    def pace(self, later: _Block) -> float:
+        """Rise up to a later block, per second."""
+        return (later.usual - self.usual) / max(seconds_between(self.began, later.began), 1.0)
+
+
+class _Left(NamedTuple):
+    """Seconds until the device is full."""
+
+    least_s: float
+    most_s: float
+
+    @property
+    def words(self) -> str:
+        """One number where both are nearly the same: `8 to 12 min`."""
+        unit, unit_s = ("h", 3600.0) if self.least_s >= _SOON_S else ("min", 60.0)
+        least, most = (f"{each / unit_s:.{1 if unit == 'h' else 0}f}" for each in self)
+        if self.most_s > _ABOUT * self.least_s and least != most:
+            return f"{least} to {most} {unit}"
+        return f"{least} {unit}"
+
+
 @dataclass(slots=True)
 class _Blocks:
-    """HBM in use: medians of blocks of one length, and the values of the present block.
+    """HBM in use: blocks of one length, and the values of the present block.
 
     Attributes:
         block_s: their length.
@@ -78,34 +113,44 @@ class _Blocks:
     rises_from: Moment | None = None
     began: Moment | None = None
     values: list[float] = field(default_factory=list)
-    blocks: deque[tuple[Moment, float]] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+    blocks: deque[_Block] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
 
     def add(self, used: float, at: Moment) -> None:
         self.began = self.began or at
         if seconds_between(self.began, at) >= self.block_s and self.values:
             value = median(self.values)
-            if not self.blocks or value <= self.blocks[-1][1]:
+            if not self.blocks or value <= self.blocks[-1].usual:
                 self.rises_from = self.began
             if len(self.blocks) == _BLOCKS:
-                self.highest = max(self.highest, self.blocks[0][1])
-            self.blocks.append((self.began, value))
+                self.highest = max(self.highest, self.blocks[0].usual)
+            self.blocks.append(_Block(self.began, value, max(self.values)))
             self.began, self.values = at, []
         if len(self.values) < 2 * self.block_s:  # a sample a second at most
             self.values.append(used)
 
-    def left_s(self, used: float) -> float | None:
-        """Seconds until the device, of which so much is used, is full at the present pace; None: it does not grow.
+    def left(self, used: float, at: Moment) -> _Left | None:
+        """Time until the device, of which so much is used, is full; None: it does not grow.
 
+        Its peaks are what does not fit: they rise at the mean pace, at that of the last blocks, or faster and faster.
         To come back to where it was before is no growth.
         """
-        values = [value for _, value in self.blocks]
+        values = [block.usual for block in self.blocks]
         if len(values) < _BLOCKS or values[-1] - max(values[0], self.highest) < self.rise_ratio:
             return None
-        rise = values[-1] - values[0]
-        if min(later - value for value, later in pairwise(values)) < _EVEN_RATIO * rise / (_BLOCKS - 1):
+        rise, rises = values[-1] - values[0], [later - value for value, later in pairwise(values)]
+        if min(rises) < _EVEN_RATIO * rise / (_BLOCKS - 1):
             return None
-        elapsed_s = seconds_between(self.blocks[0][0], self.blocks[-1][0])
-        return (1 - used) * elapsed_s / rise if elapsed_s else None
+        first, middle, last = self.blocks[0], self.blocks[_BLOCKS // 2], self.blocks[-1]
+        before, lately, mean = first.pace(middle), middle.pace(last), first.pace(last)
+        since_s = 0.0 if self.began is None else seconds_between(self.began, at)
+        free = max(1 - max(used, last.peak + lately * since_s, *self.values), 0.0)
+        least_s = free / max(lately, mean)
+        if lately > _FASTER * before and min(rises[_BLOCKS // 2 :]) > max(rises[: _BLOCKS // 2]):
+            half_s = seconds_between(middle.began, last.began)
+            gains = (lately - before) / half_s
+            now = lately + gains * half_s
+            least_s = (sqrt(now**2 + 2 * gains * free) - now) / gains
+        return _Left(least_s, free / min(lately, mean))
 
 
 @dataclass(slots=True)
@@ -115,18 +160,18 @@ class HbmBlocks:
     long: _Blocks = field(default_factory=lambda: _Blocks(_LONG_S, _LEAST_RISE_RATIO))
     short: _Blocks = field(default_factory=lambda: _Blocks(_SHORT_S, _FAST_RISE_RATIO))
 
-    def growing(self, used: float) -> tuple[_Blocks, float] | None:
-        """The blocks that show it to grow, and seconds until it is full; None: none do."""
-        for blocks in (self.long, self.short):
-            if (left_s := blocks.left_s(used)) is not None:
-                return blocks, left_s
-        return None
+    def growing(self, seen: Observation) -> tuple[_Blocks, _Left] | None:
+        """The longest blocks that show it to grow, and the time until it is full by those that say least; or None."""
+        used = seen.values[HBM.key] or 0.0
+        known = [(one, left) for one in (self.long, self.short) if (left := one.left(used, seen.at)) is not None]
+        return (known[0][0], min(left for _, left in known)) if known else None
 
 
 class HbmGrowing(Rule[HbmBlocks, None]):
     """HBM in use rose from each of five blocks to the next, and will be full within 6 hours."""
 
     finding = "hbm-growing"
+    of_device = True
     memory_type = HbmBlocks
     remedy = (
         "look for arrays that are kept from step to step (lists of losses, metrics not fetched, caches of compiled "
@@ -152,33 +197,33 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         used, memory = member.seen.values[HBM.key], member.memory
         if used is None:
             return _NOT_KNOWN
-        if (growing := memory.growing(used)) is not None:
-            return _LONGEST_S / max(growing[1], 1.0)
+        if (growing := memory.growing(member.seen)) is not None:
+            return _LONGEST_S / max(growing[1].most_s, 1.0)
         if len(memory.long.blocks) < _BLOCKS:
             return f"it takes {_BLOCKS * _LONG_S / 60:.0f} minutes of samples, unless it fills fast"
         return 0.0
 
     def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
         """With the first block from which it rose."""
-        growing = member.memory.growing(member.seen.values[HBM.key] or 0.0)
+        growing = member.memory.growing(member.seen)
         return None if growing is None else growing[0].rises_from
 
     def detail(self, member: Member[HbmBlocks, None]) -> FindingDetail:
         """Says when it is full at this pace."""
         used = member.seen.values[HBM.key] or 0.0
-        growing = member.memory.growing(used)
-        blocks, left_s = growing or (member.memory.long, _LONGEST_S)
-        before = blocks.blocks[0][1] if blocks.blocks else used
-        left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
+        growing = member.memory.growing(member.seen)
+        blocks, left = growing or (member.memory.long, _Left(_LONGEST_S, _LONGEST_S))
+        before = blocks.blocks[0].usual if blocks.blocks else used
+        is_soon = left.least_s < _CRITICAL_S
         return FindingDetail(
-            words=f"HBM grows, full in {left}",
+            words=f"HBM grows, full in {left.words}",
             sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
-            f"is full in {left}.",
+            f"is full in {left.words}.",
             evidence={
                 "hbm_used_ratio": Evidence(value=used, reference=before),
-                "hbm_full_in_s": Evidence(value=left_s, threshold=_LONGEST_S),
+                "hbm_full_in_s": Evidence(value=left.least_s, threshold=_CRITICAL_S if is_soon else _LONGEST_S),
             },
-            severity="critical" if left_s < _SOON_S / 4 else "warning",
+            severity="critical" if is_soon else "warning",
             confidence="medium",
             figure=HBM.key,
         )

@@ -22,12 +22,23 @@ def _idle_words(seen: Observation) -> str:
     return f"the {device} is idle {idle:.0%} of the time{where}"
 
 
-def _detail(seen: Observation, words: str, sentence: str, remedy: str = "") -> FindingDetail:
+def _detail(member: Member[None, None], words: str, sentence: str, remedy: str = "") -> FindingDetail:
+    """A device that waits; a warning only where no worker that is not followed may be what it waits for."""
+    seen, unseen = member.seen, member.unseen
     idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
     evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
     if between is not None:
         evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
-    return FindingDetail(words=words, sentence=sentence, evidence=evidence, figure=IDLE.key, remedy=remedy)
+    if unseen is not None:
+        sentence += f" It may also wait for another worker: its tpumon {unseen}."
+    return FindingDetail(
+        words=words,
+        sentence=sentence,
+        evidence=evidence,
+        figure=IDLE.key,
+        remedy=remedy,
+        severity="warning" if unseen is None else "info",
+    )
 
 
 class HostBound(Rule[None, None]):
@@ -43,6 +54,7 @@ class HostBound(Rule[None, None]):
         "jax.lax.scan over several steps; fetch losses and write logs every N steps only; remove callbacks and "
         "block_until_ready from the loop"
     )
+    severities = ("info", "warning")
     hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
@@ -72,7 +84,7 @@ class HostBound(Rule[None, None]):
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
         waited = (input_share(member.seen) or (0.0, ""))[0]
         return _detail(
-            member.seen,
+            member,
             f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
             f"{{who}}, {_idle_words(member.seen)}, and waits for input only {waited:.0%}: the host hands out work too "
             "slowly (dispatch, Python, callbacks, logging).",
@@ -104,11 +116,13 @@ class Idle(Rule[None, None]):
 
     finding = "idle"
     not_for = SERVERS
+    of_device = True
     remedy = (
         "take host events for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
         "1 does not show the input of Keras' fit; not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "
         "hang); then prefetch input, or run several steps per call"
     )
+    severities = ("info", "warning")
     hidden_by = frozenset(
         {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
     )
@@ -132,4 +146,4 @@ class Idle(Rule[None, None]):
         else:
             why = "it waits for its host, for input or for dispatch"
             remedy = "" if seen.figures.compile_ratio is None else _REMEDY_WITH_HOST_EVENTS
-        return _detail(seen, f"idle {idle:.0%}", f"{{who}}, {_idle_words(seen)}: {why}.", remedy)
+        return _detail(member, f"idle {idle:.0%}", f"{{who}}, {_idle_words(seen)}: {why}.", remedy)

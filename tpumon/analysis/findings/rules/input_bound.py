@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, graded
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 
@@ -71,7 +71,8 @@ class InputBound(Rule[_Known, None]):
     def detail(self, member: Member[_Known, None]) -> FindingDetail:
         """Names the figure that shows it."""
         share, name = member.memory.share or (0.0, "infeed_ratio")
-        critical = share > self.limits.infeed_critical_ratio
+        limits = self.limits
+        severity, limit = graded(share, {"warning": limits.infeed_warn_ratio, "critical": limits.infeed_critical_ratio})
         if name == "infeed_ratio":
             words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
         else:
@@ -80,8 +81,8 @@ class InputBound(Rule[_Known, None]):
         return FindingDetail(
             words=words,
             sentence=sentence,
-            evidence={name: Evidence(value=share, threshold=self.limits.infeed_warn_ratio)},
-            severity="critical" if critical else "warning",
+            evidence={name: Evidence(value=share, threshold=limit)},
+            severity=severity,
             confidence="high" if name == "infeed_ratio" else "medium",
             figure=INFEED.key if name == "infeed_ratio" else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation, Rule, graded, seconds_between
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, State
 
@@ -52,10 +52,11 @@ class NotObserved(Rule[Unobserved, None]):
         """Says who is in the way."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)
+        severity, limit_s = graded(for_s, {"info": _LIMIT_S, "warning": _LONG_S})
         why = _WHY.get(member.seen.state, "no figures came")
         return FindingDetail(
             words=f"not observed for {for_s / 60:.0f} min",
             sentence=f"{{who}}, there have been no figures for {for_s / 60:.0f} min: {why}.",
-            evidence={"not_observed_s": Evidence(value=for_s, threshold=_LIMIT_S)},
-            severity="warning" if for_s > _LONG_S else "info",
+            evidence={"not_observed_s": Evidence(value=for_s, threshold=limit_s)},
+            severity=severity,
         )

@@ -10,7 +10,7 @@ from operator import itemgetter
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import alike_s
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
 from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
@@ -187,16 +187,16 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         slow = member.slice_stats.common(program.steps)
         assert slow is not None
         ratio = slow.now_s / slow.before_s
+        severity, limit = graded(ratio, {"warning": 1 + slow.limit_ratio, "critical": 1 + _CRITICAL_RATIO})
+        limit_s = slow.before_s * max(limit, 1 + slow.limit_ratio)
         return FindingDetail(
             words=f"step {ratio:.2f}x its own before",
             sentence=f"{{who}}, steps take {1000 * slow.now_s:.3g} ms; the same program took "
             f"{1000 * slow.before_s:.3g} ms before.",
             evidence={
-                "step_time_s": Evidence(
-                    value=slow.now_s, threshold=slow.before_s * (1 + slow.limit_ratio), reference=slow.before_s
-                ),
+                "step_time_s": Evidence(value=slow.now_s, threshold=limit_s, reference=slow.before_s),
             },
-            severity="critical" if ratio > 1 + _CRITICAL_RATIO else "warning",
+            severity=severity,
             confidence="high" if program.flops is not None or program.key[3] is not None else "medium",
             figure=STEP.key,
         )

@@ -21,7 +21,7 @@ from tpumon.analysis.findings.recent import (
     chance,
     median_of_others,
 )
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew, graded
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
@@ -44,7 +44,11 @@ _STILL_RATIO = 0.5  # of the least difference that counts: what the last samples
 _LABELS = {COLLECTIVES_SHARE: "collectives", IDLE_SHARE: "idle"}
 _NO_OTHER = "no other worker of its slice has figures of the same steps"
 _ALONE = "nothing says which workers work together; give each tpumon --job and --slice"
-_VARIES = "a core differs from the others, but too few samples tell how much it varies by itself"
+_MOST_OPEN = 2 * FEW
+_VARIES = (
+    "a worker or a core differs from the others, but too few samples tell how much it varies by itself: it takes "
+    f"{_MOST_OPEN} at most"
+)
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
 )
@@ -65,11 +69,13 @@ class _Found(Struct, frozen=True):
         severity_ratio: relative to the limit.
         more: more own work than the others, as a fraction.
         limit: beyond which it counts.
+        is_open: whether it would count, but may be chance as long as so few samples tell what varies.
     """
 
     severity_ratio: float
     more: float
     limit: float
+    is_open: bool = False
 
 
 _Slices = Mapping[str, SliceWork]
@@ -81,6 +87,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
     finding = "straggler"
     info_for = SERVERS
+    of_device = True
     memory_type = WorkAndWaiting
     remedy = (
         "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
@@ -134,9 +141,12 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         Of a core, or of the whole slice, if that is more.
         """
         ratio = self._greatest(member)
-        if not isinstance(ratio, str) and ratio <= 1 and _may_be_core(member):
-            return TooFew(_VARIES)
-        return ratio
+        if isinstance(ratio, str):
+            return ratio
+        member.memory.was_found = ratio > (self.leaves_below if member.memory.was_found else 1)
+        known = _of_core(member), self._of_worker(member), self._known_of_slice(member)
+        is_open = any(one is not None and one.is_open and one.severity_ratio > 0 for one in known)
+        return TooFew(_VARIES) if is_open and not member.memory.was_found else ratio
 
     def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
@@ -190,7 +200,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             _Found(min(own / max(least, most), waited / waits, holds), own, max(least, most))
             for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
         ]
-        return _telling(found) if found else None
+        if not found:
+            return None
+        is_open = more.count <= _MOST_OPEN and more.medians[-1] > least and less.medians[-1] > waits
+        return replace(_telling(found), is_open=is_open)
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
@@ -226,10 +239,9 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
-            evidence=_evidence(("slice_work_ratio", "slice_work_s"), beside, found),
             remedy=_REMEDY_OF_SLICE,
         )
-        return self._graded(detail, more, member)
+        return self._graded(detail, ("slice_work_ratio", "slice_work_s"), beside, found, member)
 
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
         more, (last, usual) = found.more, member.memory.compared
@@ -245,29 +257,34 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
-            evidence=_evidence(("own_work_ratio", "own_work_s"), beside, found),
         )
-        return self._graded(detail, more, member)
+        return self._graded(detail, ("own_work_ratio", "own_work_s"), beside, found, member)
 
-    def _graded(self, detail: FindingDetail, more: float, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
+    def _graded(
+        self,
+        detail: FindingDetail,
+        names: tuple[str, str],
+        beside: Comparison,
+        found: _Found,
+        member: Member[WorkAndWaiting, _Slices],
+    ) -> FindingDetail:
+        ratio, least = 1 + found.more, 1 + found.limit
+        severity, limit = graded(ratio, {"warning": least, "critical": self.limits.step_critical_ratio})
+        (wait, own, others), (work_ratio, work_s) = beside.telling(), names
         return replace(
             detail,
-            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
+            severity=severity,
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
+            evidence={
+                wait: Evidence(value=own, reference=others),
+                work_ratio: Evidence(value=ratio, threshold=max(limit, least), reference=1.0),
+                work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
+            },
         )
 
 
 _NO_DIFFERENCE = _Found(0.0, 0.0, 0.0)
-
-
-def _evidence(names: tuple[str, str], beside: Comparison, found: _Found) -> Mapping[str, Evidence]:
-    (wait, own, others), (work_ratio, work_s) = beside.telling(), names
-    return {
-        wait: Evidence(value=own, reference=others),
-        work_ratio: Evidence(value=1 + found.more, threshold=1 + found.limit, reference=1.0),
-        work_s: Evidence(value=beside.work_s, reference=beside.others_work_s),
-    }
 
 
 def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
@@ -278,14 +295,9 @@ def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
     found = [_Found(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
     if not found:
         return None
-    return _NO_DIFFERENCE if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2 else _telling(found)
-
-
-def _may_be_core(member: Member[WorkAndWaiting, _Slices]) -> bool:
-    """True if a core waits less than counts, which may be chance as long as so few samples tell what varies."""
-    of_core, less = _of_core(member), member.memory.core_less
-    is_open = of_core is not None and 0 < of_core.severity_ratio <= 1
-    return is_open and less.count <= 2 * FEW and less.medians[-1] > _CORE_LIMIT_RATIO
+    if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
+        return _NO_DIFFERENCE
+    return replace(_telling(found), is_open=less.count <= _MOST_OPEN and less.medians[-1] > _CORE_LIMIT_RATIO)
 
 
 def _telling(found: Sequence[_Found]) -> _Found:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpumon.errors import Reason, SourceError
+from tpumon.errors import NOT_SEEN, Reason, SourceError
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -56,7 +56,7 @@ class Backoff:
         """Returns if the server may be called.
 
         Raises:
-            SourceError: it may not: `continuous`, `refused` or `too-large`, as was said before.
+            SourceError: it may not: `continuous`, `empty-trace` or `too-large`, as was said before.
         """
         if not self._client.connected or self._client.connection != self._connection:
             self._forget()
@@ -99,7 +99,7 @@ class Backoff:
         """
         if self._count_in_vain() < _MOST_EMPTY:
             return None
-        return self._error(self._stopped("refused", f"every trace was empty, so no more are taken: {why}", None))
+        return self._error(self._stopped("empty-trace", f"{NOT_SEEN}: {why}; no more traces are taken", None))
 
     def note_too_large(self, error: SourceError) -> None:
         """Notes a trace that was too large to receive or to read; the next ones are lighter.

@@ -162,7 +162,7 @@ class Profiler:
     def why_nothing(self) -> str:
         """Reason why traces stay empty, if `records_nothing`."""
         why = self.what_is_left_out if self.leaves_out_host_events else "--host-tracer-level 0 leaves out the rest"
-        return f"they show no TPU, and {why}"
+        return f"its traces show no TPU, and {why}"
 
     def saw_devices(self) -> None:
         """Notes that a trace had device planes, even if the probe's had none: host events are then not needed."""

@@ -19,7 +19,7 @@ from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, T
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
-from tpumon.errors import CONNECTION_REFUSED, MEANING, SourceError, TpumonError
+from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
 from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.model.figures import SHARES_OF_WINDOW
@@ -302,7 +302,7 @@ class TraceSource(ProfilerSource):
             empty.window_s = taken.window_s
             return empty
         why = self._profiler.why_nothing
-        return self._backoff.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
+        return self._backoff.note_empty(why) or self._error("empty-trace", f"{NOT_SEEN}: {why}")
 
     def _error(self, reason: Reason, message: str) -> SourceError:
         return SourceError(reason, message, address=self._target.address)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from tpumon.analysis import WorkerStatus
+from tpumon.model import Process
 from tpumon.outputs.live.drawing.line import tame
 from tpumon.outputs.live.drawing.style import Glyphs
 
@@ -98,6 +100,20 @@ class Labels:
             room = max(width - len(ordinal), 0)
             numbered[worker] = set_cell_size(label, room).rstrip() + ordinal if counts[label] > 1 else label
         return numbered
+
+
+def short_processes(workers: Iterable[WorkerStatus]) -> Mapping[str, str]:
+    """By worker, its process in short, `4711 ada train.py`, where several workers of a host have one; else empty."""
+    processes = {worker.name: worker.process for worker in workers}
+    hosts = Counter(name.partition(":")[0] for name, process in processes.items() if process is not None)
+    if max(hosts.values(), default=0) < 2:
+        return {}
+    return {name: "" if process is None else _short_process(process) for name, process in processes.items()}
+
+
+def _short_process(process: Process) -> str:
+    script = (process.command or "").rpartition(" ")[2].rpartition("/")[2]
+    return " ".join(filter(None, [str(process.pid), process.user, script]))
 
 
 def _end(text: str, width: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from rich.style import Style
 
+from tpumon.analysis import WorkerStatus
 from tpumon.model import Status
 
 BOLD = Style(bold=True)
@@ -56,6 +57,15 @@ LOOKS: Mapping[Status, Look] = {
     "continuous": Look(mark="C", word="continuous", style=WARN),
     "paused": Look(mark="P", word="sampling paused", style=WARN),
 }
+
+
+NOT_SEEN_LOOK = Look(mark="?", word="not seen", style=UNKNOWN)
+"""That of a worker that answers without showing whether anything runs."""
+
+
+def look_of(worker: WorkerStatus) -> Look:
+    """The look of a worker: its severity's while it is live, otherwise its state's."""
+    return LOOKS[worker.verdict.status] if worker.is_seen else NOT_SEEN_LOOK
 
 
 class Glyphs(Struct, frozen=True, kw_only=True):
@@ -113,7 +123,7 @@ ASCII = Glyphs(
     track=".",
     cursor=">",
     ellipsis="~",
-    dot=", ",
+    dot=" | ",
     dash="-",
     axis="|",
     tick="|",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
 from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
+from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
@@ -141,11 +142,11 @@ def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
     if scene.traced_ratio is not None:
         pieces.append(HeaderPiece(f"traced {100 * scene.traced_ratio:.1f}%"))
     if row is None and len(scene.rows) > 1:
-        counts = scene.status.counts()
+        counts = Counter(map(look_of, scene.rows))
         pieces += [
-            HeaderPiece(f"{look.mark} {count} {look.word}", look.header, brief=f"{look.mark}{count}")
-            for look, count in ((LOOKS[kind], counts[kind]) for kind in _PROBLEMS)
-            if count
+            HeaderPiece(f"{look.mark} {counts[look]} {look.word}", look.header, brief=f"{look.mark}{counts[look]}")
+            for look in (*(LOOKS[kind] for kind in _PROBLEMS), NOT_SEEN_LOOK)
+            if counts[look]
         ]
     if methods := _methods(scene, row):
         pieces.append(HeaderPiece(methods))
@@ -198,9 +199,10 @@ def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Hea
         return HeaderPiece(f"EXPORTER DOWN{_aged(_oldest(rows), now_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
     like = [each for each in rows if each.verdict.state == worst]
-    word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
+    look = look_of(next((each for each in like if each.is_seen), like[0]))
+    word = look.word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
     since_unix_s = scene.last_unix_s if worst == "stale" and row is None else _oldest(like)
-    return HeaderPiece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), LOOKS[worst].header)
+    return HeaderPiece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), look.header)
 
 
 def _oldest(rows: Sequence[WorkerStatus]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,7 +17,8 @@ from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
+from tpumon.outputs.live.drawing.names import short_processes
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words
@@ -30,6 +31,8 @@ _LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
+_PROCESS = "PROCESS"
+_LEAST_PROCESS, _MOST_PROCESS = len(_PROCESS), 26
 _LEAST_LABEL = 20
 """Names of up to this many cells are never shortened where there is room."""
 _TRUNCATED = "truncated trace"
@@ -159,6 +162,8 @@ class Rows:
         self._labels = scene.labels.at(most)
         self._name_width = max(min(scene.labels.width_at(most), room), min(len("WORKER"), room))
         room -= self._name_width
+        self._processes, self._process_width = self._fitting_processes(room)
+        room -= self._process_width
         wide = [] if self._compact else _wide_columns(held, level)
         for column in (*offered, *wide):
             left = room - column.width - self._gap
@@ -170,6 +175,16 @@ class Rows:
         self._tail = room
         self.title_places: list[tuple[str, int, int]] = []
         """Of the titles that `titles` has drawn: sort key, first cell, and the cell behind the last."""
+
+    def _fitting_processes(self, room: int) -> tuple[Mapping[str, str], int]:
+        """Processes that tell rows apart, and the cells that they take, the gap before them included."""
+        most = min(_MOST_PROCESS, room - self._gap)
+        if self._compact or most < _LEAST_PROCESS:
+            return {}, 0
+        ascii_only, ellipsis = self._glyphs.ascii, self._glyphs.ellipsis
+        processes = short_processes(self._scene.rows)
+        short = {name: cut(tame(text, ascii_only=ascii_only), most, ellipsis) for name, text in processes.items()}
+        return short, self._gap + max(map(cell_len, [_PROCESS, *short.values()])) if short else 0
 
     def _spark_columns(self, room: int, level: int) -> list[Sparks]:
         """Rows share a figure's axis, so that a worker that differs stands out."""
@@ -189,6 +204,9 @@ class Rows:
         line.add(self._sorted if self._sort == NAME else "", BOLD)
         at = self._before + self._name_width
         self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
+        if self._processes:
+            line.fill(at + self._gap - (self._width - line.room)).add(_PROCESS, BOLD)
+            at += self._process_width
         for column in self._columns:
             self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
             at += self._gap + column.width
@@ -203,13 +221,16 @@ class Rows:
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[row.verdict.status]
+        look = look_of(row)
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
         line.add(look.mark, look.style).fill(self._before - 2)
         label = self._labels.get(row.name, "")
         line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
+        if self._processes:
+            line.fill(self._gap).add(self._processes.get(row.name, ""), DIM)
+            line.fill(line.room - (self._width - self._before - self._name_width - self._process_width))
         if not has_figures(row):
             return self._absent(line, row, now_unix_s)
         for column in self._columns:
@@ -221,7 +242,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.marks(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.status].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else look_of(row).style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
@@ -241,12 +262,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.status].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), look_of(row).style)
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[row.verdict.status]
+        look = look_of(row)
         words = absent_words(row, now_unix_s)
         found = (cause for cause in row.verdict.causes if cause.finding is not None)
         message = next(cause_words(found), _message(row))
@@ -293,7 +314,7 @@ def has_figures(row: WorkerStatus) -> bool:
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
-    word = LOOKS[row.verdict.state].word.upper()
+    word = look_of(row).word.upper()
     if row.verdict.state == "waiting" or row.verdict.since_unix_s is None:
         return word
     return f"{word} {age(now_unix_s - row.verdict.since_unix_s)}"

@@ -12,7 +12,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
-from tpumon.model.figure_table import COMPARED, FIGURES, OP_KINDS, OP_TIME, held_by
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, held_by, without_tpu
 from tpumon.outputs.live.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -26,7 +26,7 @@ from tpumon.outputs.live.drawing.cells import (
 )
 from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
+from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
@@ -283,7 +283,7 @@ class WorkerPage:
 
     def _process(self) -> Lines:
         """The process, where it is known: `python train.py, pid 4711 of root, started 12:00:00`."""
-        process = self._row.history.target.process
+        process = self._row.process
         if process is None:
             return []
         words = [process.command] if process.command else []
@@ -302,8 +302,7 @@ class WorkerPage:
         sample = self._row.sample
         if sample is None or not is_on_cpu(sample):
             return lines
-        gone = [each.label for each in COMPARED.values() if not each.of_server and not each.holds_for(sample)]
-        return lines + self._text(f"No TPU in its trace, so there is no {', '.join(gone)}", DIM)
+        return lines + self._text(without_tpu(sample), DIM)
 
     def _verdict(self) -> Lines:
         """Its mark and state; without figures also what is done about it now."""
@@ -313,7 +312,7 @@ class WorkerPage:
 
     @property
     def _look(self) -> Look:
-        return LOOKS[self._row.verdict.status]
+        return look_of(self._row)
 
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""

@@ -49,6 +49,7 @@ class UtilizationBound(Rule[None, None]):
     """
 
     severities = ("info",)
+    of_device = True
     high: ClassVar[Figure]
     low: ClassVar[Figure]
     words: ClassVar[str]
@@ -110,6 +111,7 @@ class LowMxu(Rule[None, None]):
     """Ops that compute take 60 % of the time, matrix units are used below 20 %, and HBM bandwidth is no reason."""
 
     finding = "low-mxu"
+    of_device = True
     remedy = (
         "give the matrix units larger work: batches that are a multiple of 8 per core and 64 in all (128 per core at "
         "best), layer widths and heads that are multiples of 128 (256 from v6e on), bfloat16, several small products "

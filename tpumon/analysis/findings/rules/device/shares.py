@@ -5,13 +5,14 @@ outfeed-bound, host-transfer-bound, async-wait, data-shuffle, sparsecore-bound, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
 from msgspec import Struct
 
-from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, graded
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -55,6 +56,7 @@ class ShareRule(Rule[None, LeastShares]):
     limit_ratio: ClassVar[float]
     warns_above: ClassVar[float] = 0.5  # more than all the rest takes
     severities = ("info", "warning")
+    of_device = True
     unknown: ClassVar[str] = "time by kind of op is not known: only traces show it"
 
     def share(self, seen: Observation) -> float | None:
@@ -78,12 +80,14 @@ class ShareRule(Rule[None, LeastShares]):
     def detail(self, member: Member[None, LeastShares]) -> FindingDetail:
         """Names the share."""
         share = self._counted(member) or 0.0
-        evidence = Evidence(value=share, threshold=self.limit_ratio, reference=self.usual(member.seen))
+        warns_above = self.warns_above if member.slice_stats.is_whole else math.inf
+        severity, limit = graded(share, {"info": self.limit_ratio, "warning": warns_above})
+        evidence = Evidence(value=share, threshold=limit, reference=self.usual(member.seen))
         return FindingDetail(
             words=f"{self.label} {share:.0%}",
             sentence=f"{{who}}, {self.sentence.format(share=f'{share:.0%}')}.",
             evidence={self.field: evidence},
-            severity="warning" if share > self.warns_above and member.slice_stats.is_whole else "info",
+            severity=severity,
         )
 
     def _counted(self, member: Member[None, LeastShares]) -> float | None:

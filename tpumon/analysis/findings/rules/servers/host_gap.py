@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.analysis.findings.rule import Member
+from tpumon.analysis.findings.rule import Member, graded
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
@@ -31,14 +31,15 @@ class HostGap(ServerRule[None, None]):
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says how many requests there are."""
         server = server_of(member.seen)
-        gap_ratio, warns_above = server.host_gap_ratio or 0.0, self.limits.host_gap_warn_ratio
+        gap_ratio, limits = server.host_gap_ratio or 0.0, self.limits
+        severity, limit = graded(gap_ratio, {"info": limits.host_gap_ratio, "warning": limits.host_gap_warn_ratio})
         return FindingDetail(
             words=f"host gap {gap_ratio:.0%}",
             sentence=f"{{who}}, the TPU runs no program for {gap_ratio:.0%} of the time in which there are requests: "
             "the host hands them out too slowly.",
             evidence={
-                "host_gap_ratio": Evidence(value=gap_ratio, threshold=self.limits.host_gap_ratio),
+                "host_gap_ratio": Evidence(value=gap_ratio, threshold=limit),
                 "requests_running": Evidence(value=server.requests_running or 0.0),
             },
-            severity="warning" if gap_ratio > warns_above else "info",
+            severity=severity,
         )
