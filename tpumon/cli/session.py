@@ -172,6 +172,8 @@ class _Waiting:
         if not self._wanted:
             return "looking for jobs"
         words = f"{self._taken} of {self._wanted} samples"
+        if self._taken == self._wanted:
+            words += ", and more, which a finding needs"
         progress, target = self._origin.progress, self._waits_for
         doing = None if progress is None or target is None else progress.of(target.address)
         return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"

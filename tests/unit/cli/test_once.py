@@ -231,6 +231,10 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
+    said.clear()
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    assert said[3].partition(";")[0] == "3 of 3 samples, and more, which a finding needs"
 
 
 def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):
