@@ -113,8 +113,8 @@ class Judgement:
 
 
 def add_failure(judgement: Judgement, sample: Sample) -> None:
-    """Adds to a worker's causes why its query failed, if it did."""
-    if sample.failure is not None:
+    """Adds to a worker's causes why its query failed, if it did; that nothing ran is said by a hang."""
+    if sample.failure is not None and all(cause.finding != "hang" for cause in judgement.causes):
         judgement.causes = (*judgement.causes, Cause(words=sample.failure.message))
 
 

@@ -12,12 +12,10 @@ from tpumon.model.figure_table import IDLE, INFEED, STEP
 _RECENT_S = 3600.0
 
 
-def needs_several(worker: WorkerStatus) -> bool:
-    """True if the worker has a figure that makes a finding only if several samples agree, or may hang: it ran once."""
-    answer = worker.history.answer
-    if answer is not None and any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED)):
-        return True
-    return worker.verdict.state == "no-activity" and "hang" in worker.judged
+def needs_several(history: WorkerHistory) -> bool:
+    """True if the worker had a figure that makes a finding only if several samples agree; it may hang since."""
+    answer = history.answer
+    return answer is not None and any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def compared(status: FleetStatus) -> frozenset[str]:
@@ -44,7 +42,7 @@ def unjudged(status: FleetStatus, sustained: int) -> frozenset[str]:
 def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
     if worker.verdict.status not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False
-    return needs_several(worker) and samples_of(worker.history) < sustained
+    return needs_several(worker.history) and samples_of(worker.history) < sustained
 
 
 def samples_of(history: WorkerHistory) -> int:

@@ -142,7 +142,7 @@ class _Waiting:
         passed_s = time.monotonic() - self._began_s
         is_late = passed_s > self._needs.timeout_s
         asked = [worker for worker in workers if worker.history.last is not None]
-        self._several.update(worker.name for worker in asked if needs_several(worker))
+        self._several.update(worker.name for worker in asked if needs_several(worker.history))
         self._count(workers)
         if not workers or len(asked) < len(workers):
             if is_late:
@@ -172,6 +172,8 @@ class _Waiting:
         if not self._wanted:
             return "looking for jobs"
         words = f"{self._taken} of {self._wanted} samples"
+        if self._taken == self._wanted:
+            words += ", and more, which a finding needs"
         progress, target = self._origin.progress, self._waits_for
         doing = None if progress is None or target is None else progress.of(target.address)
         return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"

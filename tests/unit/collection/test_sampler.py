@@ -756,6 +756,14 @@ def test_a_process_that_ended_or_is_another_one_is_looked_at_at_once(traced_s):
     assert bool(source.probes["a"]) == (traced_s > 0)
 
 
+def test_a_sample_has_the_process_that_is_there_when_it_comes():
+    """It may have waited for its turn, and the one before may be gone."""
+    source = Fake(took_s=15.0, a=[GOOD])
+    targets = [(Target(worker="a", address="a", process=Process(pid=pid)),) for pid in (1, 2, 2, 2, 2)]
+    events = follow(Changing(10, targets.__getitem__), source, for_s=49, interval_s=600.0)
+    assert [event.process.pid for event in events if isinstance(event, Sample)][:1] == [2]
+
+
 def test_a_slice_that_changes_its_name_is_told_with_the_next_sample():
     """Without the worker being begun anew."""
     source = Fake(a=[GOOD])

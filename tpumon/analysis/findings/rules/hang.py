@@ -20,6 +20,7 @@ _GOES_ON_S = 150.0  # whoever has run steps for so long without this worker does
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
 _LIMIT_S = 7200.0  # to which long pauses raise the limits at most
 _RATIO_PER_SUSTAINED, _RATIO_LESS = 2.0, 0.5
+_SURE_S = 60.0  # of silence that was watched, or that libtpu tells: no further samples need agree
 _FEW = 5
 _SAME_S = 2.0
 
@@ -187,7 +188,9 @@ class Hang(Rule[Activity, SliceActivity]):
         if not member.memory.silent:
             return 0.0
         # Above 1 from three quarters of `sustained` on.
-        severity_ratio = _RATIO_PER_SUSTAINED * member.memory.silent / max(self.limits.sustained, 1) - _RATIO_LESS
+        agree = self.limits.sustained if member.memory.silent_s > _SURE_S else 0
+        silent = max(member.memory.silent, agree)
+        severity_ratio = _RATIO_PER_SUSTAINED * silent / max(self.limits.sustained, 1) - _RATIO_LESS
         own_s, slice_stats = member.memory.step_s.median, member.slice_stats
         is_first = member.seen.target.worker in slice_stats.empty and slice_stats.alike(slice_stats.waiting, own_s)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
