@@ -270,7 +270,7 @@ def test_keys_go_to_the_previous_and_the_next_change():
         return lines(display, 120, now=NOW - 200)[-2].strip()
 
     for key, at, words in (
-        ("[", 300, "down: connection refused"), ("[", 400, "critical: infeed 30%"),
+        ("[", 210, "job restarted"), ("[", 300, "down: connection refused"), ("[", 400, "critical: infeed 30%"),
         ("]", 300, "down: connection refused"), ("[", 400, "critical"), ("[", 500, "warning: infeed 10%"),
     ):  # fmt: skip
         press(display, key)
