@@ -86,7 +86,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The verdict as the first word of a line: states in capitals."""
+        """The verdict as the first word of a line: states in capitals; what may still be a pause only may hang."""
+        if self.verdict == "hang" and self.severity == "info":
+            return "may hang"
         return self.verdict.upper() if self.verdict in _STATES else self.verdict
 
     def exit_status(self, fail_on: FailOn) -> int:

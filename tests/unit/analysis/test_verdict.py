@@ -29,9 +29,9 @@ def down(worker, number, **given):
     return failed_sample(worker, time_unix_s=NOW + 10 * number, interval_s=10.0, **given)
 
 
-def judged(*samples, names="ab", independent=False):
+def judged(*samples, names="ab", independent=False, job_kind=None):
     fleet = Analysis()
-    one = Target(worker="", address="", job="j", slice="s", independent=independent)
+    one = Target(worker="", address="", job="j", slice="s", independent=independent, job_kind=job_kind)
     fleet.take(Workers(targets=tuple(replace(one, worker=name, address=f"{name}:1") for name in names)))
     for each in samples:
         fleet.take(each)
@@ -148,7 +148,13 @@ def test_severities_of_states():
     silent = [failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0) for number in (3, 4, 5)]
     hangs = judged(*(at("a", number) for number in range(3)), *silent, names="a")
     assert (hangs.workers["a"].verdict.state, hangs.workers["a"].verdict.severity) == ("no-activity", "info")
-    assert (diagnose(hangs).verdict, diagnose(hangs).title) == ("hang", "HANG")
+    assert (diagnose(hangs).verdict, diagnose(hangs).title) == ("hang", "may hang")
+    long = [
+        failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0) for number in range(3, 65)
+    ]
+    assert diagnose(judged(*(at("a", number) for number in range(3)), *long, names="a")).title == "may hang"
+    alarms = judged(*(at("a", number) for number in range(3)), *long, names="a", job_kind="training")
+    assert (diagnose(alarms).severity, diagnose(alarms).title) == ("critical", "HANG")
     busy = judged(*both(3, infeed_ratio=HIGH), failed_sample("a", "busy", time_unix_s=NOW + 30, interval_s=10.0))
     assert (busy.workers["a"].verdict.state, busy.workers["a"].verdict.severity) == ("busy", "critical")
     fleet = Analysis()
