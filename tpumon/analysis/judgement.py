@@ -17,6 +17,7 @@ from tpumon.model import (
     SEVERITY_LEVELS,
     Cause,
     Change,
+    ChangeKind,
     FindingId,
     JobKindName,
     Sample,
@@ -182,9 +183,7 @@ def noted(
     if late is not None:  # it was stale for so short a time that it was no change
         before = late.before
         what = None if alike(before, timeline.status) else what
-    words = "; ".join(cause.words for cause in judgement.causes)
-    if what == "capture-ended" and since is not None:
-        words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+    words = _words_of(judgement, what, at, since)
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
     change = Change(
@@ -211,6 +210,12 @@ def noted(
         return changes
     judgement.late = None if what is None else change
     return ()
+
+
+def _words_of(judgement: Judgement, what: ChangeKind | None, at: Moment, since: Moment | None) -> str:
+    if what == "capture-ended" and since is not None:
+        return f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+    return "; ".join(cause.words for cause in judgement.causes)
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:

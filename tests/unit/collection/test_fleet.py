@@ -292,13 +292,13 @@ def test_of_causes_that_are_equally_bad_the_more_telling_is_first():
 
 
 def test_a_worker_on_which_nothing_runs_says_so_without_runtime_metrics():
-    """The finding stands before why the query has failed, and marks nobody at first."""
+    """The finding says it, in place of why the query has failed, and marks nobody at first."""
     fleet = fleet_of({"a": None})
     add(fleet, "a", step=1)
     for i in range(1, 4):
         add(fleet, "a", NOW + 10 * i, reason="empty-trace")
         verdict = fleet.status(NOW + 10 * i).workers["a"].verdict
-    assert (verdict.state, words(verdict)) == ("no-activity", ("nothing runs for 30 s", "empty-trace"))
+    assert (verdict.state, words(verdict)) == ("no-activity", ("nothing runs for 30 s",))
     assert verdict.causes[0].severity == "info"
 
 
