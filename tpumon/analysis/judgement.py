@@ -165,14 +165,12 @@ def noted(
         history: of the worker; its last sample is the one that shows it.
         at: the begin of that sample.
         time_unix_s: the time by the wall clock.
-        state: of the worker then.
-        severity: of the worker then.
+        state, severity: of the worker then.
         began: when its trouble began, or since when nothing runs; else `at`.
         restarted: whether its job was restarted before it.
 
     Returns:
-        The changes to remember, without numbers; None: nothing has changed. One to stale comes later, from
-        `Judgement.lasting_gap`.
+        The changes to remember, without numbers; None: nothing has changed. `lasting_gap` gives one to stale, later.
     """
     timeline = judgement.timeline
     before, since, was_live = timeline.status, timeline.status_since, timeline.state == "live"
