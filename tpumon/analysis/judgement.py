@@ -165,7 +165,8 @@ def noted(
         history: of the worker; its last sample is the one that shows it.
         at: the begin of that sample.
         time_unix_s: the time by the wall clock.
-        state, severity: of the worker then.
+        state: of the worker then.
+        severity: of the worker then.
         began: when its trouble began, or since when nothing runs; else `at`.
         restarted: whether its job was restarted before it.
 
@@ -179,8 +180,7 @@ def noted(
         return None
     late, judgement.late = judgement.late, None
     if late is not None:  # it was stale for so short a time that it was no change
-        before = late.before
-        what = None if alike(before, timeline.status) else what
+        before, what = late.before, None if alike(late.before, timeline.status) else what
     words = _words_of(judgement, what, at, since)
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
