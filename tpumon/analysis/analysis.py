@@ -162,7 +162,7 @@ class Analysis:
     def _resume(self, target: Target, kept: KeptWorker) -> None:
         history = self._histories.get(target.worker)
         assert history is not None
-        self._histories.put(history.resumed(kept.process, kept.uptime_s))
+        self._histories.put(history.resumed(kept))
         self._judgements[target.worker].timeline = resumed(kept.snapshot)
         self._judgements[target.worker].kind = KindOfWorker(kept.job_kind)
         self._judge.resume(target.worker, kept, self._kept.until_unix_s)

@@ -8,7 +8,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.history import WELL, Moment, StatusTimeline, WorkerHistory, alike, job_began_unix_s
+from tpumon.analysis.history import SEVERITIES, WELL, Moment, StatusTimeline, WorkerHistory, change_between
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.recorded_clock import OVERLAP_S
 from tpumon.analysis.status import Verdict
@@ -174,13 +174,13 @@ def noted(
         The changes to remember, without numbers; None: nothing has changed. `lasting_gap` gives one to stale, later.
     """
     timeline = judgement.timeline
-    before, since, was_live = timeline.status, timeline.status_since, timeline.state == "live"
+    before, since = timeline.status, timeline.status_since
     what = timeline.note(at, state, severity, began=began, restarted=restarted)
     if judgement.upstream or (what is None and not restarted and timeline.status == before):
         return None
     late, judgement.late = judgement.late, None
     if late is not None:  # it was stale for so short a time that it was no change
-        before, what = late.before, None if alike(late.before, timeline.status) else what
+        before, what = late.before, change_between(late.before, timeline.status)
     words = _words_of(judgement, what, at, since)
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
@@ -195,10 +195,10 @@ def noted(
         words="its job was restarted",
     )
     changes = []
-    if restarted and history.last is not None:
-        earliest_unix_s = max(job_began_unix_s(history.last), earliest_unix_s)
+    if restarted and history.restart_unix_s is not None:
+        earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
         changes.append(replace(change, time_unix_s=earliest_unix_s))
-    if before is None or before in WELL or (was_live and state == "no-activity"):
+    if before is None or before in WELL or (before in SEVERITIES and state == "no-activity"):
         time_unix_s = min(time_unix_s, began.time_unix_s)  # in trouble from now on; getting worse happens now
     judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
     if what is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,7 +24,7 @@ WRITE_S = 10
 """Seconds between two versions of the file."""
 
 _log = logging.getLogger(__name__)
-_NAME = "tpumon-state.json"
+_PREFIX = "tpumon-state"
 _MOST_BYTES = 64 << 20
 _FINDINGS_S = 600.0  # for so long a finding stays without being judged
 _BASELINES_S = 3600.0
@@ -47,7 +49,6 @@ class Kept:
         workers = () if state is None else state.workers
         self._workers = {(one.job, one.slice, one.worker): one for one in workers}
         self._taken: set[_Key] = set()
-        self._forgotten_unix_s = (now_unix_s if state is None else state.time_unix_s) + _OLDEST_S
         self.until_unix_s = now_unix_s + _FINDINGS_S
 
     def take(self, target: Target) -> KeptWorker | None:
@@ -65,10 +66,9 @@ class Kept:
             known: those of which one has come.
             now_unix_s: the time.
         """
-        if now_unix_s > self._forgotten_unix_s:
-            return ()
         keys = {(one.job, one.slice, one.worker) for one in known}
-        return tuple(one for key, one in self._workers.items() if key not in keys)
+        others = (one for key, one in self._workers.items() if key not in keys)
+        return tuple(one for one in others if now_unix_s - one.kept_unix_s < _OLDEST_S)
 
 
 def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, now_unix_s: float) -> KeptWorker:
@@ -81,6 +81,7 @@ def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, 
 
     kept = KeptWorker(
         worker=target.name or target.worker,
+        kept_unix_s=now_unix_s,
         job=target.job,
         slice=target.slice,
         process=process,
@@ -92,7 +93,7 @@ def kept_worker(history: WorkerHistory, snapshot: StatusSnapshot, judge: Judge, 
 
 
 class StateFile:
-    """The file of kept state in a directory.
+    """The file of kept state in a directory: of each host its own, as they may share a home directory.
 
     Args:
         directory: it is made if it is not there.
@@ -103,14 +104,16 @@ class StateFile:
     """
 
     def __init__(self, directory: str, *, host: bool) -> None:
-        self._path = Path(directory) / _NAME
         self._host = _this_host() if host else None
+        of_host = "" if self._host is None else f"-{hashlib.sha256(self._host.encode()).hexdigest()[:12]}"
+        self._path = Path(directory) / f"{_PREFIX}{of_host}.json"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--state {directory}: {error.strerror}; give a directory") from None
         if not os.access(self._path.parent, os.W_OK | os.X_OK):
             raise UsageError(f"--state {directory}: permission denied; give a directory that you may write to")
+        self._remove_old()
 
     def read(self) -> KeptState | None:
         """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
@@ -122,12 +125,11 @@ class StateFile:
         except (OSError, ValueError) as error:
             _log.warning("--state: %s is left out, this version cannot read it: %s", self._path, error)
             return None
-        age_s = time.time() - state.time_unix_s
-        if state.host != self._host or not 0 <= age_s < _OLDEST_S:
+        now_unix_s = time.time()
+        if state.host != self._host or not 0 <= now_unix_s - state.time_unix_s < _OLDEST_S:
             return None
-        if age_s < _BASELINES_S:
-            return state
-        return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
+        workers = (one for one in state.workers if 0 <= now_unix_s - one.kept_unix_s < _OLDEST_S)
+        return replace(state, workers=tuple(_without_old(one, now_unix_s) for one in workers))
 
     def write(self, state: KeptState) -> None:
         """Replaces the file at once.
@@ -136,12 +138,32 @@ class StateFile:
             OSError: it cannot be written; the one before stays.
         """
         text = encoded(replace(state, host=self._host))
-        new = self._path.with_name(f".{_NAME}.new")
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(self._path)
+        # Another tpumon may write at the same time: each has a file of its own until it is whole.
+        descriptor, name = tempfile.mkstemp(prefix=f".{_PREFIX}.", dir=self._path.parent)
+        new = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            new.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+    def _remove_old(self) -> None:
+        """Removes files that nobody reads any more: of hosts that are gone, and of a tpumon that was killed."""
+        for pattern in (f"{_PREFIX}-*.json", f".{_PREFIX}.*"):
+            for path in self._path.parent.glob(pattern):
+                with suppress(OSError):
+                    if path != self._path and time.time() - path.lstat().st_mtime > _OLDEST_S:
+                        path.unlink()
+
+
+def _without_old(worker: KeptWorker, now_unix_s: float) -> KeptWorker:
+    """What still counts of a worker."""
+    findings = tuple(one for one in worker.findings if one.until_unix_s is None or now_unix_s < one.until_unix_s)
+    is_old = now_unix_s - worker.kept_unix_s >= _BASELINES_S
+    return replace(worker, findings=findings, programs=() if is_old else worker.programs)
 
 
 def _this_host() -> str:

@@ -27,12 +27,14 @@ class KeptFinding(Struct, frozen=True, kw_only=True):
         finding: its ID.
         since_unix_s: since when the worker has it.
         since_or_earlier: True if the first samples showed it already.
+        until_unix_s: until when it stays without being judged; None: it was judged by the last samples.
         detail: how it concerned the worker.
     """
 
     finding: FindingId
     since_unix_s: UnixTime
     since_or_earlier: bool = False
+    until_unix_s: UnixTime | None = None
     detail: FindingDetail = field(default_factory=FindingDetail)
 
 
@@ -95,6 +97,7 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
 
     Attributes:
         job, slice, worker: its key.
+        kept_unix_s: when it was kept by who followed it.
         process, uptime_s: of its job; another one is a restart.
         job_kind: the kind of its job.
         snapshot: its state and severity, and since when.
@@ -104,6 +107,7 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     """
 
     worker: str
+    kept_unix_s: UnixTime
     snapshot: StatusSnapshot
     job: str | None = None
     slice: str | None = None

@@ -61,7 +61,7 @@ class Restarted:
     def write(self, *, host=True):
         file = StateFile(str(self.directory), host=host)
         file.write(self.now.kept(self.clock()))
-        return self.directory / "tpumon-state.json"
+        return next(self.directory.iterdir())
 
     def restart(self, *, host=True):
         """What it knew is gone but for the file."""

@@ -6,6 +6,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 INTERVAL_S = 10.0
@@ -170,6 +171,20 @@ def test_time_in_which_tpumon_did_not_run_counts_only_between_two_silences():
         after = Slice("w0", fleet=again, at=job.last + 1800)
         hang = after.go(3, silent)
         assert (hang.severity, hang.since_unix_s) == (severity, began)
+
+
+def test_what_cannot_be_seen_is_no_silence():
+    """A tpumon that may not trace host events goes on from one that did."""
+    job = Slice("w0")
+    job.go(12, ran)
+
+    def unseen(worker, **given):
+        return silent(worker, message=f"{NOT_SEEN}: no TPU in its traces", **given)
+
+    assert job.severities(30, unseen) == [None]
+    worker = job.fleet.status(job.last).workers["w0"]
+    assert (worker.verdict.severity, "hang" in worker.judged) == ("unknown", False)
+    assert dict(worker.not_judged)["hang"] == NOT_SEEN
 
 
 def test_a_restart_of_tpumon_does_not_make_a_warning_an_info():

@@ -7,6 +7,8 @@ import pytest
 
 from support.samples import sample
 from tpumon.analysis import Analysis
+from tpumon.analysis.findings.rules.hbm import _Blocks
+from tpumon.analysis.history import Moment
 from tpumon.model import DeviceFigures, Target, Workers
 from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
 from tpumon.simulator.topology import parse_topology
@@ -102,6 +104,18 @@ def test_it_is_full_when_it_is_said_to_be(used_at, is_steady):
     assert len(early) > 50
     assert sum(early) / len(early) == pytest.approx(1.0, abs=0.1)
     assert ranges < len(early) / 2 if is_steady else ranges > len(early) / 2
+
+
+@pytest.mark.parametrize("pause_after_s", range(0, 1200, 60))
+def test_a_pause_of_samples_makes_no_full_device(pause_after_s):
+    """It grew between them, too: more from block to block, at a lower pace."""
+    blocks, at_s = _Blocks(60.0, 0.05), 0.0
+    for seen_s in range(0, 1200, 10):
+        at_s = seen_s + 7200.0 * (seen_s > pause_after_s)
+        used = 0.1 + 0.4 * (seen_s / 1200) ** 2
+        blocks.add(used, Moment(at_s, at_s))
+        left = blocks.left(used, Moment(at_s, at_s))
+        assert left is None or 300 < left.least_s <= left.most_s, (seen_s, left)
 
 
 def test_what_grows_ever_faster_is_told_as_a_range():

@@ -169,6 +169,46 @@ def test_a_restart_is_dated_by_the_start_of_the_process():
         assert [(one.what, one.time_unix_s) for one in fleet.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
 
 
+@pytest.mark.parametrize("started_s", [-50.0, 1e9])
+def test_a_restart_is_never_dated_before_the_job_that_it_ended(started_s):
+    """A process that has run for long takes the port of another one, or starts its runtime again."""
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
+    fleet.take(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 30))
+    fleet.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+    same = {"process": Process(pid=2, started_unix_s=NOW + started_s)}
+    fleet.take(sample("a", time_unix_s=NOW + 90, runtime={"uptime_s": 1000.0}, **same))
+    fleet.take(sample("a", time_unix_s=NOW + 120, runtime={"uptime_s": 20.0}, **same))
+    restarts = [one.time_unix_s for one in fleet.status(NOW + 121).changes if one.what == "restart"]
+    assert restarts == [NOW + 60, NOW + 100]
+
+
+def test_a_restart_between_two_runs_of_tpumon_is_dated_after_the_last_activity():
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1)))
+    for started_s, dated_s in ((20.0, 20.0), (-50.0, 60.0)):
+        again = Analysis()
+        again.resume(fleet.kept(NOW + 10), NOW + 50)
+        again.take(found("a"))
+        again.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+        assert [(one.what, one.time_unix_s) for one in again.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
+
+
+def test_what_came_of_a_short_gap_is_told_as_if_there_was_none():
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW))
+    for at_s in range(1, 30):
+        fleet.tick(NOW + at_s)
+    bad = {"devices": [{"device": "0", "hbm_used_bytes": 99, "hbm_total_bytes": 100}]}
+    for at_s in (30, 40, 50, 60):
+        fleet.take(sample("a", time_unix_s=NOW + at_s, **bad))
+    told = [(one.what, one.before, one.status) for one in fleet.status(NOW + 61).changes]
+    assert told == [("severity", "ok", "critical")]
+
+
 def hung(**runtime):
     """A TPU that nothing runs on: the trace is empty, or only the runtime answers."""
     devices = tuple(

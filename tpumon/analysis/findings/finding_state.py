@@ -69,7 +69,7 @@ class FindingState:
         """Goes on with a finding that was present before tpumon was restarted."""
         self.known = self.above = self.needed
         self.since, self.was_there = Moment(kept.since_unix_s), kept.since_or_earlier
-        self.severity_ratio, self.kept_until_unix_s = 1.0, until_unix_s
+        self.severity_ratio, self.kept_until_unix_s = 1.0, min(kept.until_unix_s or until_unix_s, until_unix_s)
         self.detail = kept.detail
 
     def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
@@ -85,6 +85,7 @@ class FindingState:
             finding=self.rule.finding,
             since_unix_s=unix_s(self.since),
             since_or_earlier=self.was_there,
+            until_unix_s=self.kept_until_unix_s,
             detail=detail,
         )
 

@@ -2,8 +2,8 @@
 
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
-from tpumon.analysis.history.states import job_began_unix_s, state_of
-from tpumon.analysis.history.timeline import WELL, Moment, StatusTimeline, alike
+from tpumon.analysis.history.states import state_of
+from tpumon.analysis.history.timeline import SEVERITIES, WELL, Moment, StatusTimeline, change_between
 from tpumon.analysis.history.worker_history import (
     FIRST_STEP_BUCKET,
     NO_FIGURES,
@@ -17,6 +17,7 @@ from tpumon.model import State
 __all__ = [
     "FIRST_STEP_BUCKET",
     "NO_FIGURES",
+    "SEVERITIES",
     "STEP_BUCKETS_S",
     "STEP_SCHEMA",
     "WELL",
@@ -28,7 +29,6 @@ __all__ = [
     "State",
     "StatusTimeline",
     "WorkerHistory",
-    "alike",
-    "job_began_unix_s",
+    "change_between",
     "state_of",
 ]

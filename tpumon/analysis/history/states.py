@@ -62,13 +62,21 @@ def restarted(sample: Sample, *, process: Process | None, uptime_s: float | None
     return was_closed and listens(sample) and (process is None or now is None)
 
 
-def job_began_unix_s(sample: Sample) -> float:
-    """Begin of a sample's job: of its process, else of its runtime; of the sample where neither is known."""
+def restart_unix_s(sample: Sample, after_unix_s: float) -> float:
+    """Begin of a job, by its first sample: of its process, else of its runtime, else of the sample.
+
+    Args:
+        sample: the first of the job.
+        after_unix_s: when the job before was seen last; what began before that has not replaced it.
+    """
     process, uptime_s = sample.process, sample.figures.runtime.uptime_s
-    began_unix_s = None if process is None else process.started_unix_s
-    if began_unix_s is None:
-        began_unix_s = sample.time_unix_s - (uptime_s or 0.0)
-    return min(began_unix_s, sample.time_unix_s)
+    began = (
+        None if process is None else process.started_unix_s,
+        None if uptime_s is None else sample.time_unix_s - uptime_s,
+    )
+    earliest_unix_s = after_unix_s - _SAME_START_S
+    possible = (one for one in began if one is not None and earliest_unix_s <= one <= sample.time_unix_s)
+    return next(possible, sample.time_unix_s)
 
 
 def _is_same(process: Process, other: Process) -> bool:

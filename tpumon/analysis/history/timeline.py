@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, get_args
 
 from tpumon.model import ChangeKind, Sample, Severity, State, Status
 
@@ -11,11 +11,24 @@ _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
 WELL: frozenset[Status] = frozenset({"ok", "info"})
 """Severities of a worker that is well: from one to the other is no change."""
+SEVERITIES: frozenset[Status] = frozenset(get_args(Severity))
+"""What a worker counts as while it is live."""
 
 
-def alike(before: Status | None, now: Status | None) -> bool:
-    """True if a worker that counted as this, and now counts as that, has not changed; `before` None: not known."""
-    return now == before or (now in WELL and (before is None or before in WELL))
+def change_between(before: Status | None, now: Status | None) -> ChangeKind | None:
+    """Kind of the change of a worker that counted as this, and now counts as that; None: it has not changed.
+
+    A worker that is well from the first is no change.
+
+    Args:
+        before: its severity while it was live, otherwise its state; None: nothing was noted yet.
+        now: the same of now.
+    """
+    if now == before or (now in WELL and (before is None or before in WELL)):
+        return None
+    if (now in _CAPTURES) != (before in _CAPTURES):
+        return "capture-began" if now in _CAPTURES else "capture-ended"
+    return "severity" if before in SEVERITIES and now in SEVERITIES else "state"
 
 
 _GAPS = {*_CAPTURES, "paused", "stale"}
@@ -90,8 +103,6 @@ class StatusTimeline:
     ) -> ChangeKind | None:
         """Notes what the worker counts as at a moment; returns what changed, None for nothing.
 
-        A worker that is well from the first is no change.
-
         Args:
             at: the moment.
             state: of the worker then.
@@ -99,7 +110,7 @@ class StatusTimeline:
             began: when its trouble began, by its findings; None: then.
             restarted: whether its job was restarted before it.
         """
-        before, before_state = self.status, self.state
+        before = self.status
         began = began or at
         self.state, self.severity = state, severity
         if restarted:
@@ -121,8 +132,4 @@ class StatusTimeline:
             self.critical_since = (self.critical_since or first) if severity == "critical" else None
         elif state in _NOT_WELL and self.ok:
             self.ok = None
-        if alike(before, self.status):
-            return None
-        if (state in _CAPTURES) != (before_state in _CAPTURES):
-            return "capture-began" if state in _CAPTURES else "capture-ended"
-        return "severity" if state == before_state == "live" else "state"
+        return change_between(before, self.status)

@@ -6,6 +6,7 @@ setting the wall clock makes no sample younger or older.
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -15,9 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.analysis.history.series import RollupSeries
-from tpumon.analysis.history.states import listens, restarted, state_of
+from tpumon.analysis.history.states import listens, restart_unix_s, restarted, state_of
 from tpumon.errors import MEANING, Reason
-from tpumon.model import Distribution, Process, Sample, State, Target, Workers
+from tpumon.model import Distribution, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
@@ -77,6 +78,7 @@ class WorkerHistory(Struct):
         failed: the sample of its last failed query; None: none failed.
         series: its figures over time, up to now; None if they are not remembered.
         restarted: the first sample of its present job; None if no restart was seen.
+        restart_unix_s: begin of its present job, as far as it is known; None if no restart was seen.
         job_began_unix_s: when the runtime of its present job started, the same for all its samples; None: not known.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
@@ -96,9 +98,11 @@ class WorkerHistory(Struct):
     failed: Sample | None = None
     series: RollupSeries | None = None
     restarted: Sample | None = None
+    restart_unix_s: float | None = None
     job_began_unix_s: float | None = None
     _uptime_s: float | None = None
     _process: Process | None = None
+    _listened_unix_s: float = -math.inf
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
 
@@ -107,9 +111,15 @@ class WorkerHistory(Struct):
         """The process of its job and the uptime of its runtime, as known last; others are a restart."""
         return self._process, self._uptime_s
 
-    def resumed(self, process: Process | None, uptime_s: float | None) -> WorkerHistory:
+    def resumed(self, kept: KeptWorker) -> WorkerHistory:
         """The history of a worker whose job was known before tpumon was restarted."""
-        return replace(self, _process=process, _uptime_s=uptime_s)
+        active_unix_s = kept.activity.active_unix_s
+        return replace(
+            self,
+            _process=kept.process,
+            _uptime_s=kept.uptime_s,
+            _listened_unix_s=-math.inf if active_unix_s is None else active_unix_s,
+        )
 
     def with_sample(self, sample: Sample) -> WorkerHistory:
         """The history after one more query. Figures over time are shared with the one before."""
@@ -135,8 +145,10 @@ class WorkerHistory(Struct):
         if sample.process is not None and listens(sample):
             self._process = sample.process
         if is_restart and not _is_of(self.restarted, sample):
-            self.restarted = sample
+            self.restarted, self.restart_unix_s = sample, restart_unix_s(sample, self._listened_unix_s)
             self._uptime_s = self.job_began_unix_s = None  # of the job before it; the new one's may become known later
+        if listens(sample):
+            self._listened_unix_s = sample.time_unix_s
         uptime_s = sample.figures.runtime.uptime_s
         if uptime_s is not None and self.job_began_unix_s is None:
             self.job_began_unix_s = sample.time_unix_s - uptime_s

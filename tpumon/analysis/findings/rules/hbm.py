@@ -145,9 +145,10 @@ class _Blocks:
         since_s = 0.0 if self.began is None else seconds_between(self.began, at)
         free = max(1 - max(used, last.peak + lately * since_s, *self.values), 0.0)
         least_s = free / max(lately, mean)
-        if min(rises[_BLOCKS // 2 :]) > _FASTER * max(rises[: _BLOCKS // 2]):
-            half_s = seconds_between(middle.began, last.began)
-            gains = (lately - before) / half_s
+        half_s = seconds_between(middle.began, last.began)
+        gains = (lately - before) / half_s
+        had_pause = seconds_between(first.began, middle.began) > _ABOUT * half_s  # its pace seems lower than it was
+        if gains > 0 and not had_pause and min(rises[_BLOCKS // 2 :]) > _FASTER * max(rises[: _BLOCKS // 2]):
             now = lately + gains * half_s
             least_s = (sqrt(now**2 + 2 * gains * free) - now) / gains
         return _Left(least_s, free / min(lately, mean))
