@@ -211,7 +211,10 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
     own = list(state_findings(status))
-    found = sorted([*status.findings, *own], key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one, status)))
+    restarts = _restarts_by_slice(status)
+    found = sorted(
+        [*status.findings, *own], key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one, status, restarts))
+    )
     findings = [
         _cleaned(one, foreign, is_quoted=one not in own and not upstream.isdisjoint(one.workers)) for one in found
     ]
@@ -252,14 +255,22 @@ _PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumera
 _RESTARTED_S = 600.0
 
 
-def _place(finding: Finding, status: FleetStatus) -> int:
+def _place(finding: Finding, status: FleetStatus, restarts: Mapping[tuple[str, str, str], float]) -> int:
     """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
     place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
     if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
         return place
-    restarts = _restarts_unix_s(status)
-    peers = (one.name for one in status.all() if group_of(one.target) == group_of(first.target))
-    return len(_PLACES) if any(restarts.get(peer, -inf) >= since for peer in peers) else place
+    return len(_PLACES) if restarts.get(group_of(first.target), -inf) >= since else place
+
+
+def _restarts_by_slice(status: FleetStatus) -> Mapping[tuple[str, str, str], float]:
+    """The last restart of a job in each slice that had one."""
+    last: dict[tuple[str, str, str], float] = {}
+    for worker, time_unix_s in _restarts_unix_s(status).items():
+        if (known := status.workers.get(worker)) is not None:
+            key = group_of(known.target)
+            last[key] = max(last.get(key, -inf), time_unix_s)
+    return last
 
 
 def state_findings(status: FleetStatus) -> Iterator[Finding]:

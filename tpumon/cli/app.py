@@ -310,8 +310,8 @@ def _judged(
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
         interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
-    state = verdict.state if is_typed(context, "state") else None
-    return replace(at_moment(feed_of(context, at_once, thresholds), verdict.at), state=state), needs
+    feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
+    return replace(feed, state=verdict.state or None), needs
 
 
 @command("events")
