@@ -311,7 +311,7 @@ class Analysis:
             if judgement.timeline.state != "stale" and last is not None:
                 judgement.causes = (Cause(words="no figures in time"),)
                 self._note(history, Moment.of(last), now_unix_s, "stale", "unknown")
-            elif (late := judgement.lasting_gap(history, now_unix_s)) is not None:
+            if (late := judgement.lasting_gap(history, now_unix_s)) is not None:
                 self._remember(judgement, late)
         self._stale = frozenset(stale)
 

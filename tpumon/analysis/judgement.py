@@ -76,7 +76,7 @@ class Judgement:
     def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
         """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
         interval_s = 0.0 if history.last is None else history.last.interval_s or 0.0
-        if self.late is None or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
+        if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
             return None
         late, self.late = self.late, None
         return late

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from support.exporter import found
@@ -9,6 +11,8 @@ from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
+from tpumon.analysis.playback import played
+from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Process, Spread, StepTimes
 
 NOW = 1_800_000_000.0
@@ -194,6 +198,21 @@ def test_a_restart_between_two_runs_of_tpumon_is_dated_after_the_last_activity()
         again.take(found("a"))
         again.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
         assert [(one.what, one.time_unix_s) for one in again.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
+
+
+@pytest.mark.parametrize("interval_s", [10.0, 100.0])
+def test_a_long_gap_of_a_recording_is_told(interval_s):
+    """However long the intervals are: it is looked at now and then only."""
+    fleet = Analysis(recorded=RecordedClock())
+    given = [
+        (NOW + interval_s * n, sample("a", time_unix_s=NOW + interval_s * n, interval_s=interval_s)) for n in (0, 1)
+    ]
+    again_s = NOW + 3600
+    given.append((again_s, sample("a", time_unix_s=again_s, interval_s=interval_s)))
+    moments = [SimpleNamespace(time_unix_s=NOW, event=found("a"))]
+    moments += [SimpleNamespace(time_unix_s=at_unix_s, event=one) for at_unix_s, one in given]
+    told = [change for update in played(fleet, moments) for change in update.changes]
+    assert [(one.before, one.status) for one in told] == [("ok", "stale"), ("stale", "ok")]
 
 
 def test_what_came_of_a_short_gap_is_told_as_if_there_was_none():
