@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from support.given_feed import GivenFeed
 from support.sample_kinds import on_cpu
@@ -290,3 +292,15 @@ def test_a_long_reason_is_printed_to_its_end_in_ascii(run):
         _, printed, _ = run([lambda words=words: failed("w0", "empty-trace", words)], workers=["w0"])
         assert printed.isascii()
         assert remedy in printed or printed.endswith("...\n")
+
+
+def test_of_another_tpumon_that_is_read_nothing_is_kept(monkeypatch):
+    """It keeps its own, in what may be the same directory."""
+
+    async def nearby(_level):
+        return SimpleNamespace(name="tpumon serve", uid=0)
+
+    monkeypatch.setattr(session, "find_nearby", nearby)
+    settings = FeedSettings(origin=LOCAL, nearby_level=2, state="kept")
+    assert session.with_one_sampler(settings).state is None
+    assert session.with_one_sampler(replace(settings, nearby_level=None)).state == "kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.explain import REMEDIES, diagnose
 from tpumon.analysis.findings import RULES
 from tpumon.cli import session
-from tpumon.cli.commands import why
+from tpumon.cli.commands import mcp, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.errors import UsageError
@@ -101,6 +102,16 @@ def test_too_few_samples_are_no_all_clear():
     assert found["verdict"] == "unknown"
     assert reasons["straggler"] == "fewer than nine tenths of its slice's 3 workers have current samples"
     assert reasons["host-bound"] == "3 samples in a row must agree"
+
+
+@pytest.mark.parametrize(("rounds", "verdict"), [(1, "unknown"), (3, "ok")])
+def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
+    feed = FeedSettings(origin=ExportersSource("http://h:1"))
+    status = fleet_of("a", rounds=rounds).status(NOW + 20)
+    questions = mcp._Questions(feed, 3)
+    questions._watch = SimpleNamespace(ask=lambda: status)
+    told = json.loads(questions.why())
+    assert (told["verdict"], told) == (verdict, object_of(why.judged(feed, status)))
 
 
 @pytest.mark.parametrize(

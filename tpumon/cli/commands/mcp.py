@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpumon import __version__
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.cli.commands.why import read_status
+from tpumon.cli.commands.why import judged, read_status
 from tpumon.cli.session import Needs, Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId
@@ -92,7 +91,7 @@ class _Questions:
 
         The first call may take half a minute, because several samples must agree; later ones answer at once.
         """
-        return self._ask(lambda status: diagnose(status).to_json())
+        return self._ask(lambda status: judged(self._feed, status).to_json())
 
     def figures(self, worker: str) -> str:
         """Shows the current figures of one worker, as list_workers names it; null where there is none, and why."""

@@ -46,15 +46,18 @@ def run(
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    status = read_status(feed, needs)
-    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
-    few = frozenset() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
-    answer = diagnose(status, few)
+    answer = judged(feed, read_status(feed, needs))
     if output == "json":
         show(answer.to_json(brief=brief))
     else:
         show("\n".join(_lines(answer, brief=brief)))
     return answer.exit_status(fail_on)
+
+
+def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
+    """The answer; of a profile, one sample is enough."""
+    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
+    return diagnose(status, frozenset() if is_profile else unjudged(status, feed.output_options.thresholds.sustained))
 
 
 def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
