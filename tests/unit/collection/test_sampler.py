@@ -17,7 +17,7 @@ from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
-from tpumon.errors import NoTargetError, SourceError
+from tpumon.errors import NOT_SEEN, NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
@@ -28,7 +28,7 @@ GOOD = "good"
 class FakeClient:
     """A channel that notes whether it was closed."""
 
-    open_count = 0
+    open_count = close_count = 0
 
     def __init__(self, address):
         self.address = address
@@ -42,6 +42,7 @@ class FakeClient:
 
     async def close(self):
         """Forgets the process that listened there."""
+        FakeClient.close_count += 1
 
 
 class Fake:
@@ -189,6 +190,12 @@ def test_an_answer_that_nothing_ran_is_current_until_the_next_one():
     assert max(gaps(source.calls["a"])) > 5
     for asked, gap in zip(samples, gaps(source.calls["a"]), strict=False):
         assert gap < asked.fresh_for_s
+
+
+def test_a_profiler_that_can_show_nothing_is_not_traced_again_for_that():
+    source = Fake(a=[SourceError("empty-trace", f"{NOT_SEEN}: no TPU in its traces", address="a")])
+    sample(source, num_queries=1, attempts=3)
+    assert len(source.calls["a"]) == 1
 
 
 @pytest.mark.parametrize("attempts", [1, 3, 5])
@@ -750,7 +757,9 @@ def test_a_process_that_ended_or_is_another_one_is_looked_at_at_once(traced_s):
     pids = [1, 1, 1, None, 2]
     source = Fake(traced_s=traced_s, took_s=traced_s, a=[GOOD])
     targets = [(Target(worker="a", address="a", process=pid and Process(pid=pid)),) for pid in pids]
+    closed = FakeClient.close_count
     follow(Changing(10, targets.__getitem__), source, for_s=49, interval_s=600.0, max_duty_ratio=0.01)
+    assert FakeClient.close_count - closed == 2, "or gRPC would wait before it looks for the next process"
     looks = sorted([*source.calls["a"], *source.probes["a"]])
     assert looks == pytest.approx([1000, 1030, 1040], abs=1)
     assert bool(source.probes["a"]) == (traced_s > 0)
