@@ -106,6 +106,18 @@ def test_it_is_full_when_it_is_said_to_be(used_at, is_steady):
     assert ranges < len(early) / 2 if is_steady else ranges > len(early) / 2
 
 
+def test_a_slow_leak_that_becomes_fast_is_told_by_its_last_minutes():
+    slow_s, full_s = 1200, 2100
+
+    def used_at(at_s):
+        return 0.2 + 0.1 * at_s / slow_s if at_s < slow_s else 0.3 + 0.7 * (at_s - slow_s) / (full_s - slow_s)
+
+    told = {at_s: one.evidence["hbm_full_in_s"].value for at_s, one in found(used_at, full_s / 60)}
+    late = {at_s: left_s for at_s, left_s in told.items() if slow_s + 300 <= at_s < full_s}
+    assert len(late) == 60
+    assert late == {at_s: pytest.approx(full_s - at_s, abs=1) for at_s in late}
+
+
 @pytest.mark.parametrize("pause_after_s", range(0, 1200, 60))
 def test_a_pause_of_samples_makes_no_full_device(pause_after_s):
     """It grew between them, too: more from block to block, at a lower pace."""

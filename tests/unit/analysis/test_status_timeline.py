@@ -200,6 +200,15 @@ def test_a_restart_between_two_runs_of_tpumon_is_dated_after_the_last_activity()
         assert [(one.what, one.time_unix_s) for one in again.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
 
 
+def test_what_does_not_come_back_is_forgotten_after_a_day():
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW))
+    again = Analysis()
+    again.resume(fleet.kept(NOW), NOW + 10)
+    assert [len(again.kept(NOW + hours * 3600).workers) for hours in (1, 23, 25)] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("interval_s", [10.0, 100.0])
 def test_a_long_gap_of_a_recording_is_told(interval_s):
     """However long the intervals are: it is looked at now and then only."""
