@@ -106,7 +106,8 @@ class StateFile:
     def __init__(self, directory: str, *, host: bool) -> None:
         self._host = _this_host() if host else None
         of_host = "" if self._host is None else f"-{hashlib.sha256(self._host.encode()).hexdigest()[:12]}"
-        self._path = Path(directory) / f"{_PREFIX}{of_host}.json"
+        where = os.path.expanduser(directory)  # noqa: PTH111 - Path's own raises where a user has no home
+        self._path = Path(where) / f"{_PREFIX}{of_host}.json"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

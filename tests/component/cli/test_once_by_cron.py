@@ -153,3 +153,10 @@ def test_files_that_nobody_reads_any_more_are_removed(tmp_path):
     (tmp_path / ".tpumon-state.new").write_text("{")
     state_file.StateFile(str(tmp_path), host=True)
     assert {path.name for path in tmp_path.iterdir()} == {"notes.json", ".tpumon-state.new"}
+
+
+def test_a_home_directory_may_be_named_in_the_configuration_file(tmp_path, monkeypatch):
+    """No shell reads it there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    state_file.StateFile("~/.cache/tpumon", host=True).write(KeptState(time_unix_s=time.time()))
+    assert len(list((tmp_path / ".cache" / "tpumon").iterdir())) == 1
