@@ -144,7 +144,7 @@ def test_a_commands_variable_does_not_upset_the_options_before_it(monkeypatch):
     monkeypatch.setenv("TPUMON_OUTPUT", "json")
     assert settings("analyze", "x").output == "json"
     assert settings("doctor").output == "json"
-    with pytest.raises(UsageError, match="TPUMON_OUTPUT=json: choose one of auto, live, text, csv"):
+    with pytest.raises(UsageError, match=r"TPUMON_OUTPUT=json: did you mean jsonl\? choose one of auto, live, text"):
         settings()
 
 
