@@ -66,7 +66,9 @@ def blocks(memory: Memory) -> list[Block]:
         return [*made, Lines(title="Programs", lines=("the trace has no HLO; a profile of level 0 does",))]
     note = "an output that is an argument, too, counts as an argument; temporary buffers share their space"
     made.append(
-        Table(title="Programs: HBM that XLA planned", columns=_PROGRAM_COLUMNS, items=memory.programs, note=note)
+        Table(
+            title="Programs: device memory that XLA planned", columns=_PROGRAM_COLUMNS, items=memory.programs, note=note
+        )
     )
     scheduled = [(program, program.schedule) for program in memory.programs if program.schedule is not None]
     made += [_schedule_graph(*each) for each in scheduled[:_MOST_SCHEDULES] if each[1].changes]
@@ -85,7 +87,7 @@ def blocks(memory: Memory) -> list[Block]:
 def _schedule_graph(program: ProgramMemory, schedule: MemorySchedule) -> StackedGraph:
     lasting = [schedule.lasting_bytes] * len(schedule.temporary_bytes)
     return StackedGraph(
-        title=f"HBM over the schedule of {_program(program)}",
+        title=f"Device memory over the schedule of {_program(program)}",
         number=size_text,
         places="change",
         parts=(StackedPart("lasting", lasting), StackedPart("temporary", schedule.temporary_bytes)),

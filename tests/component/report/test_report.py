@@ -469,7 +469,8 @@ def test_a_long_schedule_is_drawn_by_its_peaks(tmp_path):
     found = schedule_of(program_with(TEMPORARY, events=events), tmp_path)
     assert (found["changes"], len(found["temporary_bytes"]), max(found["temporary_bytes"])) == (3001, 1000, 600)
     page = html(report(capture_of([tmp_path / "host-0.xplane.pb"]), ("memory",), Choice()).pages, "t")
-    assert "HBM over the schedule of jit_f(42)" in page
+    assert "Device memory over the schedule of jit_f(42)" in page
+    assert "HBM" not in page
     assert "The largest buffers at the peak of a program" in page
 
 
