@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tpumon.discovery.addresses import parse_addresses
+from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.quantities import Quantity
 
@@ -44,6 +46,13 @@ def _read_sort(text: str) -> str:
     return text
 
 
+def _read_addresses(text: str) -> None:
+    try:
+        parse_addresses([text] if text else [])
+    except UsageError as error:
+        raise ValueError(str(error).removeprefix("cannot use the address ")) from None
+
+
 READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {
         "duration-ms": read_duration,
@@ -55,9 +64,11 @@ READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "max-duty": MAX_DUTY.read,
         "max-trace-mb": MAX_TRACE.read,
         "record-keep": read_kept,
+        "service-addr": _read_addresses,
         "sort": _read_sort,
         "step-limits": STEP_LIMITS.read_pair,
         "timeout": TIMEOUT.read,
+        "workers-list": _read_addresses,
     }
 )
 """Checks of options that are text to the parser, by their names; each raises ValueError, the value first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
 import re
@@ -198,8 +199,11 @@ def parse_output(text: str) -> Export:
     """
     match = re.fullmatch(_OUTPUT, text)
     name = text if match is None else match["name"].strip()
-    if name not in output_names() or not _can_write_to_stdout(name):
-        raise UsageError(f"{text}: choose one of auto, live, text, {', '.join(stdout_names())}")
+    names = output_names()
+    if name not in names or not _can_write_to_stdout(name):
+        choices = ["auto", "live", "text", *stdout_names()]
+        near = [] if name in names else difflib.get_close_matches(name, choices, n=1)
+        raise UsageError(f"{text}: {''.join(f'did you mean {one}? ' for one in near)}choose one of {', '.join(choices)}")
     options = {} if match is None else _option_texts(text, match["options"])
     return Export(name=name, where=_STDOUT, options=options)
 

@@ -155,6 +155,9 @@ def _note_end(sample: Sample, about: _WorkerNotices) -> None:
     trouble, about.trouble = about.trouble, None
     if trouble is None:
         return
+    if trouble.reason == "paused":
+        _log.info("%s: sampling goes on after the pause", sample.worker, extra={"worker": sample.worker})
+        return
     if MEANING[trouble.reason].state == "no-activity":
         words = "%s: runs again after %s in which nothing ran"
     else:
@@ -167,7 +170,7 @@ def _note_trouble(sample: Sample, failure: Failure, about: _WorkerNotices) -> No
     if before is not None and before.reason == failure.reason:
         before.queries += 1
         return
-    about.trouble = _Trouble(failure.reason, 1 if before is None else before.queries + 1)
+    about.trouble = _Trouble(failure.reason, 1 if before is None or before.reason == "paused" else before.queries + 1)
     only = f"; showing {sample.source} metrics only" if sample.answered else ""
     place = _place(sample.worker, failure)
     _log.warning("%s%s [%s]%s", place, failure.message, failure.reason, only, extra={"worker": sample.worker})

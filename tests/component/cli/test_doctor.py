@@ -23,7 +23,7 @@ from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
-from tpumon.discovery.host.port_survey import SurveyedPort
+from tpumon.discovery.host.port_survey import HIDDEN, SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Address, Target
@@ -404,6 +404,24 @@ def test_a_job_without_a_profiler_server(doctor, monkeypatch):
     assert status == 0
     assert "a job uses the TPU, but has no profiler server" in one_line(text)
     assert "`server = jax.profiler.start_server(9999)`" in text
+
+
+@pytest.mark.parametrize(
+    ("ports", "what", "port"),
+    [((40001, 40002), "2 ports of other users", "N"), ((40001,), "port 40001 of another user", "40001")],
+)
+def test_ports_of_other_users_may_be_a_profiler_servers(doctor, monkeypatch, ports, what, port):
+    """That there is none is not said then, also where the job's runtime metrics answer."""
+    with RuntimeNode(metrics_of("v6e")) as runtime:
+        number = int(runtime.address.rpartition(":")[2])
+        monkeypatch.setattr(diagnosis, "RUNTIME_PORTS", range(number, number + 1))
+        hidden = [seen(f"127.0.0.1:{one}", not_approached=HIDDEN) for one in ports]
+        listeners(monkeypatch, seen(runtime.address), *hidden)
+        _, text = doctor()
+
+    assert f"no profiler server found, but {what} could not be looked at" in one_line(text)
+    assert f"run tpumon as the job's user, or give --port {port};" in one_line(text)
+    assert "has no profiler server" not in one_line(text)
 
 
 def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkeypatch):

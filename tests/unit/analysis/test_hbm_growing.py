@@ -7,7 +7,7 @@ import pytest
 
 from support.samples import sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.findings.rules.hbm import _Blocks
+from tpumon.analysis.findings.rules.hbm import _Blocks, _Left
 from tpumon.analysis.history import Moment
 from tpumon.model import DeviceFigures, Target, Workers
 from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
@@ -128,6 +128,20 @@ def test_a_pause_of_samples_makes_no_full_device(pause_after_s):
         blocks.add(used, Moment(at_s, at_s))
         left = blocks.left(used, Moment(at_s, at_s))
         assert left is None or 300 < left.least_s <= left.most_s, (seen_s, left)
+
+
+@pytest.mark.parametrize(
+    ("least_s", "most_s", "words"),
+    [
+        (0.0, 0.0, "within 1 min"),
+        (20.0, 25.0, "within 1 min"),
+        (20.0, 140.0, "within 2 min"),
+        (31.0, 140.0, "in 1 to 2 min"),
+        (480.0, 720.0, "in 8 to 12 min"),
+    ],
+)
+def test_what_is_nearly_full_is_not_told_as_0_min(least_s, most_s, words):
+    assert _Left(least_s, most_s).words == words
 
 
 def test_what_grows_ever_faster_is_told_as_a_range():

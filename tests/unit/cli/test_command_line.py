@@ -189,8 +189,11 @@ def test_stdout_takes_outputs_that_can_write_there_with_their_options():
     """An endpoint or a file that is replaced cannot."""
     chosen = settings("--simulate", "v5e-8", "--output", "fleet-summary[interval_s=5]").output
     assert chosen == Export(name="fleet-summary", where="-", options={"interval_s": "5"})
-    for name in ("prometheus", "textfile", "jsonl=file", "fleet-summary[interval_s"):
-        with pytest.raises(UsageError, match=r"choose one of auto, live, text, csv, fleet-summary, jsonl$"):
+    for name in ("prometheus", "textfile", "something"):
+        with pytest.raises(UsageError, match=r": choose one of auto, live, text, csv, fleet-summary, jsonl$"):
+            settings("--simulate", "v5e-8", "--output", name)
+    for name, near in (("cvs", "csv"), ("jsonl=file", "jsonl"), ("fleet-summary[interval_s", "fleet-summary")):
+        with pytest.raises(UsageError, match=rf": did you mean {near}\? choose one of auto, live, text, csv, "):
             settings("--simulate", "v5e-8", "--output", name)
     with pytest.raises(UsageError, match=r"--output jsonl\[a\]: 'a' is not an option; write key=value"):
         settings("--simulate", "v5e-8", "--output", "jsonl[a]")

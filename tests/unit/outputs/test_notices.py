@@ -31,6 +31,15 @@ def test_trouble_is_told_once_per_kind_and_its_end():
     assert notices.notices.any_answered
 
 
+def test_a_pause_on_purpose_is_no_trouble():
+    """Its end is told as what it is, and its queries do not count as unanswered ones."""
+    notices = Lines()
+    paused, down = sample(reason="paused"), sample(reason="unavailable")
+    said = [notices.update(step) for step in (paused, paused, sample(), paused, paused, down, sample())]
+    assert said[2] == ["w: sampling goes on after the pause"]
+    assert said[6] == ["w: answers again after 1 query without an answer"]
+
+
 def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
     """No line for each of its workers, neither when it goes nor when it is back."""
     away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")

@@ -174,7 +174,7 @@ def test_targets_of_make_exist():
     assert named - made == set()
 
 
-def test_the_plug_in_of_the_docs_works(tmp_path):
+def test_the_plug_in_of_the_docs_works(tmp_path, capsys):
     text = TEXTS["docs/tasks/plug-in.md"]
     toml, code = (
         textwrap.dedent(re.search(rf"^ +```{kind}\n(.*?)^ +```", text, re.DOTALL | re.MULTILINE)[1])
@@ -183,12 +183,15 @@ def test_the_plug_in_of_the_docs_works(tmp_path):
     (point,) = tomllib.loads(toml)["project"]["entry-points"]["tpumon.exporters"].values()
     names = {}
     exec(code, names)
-    output = names[point.partition(":")[2]](str(tmp_path / "steps"), Context())
-    output.on_update(
-        Update(time_unix_s=1000.0, sample=sample(step_time_s=StepTimes(avg=0.5, min=0.5, max=0.5, count=1)))
-    )
-    output.on_update(Update(time_unix_s=1000.0))
-    output.close()
+    for where in (str(tmp_path / "steps"), "-"):
+        output = names[point.partition(":")[2]](where, Context())
+        output.on_update(
+            Update(time_unix_s=1000.0, sample=sample(step_time_s=StepTimes(avg=0.5, min=0.5, max=0.5, count=1)))
+        )
+        output.on_update(Update(time_unix_s=1000.0))
+        output.close()
+    print("stdout stays open")
+    assert capsys.readouterr().out == "1000 w0 0.5\nstdout stays open\n"
     assert (tmp_path / "steps").read_text() == "1000 w0 0.5\n"
 
 

@@ -100,7 +100,7 @@ def _check_variable(context: typer.Context, name: str, option: Any, value: str |
     """Raises UsageError for a value that the command line would not take either."""
     try:
         if name in READERS:
-            READERS[name](str(value))
+            READERS[name](",".join(value) if isinstance(value, (list, tuple)) else str(value))
         option.get_runtime_param().coerce(value, param=option, ctx=context)
     except typer.BadParameter:
         raise UsageError(f"{variable_of(name)}={one_line(str(value))}: {advice(option)}") from None

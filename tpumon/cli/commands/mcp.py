@@ -46,19 +46,53 @@ def run(*, feed: FeedSettings, samples: int) -> int:
         UsageError: the SDK is not installed.
     """
     try:
-        from mcp.server.mcpserver import MCPServer
+        server = _server()
     except ImportError:
         raise UsageError(f"tpumon mcp needs the MCP SDK: {how_to_install('mcp')}") from None
     questions = _Questions(feed, samples)
-    server: MCPServer[Any] = MCPServer(
-        "tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False
-    )
     try:
         add_tools(server, questions)
         server.run("stdio")
     finally:
         questions.close()
     return 0
+
+
+def _server() -> MCPServer[Any]:
+    """A server without tools. Raises ImportError without the SDK."""
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp_types import CallToolResult, InputRequiredResult
+
+    class Server(MCPServer[Any]):
+        """Says what is wrong with a call's arguments in one sentence, not in several lines of a validator."""
+
+        async def call_tool(
+            self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+        ) -> CallToolResult | InputRequiredResult:
+            schema = next((tool.input_schema for tool in await self.list_tools() if tool.name == name), None)
+            if schema is not None and (wrong := _wrong_with(schema["properties"], arguments)):
+                raise ToolError(f"{name}: {wrong}")
+            return await super().call_tool(name, arguments, context)
+
+    return Server("tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False)
+
+
+def _wrong_with(expected: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """Returns what is wrong with the arguments of a call, all of which are text and required; empty: nothing."""
+    takes = f"it takes {', '.join(expected) or 'no arguments'}"
+    for name in given:
+        if name not in expected:
+            return f"there is no argument {plain_word(name)}; {takes}"
+    for name, schema in expected.items():
+        if name not in given:
+            return f"the argument {name} is missing; {takes}"
+        choices = schema.get("enum")
+        if choices and given[name] not in choices:
+            return f"{name}: choose one of {', '.join(choices)}"
+        if not isinstance(given[name], str):
+            return f"{name}: give text"
+    return ""
 
 
 def add_tools(server: MCPServer[Any], questions: _Questions) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
-from tpumon.discovery.host.port_survey import USUAL_PORTS, line_for
+from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for
 from tpumon.errors import MEANING
 from tpumon.model import Address, Framework
 
@@ -68,6 +68,15 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
         return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
     if job is not None and job.not_yet(time.time()) is not None:
         return _job_without_server(job)
+    holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
+    hidden = [Address.parse(port.address).port for port in diagnosis.ports if port.words == HIDDEN]
+    if hidden and job is None and not holders:
+        ports = f"{len(hidden)} ports of other users" if len(hidden) > 1 else f"port {hidden[0]} of another user"
+        return Problem(
+            what=f"no profiler server found, but {ports} could not be looked at",
+            remedy=f"run tpumon as the job's user, or give --port {hidden[0] if len(hidden) == 1 else 'N'}; if the job "
+            "is yours, start it with `tpumon run`",
+        )
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):
         return Problem(
@@ -75,7 +84,6 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
         )
     if job is not None:
         return _job_without_server(job)
-    holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
     if holders:
         return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
     return Problem(

@@ -88,12 +88,14 @@ class _Left(NamedTuple):
 
     @property
     def words(self) -> str:
-        """One number where both are nearly the same: `8 to 12 min`."""
+        """One number where both are nearly the same: `in 8 to 12 min`."""
+        if round(self.least_s / 60) < 1:
+            return f"within {max(round(self.most_s / 60), 1)} min"
         unit, unit_s = ("h", 3600.0) if self.least_s >= _SOON_S else ("min", 60.0)
         least, most = (f"{each / unit_s:.{1 if unit == 'h' else 0}f}" for each in self)
         if self.most_s > _ABOUT * self.least_s and least != most:
-            return f"{least} to {most} {unit}"
-        return f"{least} {unit}"
+            return f"in {least} to {most} {unit}"
+        return f"in {least} {unit}"
 
 
 @dataclass(slots=True)
@@ -217,9 +219,9 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         before = blocks.blocks[0].usual if blocks.blocks else used
         is_soon = left.least_s < _CRITICAL_S
         return FindingDetail(
-            words=f"HBM grows, full in {left.words}",
+            words=f"HBM grows, full {left.words}",
             sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
-            f"is full in {left.words}.",
+            f"is full {left.words}.",
             evidence={
                 "hbm_used_ratio": Evidence(value=used, reference=before),
                 "hbm_full_in_s": Evidence(value=left.least_s, threshold=_CRITICAL_S if is_soon else _LONGEST_S),

@@ -146,7 +146,7 @@ def _evidence(name: str, evidence: Evidence) -> str:
 
 
 def _seconds(value: float) -> str:
-    return step_word(value) if value < 1 else short_time(value)
+    return step_word(value) if 0 < value < 1 else short_time(value)
 
 
 _UNITS = {"_ratio": percent, "_per_s": "{:.3g}/s".format, "_s": _seconds}
