@@ -203,7 +203,9 @@ def parse_output(text: str) -> Export:
     if name not in names or not _can_write_to_stdout(name):
         choices = ["auto", "live", "text", *stdout_names()]
         near = [] if name in names else difflib.get_close_matches(name, choices, n=1)
-        raise UsageError(f"{text}: {''.join(f'did you mean {one}? ' for one in near)}choose one of {', '.join(choices)}")
+        raise UsageError(
+            f"{text}: {''.join(f'did you mean {one}? ' for one in near)}choose one of {', '.join(choices)}"
+        )
     options = {} if match is None else _option_texts(text, match["options"])
     return Export(name=name, where=_STDOUT, options=options)
 
