@@ -22,7 +22,6 @@ from tpumon.analysis.judgement import (
     began_of,
     note_raised,
     noted,
-    resumed,
     severity_of,
     snapshot_of,
     verdict_of,
@@ -163,7 +162,7 @@ class Analysis:
         history = self._histories.get(target.worker)
         assert history is not None
         self._histories.put(history.resumed(kept))
-        self._judgements[target.worker].timeline = resumed(kept.snapshot)
+        self._judgements[target.worker].resume(kept.snapshot)
         self._judgements[target.worker].kind = KindOfWorker(kept.job_kind)
         self._judge.resume(target.worker, kept, self._kept.until_unix_s)
 
@@ -449,7 +448,7 @@ class Analysis:
         for snapshot in handover.statuses:
             judgement = self._judgements.get(snapshot.worker)
             if judgement is not None:
-                judgement.timeline = resumed(snapshot)
+                judgement.resume(snapshot)
                 judgement.number = self._changes.next_number()
                 self._take_findings(snapshot, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():

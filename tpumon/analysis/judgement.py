@@ -8,7 +8,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.history import SEVERITIES, WELL, Moment, StatusTimeline, WorkerHistory, change_between
+from tpumon.analysis.history import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, WorkerHistory, change_between
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.recorded_clock import OVERLAP_S
 from tpumon.analysis.status import Verdict
@@ -52,6 +52,7 @@ class Judgement:
         timeline: what it counted as, and since when.
         changed_unix_s, number: time and number of the last change of its timeline.
         late: the change to stale while that is too short to be one; None: it is not stale, or that is remembered.
+        hang: the severity of its hang, as its changes told it last.
     """
 
     upstream: bool = False
@@ -72,6 +73,20 @@ class Judgement:
     changed_unix_s: float = -inf
     number: int = 0
     late: Change | None = None
+    hang: Severity = "ok"
+
+    def worse_hang(self, state: State, severity: Severity) -> ChangeKind | None:
+        """The kind of change, once for each severity above info that a hang comes to; arguments as of now."""
+        if state in GAPS:
+            return None
+        before, self.hang = self.hang, severity if state == "no-activity" else "ok"
+        level = SEVERITY_LEVELS.get(self.hang, 0)
+        return "severity" if level > max(SEVERITY_LEVELS.get(before, 0), SEVERITY_LEVELS["info"]) else None
+
+    def resume(self, snapshot: StatusSnapshot) -> None:
+        """Goes on from what was known of the worker before."""
+        self.timeline = _resumed(snapshot)
+        self.hang = snapshot.severity if snapshot.state == "no-activity" else "ok"
 
     def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
         """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
@@ -175,12 +190,13 @@ def noted(
     """
     timeline = judgement.timeline
     before, since = timeline.status, timeline.status_since
-    what = timeline.note(at, state, severity, began=began, restarted=restarted)
+    worse = judgement.worse_hang(state, severity)
+    what = timeline.note(at, state, severity, began=began, restarted=restarted) or worse
     if judgement.upstream or (what is None and not restarted and timeline.status == before):
         return None
     late, judgement.late = judgement.late, None
     if late is not None:  # it was stale for so short a time that it was no change
-        before, what = late.before, change_between(late.before, timeline.status)
+        before, what = late.before, change_between(late.before, timeline.status) or worse
     words = _words_of(judgement, what, at, since)
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
@@ -204,10 +220,9 @@ def noted(
     if what is not None:
         change = replace(change, what=what, time_unix_s=judgement.changed_unix_s, words=one_line(words))
         changes.append(change)
-    if state != "stale":
-        return changes
-    judgement.late = None if what is None else change
-    return ()
+    if state == "stale":
+        judgement.late, changes = None if what is None else change, []
+    return changes
 
 
 def _words_of(judgement: Judgement, what: ChangeKind | None, at: Moment, since: Moment | None) -> str:
@@ -297,7 +312,7 @@ def _raised(
     return raised, since, critical
 
 
-def resumed(snapshot: StatusSnapshot) -> StatusTimeline:
+def _resumed(snapshot: StatusSnapshot) -> StatusTimeline:
     """The timeline of a worker as an exporter knows it."""
 
     def moment(time_unix_s: float | None) -> Moment | None:

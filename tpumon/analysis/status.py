@@ -136,6 +136,12 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
         return self.target.process if last is None else last.process or self.target.process
 
     @property
+    def since_or_earlier(self) -> bool:
+        """True if it counted as what it does when it was first looked at, so that this may have begun before."""
+        first, since_unix_s = self.history.first, self.verdict.since_unix_s
+        return first is not None and since_unix_s is not None and abs(since_unix_s - first.time_unix_s) < 1
+
+    @property
     def is_seen(self) -> bool:
         """False if no trace of it could show whether anything runs."""
         last = self.history.last

@@ -56,8 +56,8 @@ class Change(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Status:
-        """Status of the worker after the change."""
-        return self.severity if self.state == "live" else self.state
+        """Status of the worker after the change; where a hang has become worse, its severity."""
+        return self.severity if self.state == "live" or self.what == "severity" else self.state
 
     @property
     def title(self) -> str:

@@ -226,3 +226,21 @@ def test_one_since_of_a_hang_everywhere():
         (cause, *_), verdict = status.workers["w0"].verdict.causes, status.workers["w0"].verdict
         assert [hang.since_unix_s, cause.since_unix_s, verdict.since_unix_s] == [began] * 3
         assert [(one.status, one.time_unix_s) for one in status.changes][-1] == ("no-activity", began)
+
+
+def test_each_severity_above_info_is_a_change_once():
+    """Whoever waits for changes is told of a hang; a pause of tpumon, or its restart, tells it no second time."""
+    job = Slice("w0", "w1")
+    job.go(12, ran)
+    assert job.go(12 * PER_MINUTE, silent, ran).severity == "critical"
+    job.go(3, paused, ran)
+    job.go(3, silent, ran)
+    changes = [one for one in job.fleet.status(job.last).changes if one.worker == "w0"]
+    assert [one.status for one in changes] == ["no-activity", "warning", "critical", "paused", "no-activity"]
+    assert [one.time_unix_s - changes[0].time_unix_s - INTERVAL_S for one in changes[1:3]] == [300, 600]
+    assert changes[2].sentence.startswith("critical: nothing runs for 6")
+    again = Analysis()
+    again.resume(job.fleet.kept(job.last), job.last + 60)
+    job.fleet = Slice("w0", "w1", fleet=again, at=job.at).fleet
+    assert job.go(PER_MINUTE, silent, ran).severity == "critical"
+    assert "critical" not in {one.status for one in again.status(job.last).changes}

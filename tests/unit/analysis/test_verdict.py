@@ -137,6 +137,8 @@ def test_the_exit_status_is_that_of_the_severity(ratio, fails):
 def test_nobody_answered_is_3_whatever_is_asked():
     answer = diagnose(judged(down("a", 0), down("b", 0)))
     assert (answer.verdict, answer.exit_status("never")) == ("down", 3)
+    assert answer.findings[0].since_or_earlier
+    assert not diagnose(judged(*both(3), down("b", 3))).findings[0].since_or_earlier
 
 
 def test_severities_of_states():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -118,6 +119,17 @@ def test_a_worker_alone_needs_as_many_samples(run):
     found = json.loads(printed)
     assert (status, taken) == (0, 3)
     assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_what_was_there_at_the_first_look_may_have_begun_before(run):
+    """Not so a worker that went down meanwhile."""
+    _, printed, _ = run(rounds(3, ["w0"]), workers=["w0"])
+    assert re.search(r"ok +[0-9:]{8} or earlier \(\d+s\)", printed)
+    begin_unix_s = time.time() - 20
+    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 10)]
+    _, printed, _ = run(later, workers=["w0"])
+    assert "DOWN: " in printed
+    assert "or earlier" not in printed
 
 
 def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):

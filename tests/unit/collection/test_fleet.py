@@ -95,6 +95,14 @@ def test_what_is_slow_comes_first_in_a_list():
         fleet.take(sample("a", time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=0.25, per_core=cores))
         fleet.status(NOW + 10 * i)
     assert words(fleet.status(NOW + 20).workers["a"].verdict) == ("slow core 1 of chip 3: the others wait for it",)
+    fleet = fleet_of(FOUR)
+    for i in range(3):
+        for worker, idle in (EVEN | {"d": 0.1}).items():
+            cores = tuple({"chip": 3, "core": core, "idle_ratio": idle + 0.1 * core} for core in range(2))
+            fleet.take(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=idle, per_core=cores))
+            fleet.status(NOW + 10 * i)
+    slow = ("slow core 0 of chip 3: own work +12%, others wait for it",)
+    assert words(fleet.status(NOW + 20).workers["d"].verdict) == slow
 
 
 def test_looking_again_at_the_same_sample_is_no_further_sample():

@@ -3,7 +3,7 @@
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
 from tpumon.analysis.history.states import state_of
-from tpumon.analysis.history.timeline import SEVERITIES, WELL, Moment, StatusTimeline, change_between
+from tpumon.analysis.history.timeline import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, change_between
 from tpumon.analysis.history.worker_history import (
     FIRST_STEP_BUCKET,
     NO_FIGURES,
@@ -16,6 +16,7 @@ from tpumon.model import State
 
 __all__ = [
     "FIRST_STEP_BUCKET",
+    "GAPS",
     "NO_FIGURES",
     "SEVERITIES",
     "STEP_BUCKETS_S",

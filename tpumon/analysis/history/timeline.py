@@ -31,7 +31,8 @@ def change_between(before: Status | None, now: Status | None) -> ChangeKind | No
     return "severity" if before in SEVERITIES and now in SEVERITIES else "state"
 
 
-_GAPS = {*_CAPTURES, "paused", "stale"}
+GAPS = frozenset({*_CAPTURES, "paused", "stale"})
+"""States that say nothing about a worker."""
 _SET_S = 1.0  # by less, the clocks differ all the time
 
 
@@ -117,7 +118,7 @@ class StatusTimeline:
             self.ok, self.critical_since = None, None
             self.before_gap = None
         if self.status != before:
-            if state in _GAPS:
+            if state in GAPS:
                 self.before_gap = self.before_gap or (before, self.status_since)
                 self.status_since = at
             else:

@@ -278,8 +278,8 @@ class DutyControl:
         account.explained = True
         server = next((name for name, one in self._accounts.items() if one is account), "")
         _log.info(
-            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job for their "
-            "share of its time (--max-duty); tpumon --from shows what a running one samples",
+            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job, or one before it at this "
+            "address, for their share of its time (--max-duty); tpumon --from shows what a running one samples",
             server,
             wait_s,
         )

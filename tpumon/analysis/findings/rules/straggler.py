@@ -222,8 +222,13 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             whole = self._detail_of_worker(member, of_worker)
             if slow_core.severity_ratio <= 1:
                 return whole
-            sentence = f"{whole.sentence} Its {of_core}."
-            return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
+            return replace(
+                whole,
+                words=f"slow core {core} of chip {chip}: {whole.words}",
+                sentence=f"{whole.sentence} Its {of_core}.",
+                evidence={**whole.evidence, **evidence},
+                remedy=_REMEDY_OF_CORE,
+            )
         return FindingDetail(
             words=f"slow core {core} of chip {chip}: the others wait for it",
             sentence=f"{{who}}, {of_core}.",
