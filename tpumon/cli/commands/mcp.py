@@ -146,13 +146,13 @@ class _Questions:
         )
 
     def _ask(self, question: Callable[[FleetStatus], str]) -> str:
-        from mcp.server.mcpserver.exceptions import ToolError
-
         try:
             if self._feed.origin.is_over:
                 return question(read_status(self._feed, self._needs))
             return question(self._watch.ask())
         except TpumonError as error:
+            from mcp.server.mcpserver.exceptions import ToolError
+
             raise ToolError(ascii_line(str(error), 400)) from None
 
 
