@@ -92,7 +92,7 @@ class SampledWorker:
         self._probes_next = False
         self._not_before_s = 0.0
         self._is_held = False  # by a pause
-        self._due, self._is_woken = asyncio.Event(), False
+        self._woken = asyncio.Event()
         self._is_others = False  # the session that was met last is another tpumon's
         self._answered = False
         self._serves = False  # the last trace with programs showed those of a server
@@ -170,22 +170,19 @@ class SampledWorker:
             await asyncio.sleep(jittered(_LOOK_AGAIN_S))
             if await self._pause() is None:
                 self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
-        timer = asyncio.get_running_loop().call_later(max(due_s - self._clock_s(), 0.0), self._due.set)
         try:
-            await self._due.wait()
-        finally:
-            timer.cancel()
-        self._due.clear()
-        if not self._is_woken:
+            async with asyncio.timeout(max(due_s - self._clock_s(), 0.0)):
+                await self._woken.wait()
+        except TimeoutError:
             return False
-        self._is_woken, self._failures_in_a_row = False, 0
+        self._woken.clear()
+        self._failures_in_a_row = 0
         self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
         return True
 
     def wake(self) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
-        self._is_woken = True
-        self._due.set()
+        self._woken.set()
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
@@ -331,8 +328,7 @@ class SampledWorker:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, answered = 0.0, False
-        self._due.clear()
-        self._is_woken = False  # by what this query sees
+        self._woken.clear()  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
