@@ -146,7 +146,7 @@ def severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
         return judgement.timeline.severity
     if judgement.causes:
         return judgement.causes[0].severity
-    if sample.failure is not None and sample.failure.shows_nothing:
+    if sample.why_not_seen is not None:
         return "unknown"
     hang_cannot_be_judged = any(finding == "hang" for finding, _ in judgement.not_judged)
     if state == "no-activity":

@@ -145,7 +145,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     def is_seen(self) -> bool:
         """False if no trace of it could show whether anything runs."""
         last = self.history.last
-        return last is None or last.failure is None or not last.failure.shows_nothing
+        return last is None or last.why_not_seen is None
 
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""

@@ -150,6 +150,12 @@ class Sample(Struct, frozen=True, kw_only=True):
             return None
         return self._failure()
 
+    @property
+    def why_not_seen(self) -> str | None:
+        """Reason for which it cannot show whether anything runs, though the profiler answers; None: it can."""
+        failure = self.failure
+        return NOT_SEEN if failure is not None and failure.shows_nothing else None
+
     def _failure(self) -> Failure:
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 

@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         *("requests", "google.auth", "yaml"),
     },
     "analysis.history": {"errors", "model"},
-    "analysis.findings": {"analysis.history", "errors", "model"},
+    "analysis.findings": {"analysis.history", "model"},
     "analysis": {"errors", "model", "untrusted_text"},
     "outputs.metrics": {"analysis", "errors", "model"},
     "outputs.live": {"analysis", "errors", "system", "model", "moments", "untrusted_text", "outputs", "rich"},

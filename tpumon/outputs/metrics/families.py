@@ -191,8 +191,8 @@ def _in_state(*states: State) -> _TargetValues:
 
 
 def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
-    state, failure = history.state(now_unix_s), None if history.last is None else history.last.failure
-    is_known = state in {"live", "no-activity"} and not (failure is not None and failure.shows_nothing)
+    state, last = history.state(now_unix_s), history.last
+    is_known = state in {"live", "no-activity"} and (last is None or last.why_not_seen is None)
     return (((), float(state == "live")),) if is_known else ()
 
 

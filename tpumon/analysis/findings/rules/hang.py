@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded, seconds_between
 from tpumon.analysis.history import Moment
-from tpumon.errors import NOT_SEEN
 from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
@@ -126,7 +125,7 @@ class Hang(Rule[Activity, SliceActivity]):
 
     def remember(self, memory: Activity, seen: Observation) -> None:
         """Counts samples without activity in a row."""
-        if seen.state == "no-activity" and not _is_unseen(seen):
+        if seen.state == "no-activity" and seen.sample.why_not_seen is None:
             memory.active = memory.active or _last_activity(seen)
             memory.silent_since = memory.silent_since or memory.begin_of_silence(seen)
             memory.silent += 1
@@ -184,8 +183,8 @@ class Hang(Rule[Activity, SliceActivity]):
 
     def severity_ratio(self, member: Member[Activity, SliceActivity]) -> float | str:
         """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
-        if _is_unseen(member.seen):
-            return NOT_SEEN
+        if (why_not_seen := member.seen.sample.why_not_seen) is not None:
+            return why_not_seen
         if member.memory.active is None:
             return "it has run nothing yet, or is silent since before tpumon: older than tpumon"
         if not member.memory.silent:
@@ -236,11 +235,6 @@ class Hang(Rule[Activity, SliceActivity]):
             severity=grade,
             confidence="low" if grade == "info" else "high",
         )
-
-
-def _is_unseen(seen: Observation) -> bool:
-    failure = seen.sample.failure
-    return failure is not None and failure.shows_nothing
 
 
 def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
