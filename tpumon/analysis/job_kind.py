@@ -23,7 +23,7 @@ _ALIKE_RATIO = 0.2  # their step times differ by no more
 _BUSY_RATIO, _NOT_BUSY_RATIO = 0.9, 0.7
 _SPAN_S = 3600.0
 
-Sign = Literal["given", "notebook", "requests", "server", "train", "engine", "families", "program", "markers"]
+Sign = Literal["given", "notebook", "requests", "server", "train", "engine", "families", "program", "markers", "steps"]
 """Signs of a kind that hold for a span of time, the strongest first."""
 
 _EVIDENCE: Mapping[Sign, str] = {
@@ -36,6 +36,7 @@ _EVIDENCE: Mapping[Sign, str] = {
     "families": "programs of inference: {}",
     "program": "{} is a program of inference",
     "markers": "step markers",
+    "steps": "the same step again and again",
 }
 
 
@@ -94,6 +95,8 @@ class KindOfWorker:
     def _note_signs(self, sample: Sample, target: Target) -> None:
         figures, server, now_unix_s = sample.figures, sample.figures.server, sample.time_unix_s
         self._has_run |= _ran(sample)
+        if figures.step_time_s is not None and figures.step_source not in {"steps", "server"}:
+            self._steps.append((figures.step_name, figures.step_time_s.avg))
         seen = {sign: words for sign, words in self._seen(sample, target) if words is not None}
         if seen:
             old = [sign for sign, one in self._signs.items() if one.last_unix_s < now_unix_s - _SPAN_S]
@@ -106,8 +109,6 @@ class KindOfWorker:
             known.last_unix_s = now_unix_s
         if "given" not in seen:  # it counts while it is given
             self._signs.pop("given", None)
-        if figures.step_time_s is not None and figures.step_source not in {"steps", "server"}:
-            self._steps.append((figures.step_name, figures.step_time_s.avg))
         if _ran(sample) and server is not None and server.busy_ratio is not None:
             self._is_busy = server.busy_ratio >= (_NOT_BUSY_RATIO if self._is_busy else _BUSY_RATIO)
 
@@ -120,6 +121,7 @@ class KindOfWorker:
         yield "server", "" if "server" in target.kind_signs else None
         tells = server is not None and (server.requests_running, server.requests_waiting) != (None, None)
         yield "requests", "" if tells else None
+        yield "steps", "" if figures.step_time_s is not None and self._is_regular() else None
         yield "engine", next((name for name in programs if _ENGINE.search(name)), None)
         trains = next((name for name in programs if _TRAINING.search(name)), None)
         if trains is not None:  # what else it runs is of training, too: the decoder of an autoencoder
@@ -159,8 +161,8 @@ class KindOfWorker:
             return (kept.kind, kept.evidence) if kept and kept.kind in INFERRING else ("unknown", inference)
         if markers:
             return "training", markers
-        if self._is_regular() and (target.process is not None or as_job):
-            return "training", ("the same step again and again",)
+        if (steps := self._words("steps")) and (target.process is not None or as_job):
+            return "training", steps
         if self._kept is not None:
             return self._kept.kind, self._kept.evidence
         if as_job:

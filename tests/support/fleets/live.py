@@ -46,6 +46,7 @@ _JAX = (
     _Cause("two shapes in turn", ["--program", "shapes"]),
     _Cause("operation by operation", ["--program", "eager"]),
     _Cause("ever new shapes", ["--program", "new-shapes"], "recompiling", window_ms=2000),
+    _Cause("a new shape every 40 steps", ["--program", "new-shapes", "--shape-every", "40"], "recompiling"),
     _Cause("callbacks of 20 ms", ["--program", "callback"], "host-bound"),
     _Cause("an input of 30 ms, which leaves no events", ["--input-delay-ms", "30"]),
     _Cause("marked steps become longer by half", ["--annotate", "--step-ms", "12"], "slow-down", changes=True),

@@ -95,7 +95,7 @@ while True:
         else:
             batch = (small, few) if args.program == "shapes" and done.steps % 2 else (inputs, wanted)
             if args.program == "new-shapes":
-                rows = done.steps + 65
+                rows = done.steps // args.shape_every + 65
                 batch = (jnp.ones((rows, 32)), jnp.ones((rows, 1)))
             step = callback_step if args.program == "callback" else train_step
             weights = jax.block_until_ready(step(weights, *batch))

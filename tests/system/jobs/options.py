@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
         help="JAX: one function for a batch of one shape, of two in turn, or ever new ones; one that "
         "calls Python, for 20 ms; operation by operation; or four gradients, called at once, and an update",
     )
+    parser.add_argument("--shape-every", type=int, default=1, help="JAX: steps of a shape before a new one comes")
     parser.add_argument("--own-trace", metavar="DIR", help="the job's owner profiles it, from now until this is gone")
     parser.add_argument(
         "--tensorflow-stub", action="store_true", help="JAX: enough of TensorFlow to survive host tracing"

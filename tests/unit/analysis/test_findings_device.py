@@ -437,6 +437,31 @@ def test_compiling_amid_steps_counts_compiling_at_the_start_does_not():
     assert Job().round(5, compile_ratio=0.9, step_time_s=None) == {}
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_job_that_stops_to_compile_again_and_again_is_found_where_no_window_has_both(steps):
+    """As on a real JAX job with a new shape each second, windows of 0.3 s: each shows one of the two."""
+    job = Job()
+    for pause in range(4):
+        assert "recompiling" not in job.round(steps, compile_ratio=0.0)
+        assert "recompiling" not in job.round(1, compile_ratio=0.6 + pause / 10, step_time_s=None)
+    found = job.round(1, compile_ratio=0.0)["recompiling"]
+    assert (found.severity, found.evidence["compiling_samples"].value) == ("warning", 4)
+    assert "in 4 of the pauses" in found.sentence
+    assert "compiled 90% of the time" in found.sentence
+    assert job.round(2 * (steps + 1) + 2, compile_ratio=0.0) == {}
+
+
+def test_the_first_compilations_of_a_job_are_not_again_and_again():
+    """Its step over many samples, then evaluation and a checkpoint, some time later another program."""
+    job = Job()
+    for _ in range(3):
+        assert job.round(9, compile_ratio=0.9, step_time_s=None) == {}
+        assert job.round(5, compile_ratio=0.0) == {}
+    assert job.round(60, compile_ratio=0.0) == {}
+    assert job.round(2, compile_ratio=0.9, step_time_s=None) == {}
+    assert job.round(1, compile_ratio=0.0) == {}
+
+
 def test_the_page_has_every_finding_and_its_limit():
     """Its address is in each finding."""
     page = (REPOSITORY / "docs" / "findings.md").read_text()

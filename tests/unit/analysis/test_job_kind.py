@@ -44,6 +44,9 @@ def steps(*averages_s, **figures):
         pytest.param([sample(**NAMELESS)] * 3, {"kind_signs": ("job",)}, "training", id="but not if it is a job"),
         pytest.param(steps(0.1, 0.15, 0.1), {"process": HERE}, "unknown", id="steps differ"),
         pytest.param(
+            steps(0.1, 0.1, 0.1, 0.15, 0.1, 0.3), {"process": HERE}, "training", id="steps were alike, and differ now"
+        ),
+        pytest.param(
             steps(0.1, 0.1) + steps(0.1, step_name="jit_g"), {"process": HERE}, "unknown", id="another program"
         ),
         pytest.param(steps(0.1, step_source="steps"), {}, "training", id="step markers"),
@@ -144,6 +147,13 @@ def test_a_kind_is_that_of_the_last_hour_in_which_something_ran():
     assert (known.kind, known.since_unix_s) == ("serving", 3700.0)
     quiet = failed_sample(reason="empty-trace", time_unix_s=40_000.0)
     assert kind.note(quiet, target) == known, "a quiet night changes nothing"
+    decodes = {**NAMELESS, "functions": (FunctionFigures(name="jit_step", runs=3),), "step_name": "jit_step"}
+    kind, target = KindOfWorker(), Target(worker="w0", address="w0:1", process=HERE)
+    for at in (0.0, 10.0, 20.0):
+        kind.note(sample(time_unix_s=at, **decodes), target)
+        known = kind.note(ran(*SGLANG, time_unix_s=at + 1), target)
+    assert known.kind == "serving"
+    assert kind.note(quiet, target) == known, "nor where its steps were alike before"
 
 
 def test_offline_inference_stays_batch_over_a_short_pause():

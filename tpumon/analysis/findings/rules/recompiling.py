@@ -10,6 +10,7 @@ from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
+_OFTEN_PAUSES = 4  # in which the host compiles: a job that begins makes some, for evaluation and checkpoints
 _FEWEST = 2 * _OFTEN_NEW + 1  # samples that can show so many: a program, then a pause and another one each time
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 2  # samples without compiling after which it is over
@@ -24,6 +25,7 @@ class Compiling:
     """Samples that showed compiling amid steps.
 
     Attributes:
+        often: number of them that it takes.
         samples: number of those that tell whether it compiles.
         count: number of such samples, none of them far from the one before.
         gap: the furthest that two of them are apart, in samples.
@@ -31,6 +33,7 @@ class Compiling:
         ratio: share of the time for which the host compiled in the last one.
     """
 
+    often: int = _OFTEN
     samples: int = 0
     count: int = 0
     gap: int = 1
@@ -40,7 +43,7 @@ class Compiling:
     @property
     def is_over(self) -> bool:
         """True if it has not compiled for twice as long as it did between compiling."""
-        far = _FURTHEST if self.count < _OFTEN else max(_LEAST_QUIET, 2 * self.gap)
+        far = _FURTHEST if self.count < self.often else max(_LEAST_QUIET, 2 * self.gap)
         return self.quiet >= far
 
     @property
@@ -48,12 +51,12 @@ class Compiling:
         """Number of such samples, relative to how many it takes; a text: why that is not known."""
         if not self.samples:
             return _NOT_KNOWN
-        return self.count / (_OFTEN - 0.5) if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
+        return self.count / (self.often - 0.5) if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
         return {
-            "compiling_samples": Evidence(value=self.count, threshold=_OFTEN),
+            "compiling_samples": Evidence(value=self.count, threshold=self.often),
             "compile_ratio": Evidence(value=self.ratio, threshold=limit_ratio),
         }
 
@@ -131,10 +134,35 @@ class Programs:
 
 @dataclass(slots=True)
 class Recompiled:
-    """Both signs: what the host does amid steps, and what ran before and after pauses."""
+    """The signs: what the host does amid steps and in pauses between them, and what ran before and after pauses.
+
+    Attributes:
+        compiling: counts samples with steps in which the host compiles.
+        pauses: counts samples with steps before which the host compiled while no step ran.
+        pause_ratio: share of the time for which it did, of the sample of the present pause that shows most.
+        programs: what ran.
+    """
 
     compiling: Compiling = field(default_factory=Compiling)
+    pauses: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_PAUSES))
+    pause_ratio: float | None = None
     programs: Programs = field(default_factory=Programs)
+
+    def note(self, ratio: float | None, *, compiles: bool, has_steps: bool) -> None:
+        """Notes for what share of the time the host compiles in a sample; a pause counts once steps follow."""
+        if has_steps:
+            self.pauses.note(self.pause_ratio)
+            self.pause_ratio = None
+        elif compiles and self.pauses.samples:  # before the first step, every job does
+            self.pause_ratio = max(ratio or 0.0, self.pause_ratio or 0.0)
+        if ratio is not None:
+            self.compiling.note(ratio if has_steps and compiles else None)
+
+    @property
+    def by_host(self) -> float | str:
+        """Number of samples that show it by the host, relative to how many it takes; a text: why that is not known."""
+        told = self.compiling.severity_ratio
+        return told if isinstance(told, str) else max(told, self.pauses.count / (self.pauses.often - 0.5))
 
 
 class Recompiling(Rule[Recompiled, None]):
@@ -169,12 +197,12 @@ class Recompiling(Rule[Recompiled, None]):
             memory.programs.paused = memory.programs.paused or ratio is None or compiles
         elif seen.state == "live" and has_steps:
             memory.programs.note(figures)
-        if seen.state == "live" and ratio is not None:
-            memory.compiling.note(ratio if has_steps and compiles else None)
+        if seen.state == "live" or compiles:
+            memory.note(ratio, compiles=compiles, has_steps=has_steps and seen.state == "live")
 
     def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
         """Number of the last samples that showed it, relative to how many it takes."""
-        by_host, programs = member.memory.compiling.severity_ratio, member.memory.programs
+        by_host, programs = member.memory.by_host, member.memory.programs
         if not programs.new.samples:
             return by_host
         by_programs = programs.severity_ratio
@@ -183,13 +211,20 @@ class Recompiling(Rule[Recompiled, None]):
 
     def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last, or how many programs it made."""
-        compiling, programs = member.memory.compiling, member.memory.programs
-        if compiling.count >= _OFTEN:
+        compiling, pauses, programs = member.memory.compiling, member.memory.pauses, member.memory.programs
+        if compiling.count >= compiling.often:
             return FindingDetail(
                 words=f"compiles {compiling.ratio:.0%}",
                 sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
                 f"{compiling.ratio:.0%} of the time.",
                 evidence=compiling.evidence(self.limits.compile_ratio),
+            )
+        if pauses.count >= pauses.often:
+            return FindingDetail(
+                words="stops to compile",
+                sentence=f"{{who}}, the job stops to compile again and again: in {pauses.count} of the pauses between "
+                f"steps that were seen lately; in the last one the host compiled {pauses.ratio:.0%} of the time.",
+                evidence=pauses.evidence(self.limits.compile_ratio),
             )
         count = programs.new.count
         return FindingDetail(
