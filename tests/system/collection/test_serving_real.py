@@ -22,9 +22,9 @@ def spans_of(samples):
     for sample in samples:
         empty = any(error["reason"] == "empty-trace" for error in sample["errors"])
         assert empty or sample["source"] == "trace", sample["errors"]
-        # One sample, which is to explain idle time, is shorter.
-        short = not empty and sample["traced_s"] < WINDOW_S
-        window_s = max(sample["window_s"], 0.5 if short else WINDOW_S)
+        # A sample that is to explain idle time is shorter.
+        least_s = 0.0 if empty else WINDOW_S if sample["traced_s"] >= WINDOW_S else 0.5
+        window_s = max(sample["window_s"], least_s)
         spans.append((sample["time_unix_s"], sample["time_unix_s"] + window_s))
     return spans
 
