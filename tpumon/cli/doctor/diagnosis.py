@@ -23,7 +23,14 @@ from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
-from tpumon.discovery.host.port_survey import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, SurveyedPort, survey
+from tpumon.discovery.host.port_survey import (
+    RUNTIME_PORTS,
+    SUGGESTED_PORT,
+    USUAL_PORTS,
+    Elsewhere,
+    SurveyedPort,
+    survey,
+)
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
@@ -232,6 +239,12 @@ class _Look:
             [target for target in targets if not _is_runtime_port(target.address)],
             [replace(target, runtime_addresses=_runtime_addresses(target)) for target in targets],
         )
+        elsewhere, asked = Elsewhere(), {target.address for target in targets}
+        for place, server in enumerate(self.servers):
+            if server.reason is not None and MEANING[server.reason].unreached:
+                last = server.answers[-1]
+                words = last.words + await elsewhere.words(server.address, asked)
+                self.servers[place] = replace(server, answers=(*server.answers[:-1], replace(last, words=words)))
 
     async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
         """Walks the two tables of sources."""
