@@ -320,3 +320,18 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
     assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")
+
+
+def test_a_restart_that_was_longer_ago_has_a_line_of_its_own(tmp_path, capsys):
+    """After a verdict that it does not change."""
+    path = tmp_path / "recorded.jsonl"
+    uptimes_s = [900.0, 910.0, *(5.0 + 60 * minute for minute in range(21))]
+    samples = [
+        sample("a", time_unix_s=NOW + 60 * number, idle_ratio=0.1, interval_s=60.0, runtime={"uptime_s": uptime_s})
+        for number, uptime_s in enumerate(uptimes_s)
+    ]
+    path.write_text("".join(json.dumps(one.to_json()) + "\n" for one in samples))
+    assert why.run(**settings(path)) == 0
+    verdict, restarted, *_ = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("ok: ")
+    assert re.fullmatch(r'The job of "a" was restarted at [-:\d ]+ \(20m ago\) and has run since\.', restarted)
