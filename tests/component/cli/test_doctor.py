@@ -27,7 +27,7 @@ from tpumon.discovery.host import port_survey
 from tpumon.discovery.host.port_survey import HIDDEN, SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
-from tpumon.model import Address, Target
+from tpumon.model import Address, Process, Target
 from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
@@ -366,7 +366,11 @@ def test_this_host_port_by_port(doctor, monkeypatch):
     with TpuNode(device=True) as node, WrongServer("SSH") as foreign:
         listeners(
             monkeypatch,
-            seen(node.address, is_profiler=True, owner=Owner(pid=4711, program="python3.11", runs_xla=True)),
+            seen(
+                node.address,
+                is_profiler=True,
+                owner=Owner(pid=4711, program="python3.11", process=Process(pid=4711, command="python3.11 train.py")),
+            ),
             seen(foreign.address, not_approached="no JAX, TensorFlow or PyTorch/XLA process listens there"),
             seen("127.0.0.1:8080", answer=refusal, owner=Owner(pid=12, program="nginx")),
         )
@@ -375,7 +379,7 @@ def test_this_host_port_by_port(doctor, monkeypatch):
 
     assert status == 0
     assert connections == 0
-    assert f"  {node.address}  python3.11 (4711)\n" in text
+    assert f"  {node.address}  python3.11 train.py (4711)\n" in text
     assert "  not gRPC\n    nginx (12): 8080\n" in text
     port = foreign.address.rpartition(":")[2]
     assert f"  no JAX, TensorFlow or PyTorch/XLA process listens there\n    ?: {port}\n" in text

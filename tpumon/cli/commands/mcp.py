@@ -70,10 +70,15 @@ def _server() -> MCPServer[Any]:
         async def call_tool(
             self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
         ) -> CallToolResult | InputRequiredResult:
-            schema = next((tool.input_schema for tool in await self.list_tools() if tool.name == name), None)
-            if schema is not None and (wrong := _wrong_with(schema["properties"], arguments)):
+            schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+            if name not in schemas:
+                raise ToolError(f"there is no tool {plain_word(name)}; choose one of {', '.join(schemas)}")
+            if wrong := _wrong_with(schemas[name]["properties"], arguments):
                 raise ToolError(f"{name}: {wrong}")
-            return await super().call_tool(name, arguments, context)
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                raise ToolError(f"{name}: {str(error).removeprefix(f'Error executing tool {name}: ')}") from None
 
     return Server("tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False)
 

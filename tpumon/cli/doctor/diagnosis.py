@@ -54,7 +54,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     """A worker's profiler server, or what is at its address.
 
     Attributes:
-        program, pid: of the process that listens there, on this host if it may be seen.
+        program, pid: of the process that listens there, on this host if it may be seen; the program with its script.
         answers: by RPC, in the order of the calls.
         reason: why it did not answer as a profiler server that is free; as in a sample's errors.
         generation: its age, as the answers show it.
@@ -328,7 +328,7 @@ def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDia
     if seen is None:
         return server
     server = replace(server, attached=seen.attached)
-    return server if seen.owner is None else replace(server, program=seen.owner.program, pid=seen.owner.pid)
+    return server if seen.owner is None else replace(server, program=seen.owner.command, pid=seen.owner.pid)
 
 
 def _bug(address: str, error: Exception) -> CompanionReport:
@@ -411,7 +411,7 @@ def _port(seen: SurveyedPort) -> OtherPort:
     answer = "" if seen.answer is None else seen.answer.message
     return OtherPort(
         address=seen.address,
-        program=None if seen.owner is None else seen.owner.program,
+        program=None if seen.owner is None else seen.owner.command,
         pid=None if seen.owner is None else seen.owner.pid,
         words=seen.not_approached or answer,
         reason=None if seen.not_approached or seen.answer is None else seen.answer.reason,

@@ -172,10 +172,7 @@ class Elsewhere:
 
 
 def _holder(owner: Owner | None) -> str:
-    if owner is None:
-        return ""
-    command = None if owner.process is None else owner.process.command
-    return f" (pid {owner.pid}, {plain_word((command or owner.program).split()[-1])})"
+    return "" if owner is None else f" (pid {owner.pid}, {plain_word(owner.command.split()[-1])})"
 
 
 def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
