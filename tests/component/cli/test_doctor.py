@@ -20,10 +20,10 @@ from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host import port_survey
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
-from tpumon.discovery.host import port_survey
 from tpumon.discovery.host.port_survey import HIDDEN, SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError

@@ -25,7 +25,10 @@ class Host:
         self.calls += 1
         return [
             SurveyedPort(
-                address=f"127.0.0.1:{port}", port=port, is_profiler=port in self.profilers, owner=self.profilers.get(port)
+                address=f"127.0.0.1:{port}",
+                port=port,
+                is_profiler=port in self.profilers,
+                owner=self.profilers.get(port),
             )
             for port in self.ports
         ]
@@ -55,9 +58,11 @@ def said(*addresses, asked=(), elsewhere=None):
 def test_the_one_that_answers_is_named_with_its_process_and_a_command(host):
     host.serve(9999, 42, "python train.py")
     host.ports.append(9998)
-    assert said("127.0.0.1:9998", "localhost:9997") == [
-        "; a profiler server answers at 127.0.0.1:9999 (pid 42, train.py): tpumon --service-addr 127.0.0.1:9999"
-    ] * 2
+    assert (
+        said("127.0.0.1:9998", "localhost:9997")
+        == ["; a profiler server answers at 127.0.0.1:9999 (pid 42, train.py): tpumon --service-addr 127.0.0.1:9999"]
+        * 2
+    )
 
 
 def test_of_several_the_first_are_named(host):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -108,8 +107,7 @@ def test_too_few_samples_are_no_all_clear():
 def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
     feed = FeedSettings(origin=ExportersSource("http://h:1"))
     status = fleet_of("a", rounds=rounds).status(NOW + 20)
-    questions = mcp._Questions(feed, 3)
-    questions._watch = SimpleNamespace(ask=lambda: status)
+    questions = mcp.Questions(feed, Needs(samples=3), lambda: status)
     told = json.loads(questions.why())
     assert (told["verdict"], told) == (verdict, object_of(why.judged(feed, status)))
 

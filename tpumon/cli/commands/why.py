@@ -21,7 +21,6 @@ from tpumon.system.console import show
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.xspace.files import trace_files
 
-
 _RUNS = " and has run since"
 
 
