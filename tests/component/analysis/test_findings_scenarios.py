@@ -69,7 +69,7 @@ OF_SERVERS = {rule.finding for rule in RULES if "training" in rule.not_for}
 
 def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sample: sample, **given):
     """The findings after each round of samples, each as `taken` makes it; steps drift, whatever else there is."""
-    drift = "" if "jitter" in scenario or scenario in PRESETS else "+jitter:by=0.001%"
+    drift = "" if "jitter" in scenario or scenario in PRESETS else "+jitter:by=0.1%"
     scene, fleet = Scene(scenario + drift, interval_s=interval_s, **given), Analysis()
     fleet.take(scene.workers)
     found = []
@@ -332,7 +332,7 @@ def test_little_more_is_found_after_hours_of_less_in_the_whole_slice_at_once(sce
 @pytest.mark.timeout(3600)
 def test_a_steady_day_has_no_event():
     """1.06x comes and goes."""
-    scene, fleet = Scene("jitter:by=0.001%", "v5e-16", interval_s=10.0, computed=True), Analysis()
+    scene, fleet = Scene("jitter:by=0.1%", "v5e-16", interval_s=10.0, computed=True), Analysis()
     fleet.take(scene.workers)
     for number in range(8640):
         for one in scene.round(number):
