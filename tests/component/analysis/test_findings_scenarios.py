@@ -191,6 +191,17 @@ def test_the_straggler_is_named(scenario):
         assert "core 0 of chip 1" in last.sentence
 
 
+def test_a_core_that_may_be_the_slow_one_is_named_before_it_is_sure():
+    """With the samples that it takes; a worker that is slow as a whole has no such core."""
+    found = course("slow-core@0:worker=2,core=1,by=0.1+jitter", rounds=9, seed=5)
+    said = [round_["straggler"].sentence for round_ in found if round_]
+    assert said[0].endswith(" It may be its core 0 of chip 1 alone: to tell that takes 16 samples at most.")
+    assert "core 0 of chip 1 is slow" in said[-1]
+    assert "alone" not in said[-1]
+    found = course("straggler@0:worker=2,by=0.1+jitter", rounds=9, seed=5)
+    assert not any("alone" in round_["straggler"].sentence for round_ in found if round_)
+
+
 @pytest.mark.parametrize("scenario", ["slow-down@0:by=0.3", "slow-down@0:by=0.3+jitter:by=0.05"])
 def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
     """Their steps are not equally long, so nobody waits for anybody; what to do stands in the reason."""

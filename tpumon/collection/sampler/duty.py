@@ -340,8 +340,8 @@ class DutyControl:
             return
         self._has_said_shared = True
         _log.info(
-            "%s%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time for "
-            "which a job may be traced (--max-duty); tpumon --from shows what a running one samples",
+            "%s%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time "
+            "for which a job may be traced (--max-duty); tpumon --from shows what a running one samples",
             shared[0],
             f" and {len(shared) - 1} more" if len(shared) > 1 else "",
         )
