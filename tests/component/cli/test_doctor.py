@@ -516,7 +516,7 @@ def test_where_proc_cannot_be_read_the_usual_ports_are_tried(doctor, monkeypatch
 def test_a_wrong_port_of_this_host_names_the_right_one(doctor, monkeypatch):
     right = SurveyedPort(address="127.0.0.1:9999", port=9999, is_profiler=True, owner=Owner(pid=42, program="python3"))
     listeners(monkeypatch, right)
-    words = "a profiler server answers at 127.0.0.1:9999 (pid 42, python3): tpumon --service-addr 127.0.0.1:9999"
+    words = "a profiler server answers at 127.0.0.1:9999 (pid 42, python3): `tpumon --service-addr 127.0.0.1:9999`"
     status, text = doctor(DEAD)
     assert (status, one_line(text).count(words)) == (3, 2), "what it answered, and what is wrong"
     _, text = doctor(DEAD, "127.0.0.1:9999")

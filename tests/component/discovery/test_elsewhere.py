@@ -60,7 +60,7 @@ def test_the_one_that_answers_is_named_with_its_process_and_a_command(host):
     host.ports.append(9998)
     assert (
         said("127.0.0.1:9998", "localhost:9997")
-        == ["; a profiler server answers at 127.0.0.1:9999 (pid 42, train.py): tpumon --service-addr 127.0.0.1:9999"]
+        == ["; a profiler server answers at 127.0.0.1:9999 (pid 42, train.py): `tpumon --service-addr 127.0.0.1:9999`"]
         * 2
     )
 
@@ -70,7 +70,7 @@ def test_of_several_the_first_are_named(host):
         host.serve(port, port, "python -m train")
     (words,) = said("127.0.0.1:8466")
     assert words.startswith("; profiler servers answer at 127.0.0.1:9001 (pid 9001, train), 127.0.0.1:9002 (")
-    assert words.endswith(": tpumon --service-addr 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003")
+    assert words.endswith(": `tpumon --service-addr 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003`")
 
 
 def test_what_a_process_calls_itself_is_one_plain_word(host):

@@ -168,7 +168,7 @@ class Elsewhere:
             return ""
         places = ", ".join(one.address + _holder(one.owner) for one in others)
         are = "a profiler server answers" if len(others) == 1 else "profiler servers answer"
-        return f"; {are} at {places}: tpumon --service-addr {','.join(one.address for one in others)}"
+        return f"; {are} at {places}: `tpumon --service-addr {','.join(one.address for one in others)}`"
 
 
 def _holder(owner: Owner | None) -> str:
