@@ -101,9 +101,10 @@ def test_ports_are_called_again_only_when_something_else_listens(host):
     assert host.calls == 2
 
 
-def test_where_the_listeners_cannot_be_read_nothing_is_said(host, monkeypatch):
+@pytest.mark.parametrize("error", [PermissionError, ValueError])
+def test_where_the_listeners_cannot_be_read_nothing_is_said(host, monkeypatch, error):
     def unreadable():
-        raise PermissionError
+        raise error
 
     monkeypatch.setattr(port_survey, "read_listeners", unreadable)
     assert said("127.0.0.1:9998") == [""]

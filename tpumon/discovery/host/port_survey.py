@@ -161,7 +161,7 @@ class Elsewhere:
                 if listeners != self._listeners:
                     self._profilers = [one for one in await survey() if one.is_profiler]
                     self._listeners = listeners
-            except OSError:
+            except Exception:  # noqa: BLE001 - the message that this adds to is right without it
                 return ""
         others = [one for one in self._profilers if one.port not in here.values()][:_MOST_NAMED]
         if not others:
