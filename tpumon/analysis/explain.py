@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from statistics import median
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import RULES, group_of
 from tpumon.analysis.findings.rule import SERVERS
+from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
@@ -61,6 +63,14 @@ _NOT_SEEN = "answer, but do not show whether anything runs"
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
 
+class LastRestart(NamedTuple):
+    """The last restart of a job: when, of which workers in words, and if they run now."""
+
+    time_unix_s: float
+    workers: str
+    runs: bool
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
@@ -73,6 +83,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         sentence: the verdict in words.
         findings: the worst first; the worst five workers of each are named.
         not_judged: findings that cannot be judged, so that their absence is no all-clear.
+        last_restart: the last that is known; None: there was none, or a finding says it.
     """
 
     time_unix_s: float
@@ -83,6 +94,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     sentence: str
     findings: Sequence[Finding]
     not_judged: Sequence[NotJudged]
+    last_restart: LastRestart | None = None
 
     @property
     def title(self) -> str:
@@ -210,8 +222,9 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
-    own = list(state_findings(status))
-    restarts = _restarts_by_slice(status)
+    restarts_unix_s = restarts_of(status)
+    own = list(state_findings(status, restarts_unix_s))
+    restarts = _restarts_by_slice(status, restarts_unix_s)
     found = sorted(
         [*status.findings, *own], key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one, status, restarts))
     )
@@ -247,6 +260,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
         sentence=sentence,
         findings=findings,
         not_judged=not_judged,
+        last_restart=None if any(one.finding == "restarted" for one in own) else _last_restart(status, restarts_unix_s),
     )
 
 
@@ -263,21 +277,33 @@ def _place(finding: Finding, status: FleetStatus, restarts: Mapping[tuple[str, s
     return len(_PLACES) if restarts.get(group_of(first.target), -inf) >= since else place
 
 
-def _restarts_by_slice(status: FleetStatus) -> Mapping[tuple[str, str, str], float]:
+def _restarts_by_slice(
+    status: FleetStatus, restarts_unix_s: Mapping[str, float]
+) -> Mapping[tuple[str, str, str], float]:
     """The last restart of a job in each slice that had one."""
-    last: dict[tuple[str, str, str], float] = {}
-    for worker, time_unix_s in _restarts_unix_s(status).items():
-        if (known := status.workers.get(worker)) is not None:
-            key = group_of(known.target)
-            last[key] = max(last.get(key, -inf), time_unix_s)
-    return last
+    by_time = sorted(restarts_unix_s.items(), key=itemgetter(1))
+    return {group_of(status.workers[worker].target): time_unix_s for worker, time_unix_s in by_time}
 
 
-def state_findings(status: FleetStatus) -> Iterator[Finding]:
-    """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted."""
+def _last_restart(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> LastRestart | None:
+    """The last restart, of all workers that had it together."""
+    if not restarts_unix_s:
+        return None
+    last_unix_s = max(restarts_unix_s.values())
+    names = [name for name, time_unix_s in restarts_unix_s.items() if last_unix_s - time_unix_s <= TOGETHER_S]
+    runs = all(status.workers[name].verdict.state == "live" for name in names)
+    return LastRestart(last_unix_s, _quoted(names), runs)
+
+
+def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
+    """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted.
+
+    Args:
+        status: of all workers.
+        restarts_unix_s: as of `restarts_of`.
+    """
     down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
-    restarts_unix_s = _restarts_unix_s(status)
     for worker in status.all():
         target, last = worker.target, worker.history.last
         failure = None if last is None else last.failure
@@ -309,11 +335,12 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
         )
 
 
-def _restarts_unix_s(status: FleetStatus) -> dict[str, float]:
+def restarts_of(status: FleetStatus) -> Mapping[str, float]:
     """The last restart of the job of each worker: as it was noted, here or by the exporter, else as samples show it."""
     seen = {worker.name: worker.history.restarted for worker in status.all()}
     by_samples = {name: sample.time_unix_s for name, sample in seen.items() if sample is not None}
-    return by_samples | {one.worker: one.time_unix_s for one in status.changes if one.what == "restart"}
+    noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in seen}
+    return by_samples | noted
 
 
 def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:

@@ -16,10 +16,11 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
 from tpumon.cli.values import READERS, advice
@@ -73,7 +74,7 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     for name, table in (("", shared), *own.items()):
         its = dict(options_of(commands[name])) if name else options
         for key, value in table.items():
-            if key in its and (wrong := _wrong_with(key, its[key], value)):
+            if key in its and (wrong := _wrong_in_file(key, its[key], value)):
                 raise UsageError(f"{f'[{name}] ' * bool(name)}{key} in {path}: {wrong}")
     return {"": _values(group, shared)} | {
         name: _values(command, {**shared, **own.get(name, {})}) for name, command in commands.items()
@@ -95,19 +96,30 @@ def _options_of_all(group: TyperGroup) -> dict[str, Any]:
     return {name: option for command in commands for name, option in options_of(command)}
 
 
-def _wrong_with(name: str, option: Any, value: object) -> str:
-    """Returns what is wrong with the value of an option, and what to give; empty: nothing."""
+def wrong_with(name: str, option: Any, value: object, convert_it: Callable[[], object]) -> str:
+    """Returns what is wrong with the value of an option, and what to give; empty: nothing.
+
+    Args:
+        name: of the option, without dashes.
+        option: the parser's.
+        value: as it was given.
+        convert_it: raises ValidationError or typer.BadParameter if the value is of another type.
+    """
     if isinstance(value, dict):
         return f"a table: {advice(option)}"
     try:
         if name in READERS:
             READERS[name](",".join(_texts(value)))
-        convert(value, _type_of(option), strict=False)
-    except ValidationError:  # which is a ValueError, too
+        convert_it()
+    except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
         return f"{one_line(','.join(_texts(value)))}: {advice(option)}"
     except ValueError as error:
         return one_line(str(error), limit=LONGEST_PATH)
     return ""
+
+
+def _wrong_in_file(name: str, option: Any, value: object) -> str:
+    return wrong_with(name, option, value, lambda: convert(value, _type_of(option), strict=False))
 
 
 def _table(title: str, options: Mapping[str, Any], tables: Mapping[str, Any] | None = None) -> type[Struct]:
@@ -203,5 +215,5 @@ def _values(command: Any, table: Mapping[str, Any]) -> OptionValues:
 
 def _texts(value: object) -> list[str]:
     """A value as it would be typed; several for a list."""
-    listed = value if isinstance(value, list) else [value]
+    listed = value if isinstance(value, (list, tuple)) else [value]
     return [str(one).lower() if isinstance(one, bool) else str(one) for one in listed]

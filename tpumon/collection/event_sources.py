@@ -15,6 +15,7 @@ from tpumon.collection.remote import RemoteExporter, RemoteFleet, shown
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import Client, Connecting, SourceOptions
+from tpumon.discovery.host.port_survey import Elsewhere
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Query, Sample, SourceEvent, Workers
@@ -143,6 +144,7 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
                     max_bytes=1_000_000 * self.sources.max_trace_mb,
                     connecting=Connecting(),
                 ),
+                elsewhere=Elsewhere() if self.selection.addresses or self.selection.targets_file else None,
                 ledger=None if self.selection.simulate is not None else DutyLedger(),
             )
             await sampler.run()

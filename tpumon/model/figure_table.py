@@ -249,8 +249,11 @@ TRACE_FIELDS: tuple[str, ...] = tuple(
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
+NO_TPU = "no TPU in its trace"
+"""Why a worker on a CPU has no figures of devices."""
+
 WITHOUT_TPU = (
-    f"No TPU in its trace, so there is no {', '.join(figure.label for figure in COMPARED.values() if figure.of_device)}"
+    f"N{NO_TPU[1:]}, so there is no {', '.join(figure.label for figure in COMPARED.values() if figure.of_device)}"
 )
 """What a worker on a CPU cannot have."""
 

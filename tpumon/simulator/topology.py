@@ -7,6 +7,7 @@ The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -139,11 +140,7 @@ def parse_topology(text: str) -> Topology:
     family = _ALIASES.get(match[1], match[1])
     generation = GENERATIONS.get(family)
     if generation is None:
-        import difflib  # here: few names are wrong
-
-        close = difflib.get_close_matches(family, [*GENERATIONS, *_ALIASES], n=2, cutoff=0.5)
-        nearest = " or ".join(f"{name}-{match[2]}" for name in close)
-        hint = f"did you mean {nearest}?" if nearest else _GOOD_FORM
+        hint = hint_at(family, [*GENERATIONS, *_ALIASES], _GOOD_FORM, cutoff=0.5, after=f"-{match[2]}")
         known = ", ".join(GENERATIONS)
         raise UsageError(f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}")
     size = int(match[2])
@@ -154,6 +151,25 @@ def parse_topology(text: str) -> Topology:
     chips = size // generation.chip.cores if generation.counts_cores else size
     hosts = 1 if chips <= generation.single_host_chips else chips // CHIPS_PER_HOST
     return Topology(name=f"{generation.name}-{size}", generation=generation, hosts=hosts, chips_per_host=chips // hosts)
+
+
+def hint_at(
+    name: str, known: Sequence[str], otherwise: str, *, most: int = 2, cutoff: float = 0.6, after: str = ""
+) -> str:
+    """Returns `did you mean A or B?` of the known names that are most like this one; if none is, what to say otherwise.
+
+    Args:
+        name: one that is not known.
+        known: those that are.
+        otherwise: what to say if none is like it.
+        most: names to say.
+        cutoff: how like it a name must be, 0-1.
+        after: follows each name.
+    """
+    import difflib  # here: few names are wrong
+
+    close = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(each + after for each in close)}?" if close else otherwise
 
 
 def _nearest_sizes(generation: Generation, size: int) -> list[int]:

@@ -20,13 +20,14 @@ from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host import port_survey
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
 from tpumon.discovery.host.port_survey import HIDDEN, SurveyedPort
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
-from tpumon.model import Address, Target
+from tpumon.model import Address, Process, Target
 from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
@@ -40,10 +41,11 @@ def surroundings(monkeypatch, tmp_path):
 
 
 def listeners(monkeypatch, *seen):
-    async def survey(_port):
+    async def survey(_port=None):
         return list(seen)
 
     monkeypatch.setattr(diagnosis, "survey", survey)
+    monkeypatch.setattr(port_survey, "survey", survey)
 
 
 @pytest.fixture
@@ -364,7 +366,11 @@ def test_this_host_port_by_port(doctor, monkeypatch):
     with TpuNode(device=True) as node, WrongServer("SSH") as foreign:
         listeners(
             monkeypatch,
-            seen(node.address, is_profiler=True, owner=Owner(pid=4711, program="python3.11", runs_xla=True)),
+            seen(
+                node.address,
+                is_profiler=True,
+                owner=Owner(pid=4711, program="python3.11", process=Process(pid=4711, command="python3.11 train.py")),
+            ),
             seen(foreign.address, not_approached="no JAX, TensorFlow or PyTorch/XLA process listens there"),
             seen("127.0.0.1:8080", answer=refusal, owner=Owner(pid=12, program="nginx")),
         )
@@ -373,7 +379,7 @@ def test_this_host_port_by_port(doctor, monkeypatch):
 
     assert status == 0
     assert connections == 0
-    assert f"  {node.address}  python3.11 (4711)\n" in text
+    assert f"  {node.address}  python3.11 train.py (4711)\n" in text
     assert "  not gRPC\n    nginx (12): 8080\n" in text
     port = foreign.address.rpartition(":")[2]
     assert f"  no JAX, TensorFlow or PyTorch/XLA process listens there\n    ?: {port}\n" in text
@@ -505,6 +511,16 @@ def test_where_proc_cannot_be_read_the_usual_ports_are_tried(doctor, monkeypatch
     assert "cannot read what listens here: Permission denied" in one_line(text)
     assert text.count("Monitor ") == 1
     assert node.address in text
+
+
+def test_a_wrong_port_of_this_host_names_the_right_one(doctor, monkeypatch):
+    right = SurveyedPort(address="127.0.0.1:9999", port=9999, is_profiler=True, owner=Owner(pid=42, program="python3"))
+    listeners(monkeypatch, right)
+    words = "a profiler server answers at 127.0.0.1:9999 (pid 42, python3): `tpumon --service-addr 127.0.0.1:9999`"
+    status, text = doctor(DEAD)
+    assert (status, one_line(text).count(words)) == (3, 2), "what it answered, and what is wrong"
+    _, text = doctor(DEAD, "127.0.0.1:9999")
+    assert words not in one_line(text)
 
 
 def test_chips_with_their_files_and_holders(doctor, monkeypatch):

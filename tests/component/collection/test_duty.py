@@ -222,6 +222,14 @@ def test_those_who_share_a_job_get_as_much_each_and_say_how_often_they_really_sa
     assert all(each[-1].interval_s == pytest.approx(100, rel=0.01) for each in samples)
 
 
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_each_of_those_who_share_a_job_says_once_that_another_one_is_there(many, said):
+    virtual_time.run(for_a_while(600, *(tpumon(Job(), interval_s=1.0) for _ in range(many))))
+    shared = [line for line in said if "another tpumon of this host samples it, too" in line]
+    assert len(shared) == (many if many > 1 else 0)
+    assert all(line.startswith(f"{ADDRESS}: another tpumon") for line in shared)
+
+
 async def test_the_smallest_share_that_one_of_them_allows_holds_for_all():
     """And only while it follows the job."""
     job = Job()

@@ -31,9 +31,13 @@ def project(tmp_path):
         return done.returncode, done.stderr.splitlines()[1:], git
 
     (tmp_path / "scripts").mkdir()
-    shutil.copy(REPOSITORY / "scripts" / "release.py", tmp_path / "scripts")
+    (tmp_path / "grafana").mkdir()
+    for name in ("scripts/release.py", "grafana/config.py"):
+        shutil.copy(REPOSITORY / name, tmp_path / name)
     (tmp_path / "version.py").write_text('__version__ = "1.2.3"\n')
-    (tmp_path / "pyproject.toml").write_text('[tool.hatch.version]\npath = "version.py"\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project.urls]\nRepository = "https://a.example/b"\n[tool.hatch.version]\npath = "version.py"\n'
+    )
     (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n## 1.2.3 (2026-01-31)\n")
     git("init", "--quiet")
     return tmp_path, publishable
@@ -44,6 +48,7 @@ def test_what_is_complete_and_tagged_may_go_out(project):
     status, reasons, git = publishable()
     assert (status, reasons) == (1, ["no tag: git tag v1.2.3"])
     git("tag", "v1.2.3")
+    (project[0] / "version.py").write_text('__version__ = "1.2.4"\n')  # not committed, so it is of no release
     done = subprocess.run([sys.executable, "scripts/release.py", "publishable"], cwd=project[0], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

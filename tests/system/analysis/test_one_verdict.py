@@ -191,9 +191,8 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
     is_well = {each.verdict.status for each in status.all()} <= {"ok"}
     assert not is_well or answer["verdict"] in {"ok", "restarted"}, "rows and verdict say the same"
     _why(text, answer, status)
-    questions = mcp._Questions(given["feed"], samples=3)
-    listed = json.loads(mcp._workers(why.read_status(**given)))
-    asked = json.loads(questions._ask(lambda found: why.diagnose(found).to_json()))
+    questions = mcp.Questions(given["feed"], given["needs"], lambda: status)
+    listed, asked = json.loads(questions.list_workers()), json.loads(questions.why())
     assert asked["findings"] == answer["findings"]
     assert {one["worker"]: (one["state"], one["severity"], sorted(one["findings"])) for one in listed["workers"]} == {
         each.name: (each.verdict.state, each.verdict.severity, sorted(one for one, *_ in said_of(status)[each.name]))

@@ -38,6 +38,15 @@ def test_a_real_job_is_examined_and_trains_on(start_job, version, states, age):
 
 
 @pytest.mark.real
+def test_a_wrong_port_of_this_host_names_the_right_one(start_job, dead_address):
+    job = start_job("0.10.2")
+    right = f"{job.address} (pid {job.process.pid}, "
+    assert right in examined(dead_address, rc=3)["problems"][0]["what"]
+    done = tpumon("once", "--service-addr", dead_address).ended(3)
+    assert all(f"a profiler server answers at {right}" in said for said in (done.out, done.err))
+
+
+@pytest.mark.real
 @pytest.mark.nightly
 def test_a_job_of_tensorflow_is_examined(tf_job):
     """It has a server as new as JAX's."""

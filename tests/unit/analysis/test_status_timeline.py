@@ -13,7 +13,7 @@ from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.analysis.playback import played
 from tpumon.analysis.recorded_clock import RecordedClock
-from tpumon.model import Change, Process, Spread, StepTimes
+from tpumon.model import Change, Process, Spread, StepTimes, Target, Workers
 
 NOW = 1_800_000_000.0
 
@@ -171,6 +171,27 @@ def test_a_restart_is_dated_by_the_start_of_the_process():
         fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
         fleet.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
         assert [(one.what, one.time_unix_s) for one in fleet.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
+
+
+@pytest.mark.parametrize(
+    ("sampled", "told"),
+    [
+        (Process(pid=2, started_unix_s=NOW + 20), [NOW + 20]),
+        (Process(pid=1, started_unix_s=NOW - 100), []),
+        (Process(pid=3, started_unix_s=NOW - 200), []),  # a sample that an exporter took of the job before
+        (Process(pid=2), []),
+        (None, []),
+    ],
+)
+def test_a_restart_before_the_first_sample_is_told(sampled, told):
+    """By the process with which the worker was found."""
+    fleet = Analysis()
+    fleet.take(Workers(targets=(Target(worker="a", address="a:1", process=Process(pid=1, started_unix_s=NOW - 100)),)))
+    fleet.take(Workers(targets=(Target(worker="a", address="a:1", process=sampled),)))
+    fleet.take(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 10))
+    fleet.take(sample("a", time_unix_s=NOW + 60, process=sampled))
+    fleet.take(sample("a", time_unix_s=NOW + 90, process=sampled))
+    assert [one.time_unix_s for one in fleet.status(NOW + 91).changes if one.what == "restart"] == told
 
 
 @pytest.mark.parametrize("started_s", [-50.0, 1e9])

@@ -120,8 +120,24 @@ def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
     assert (answer.verdict, answer.title) == ("restarted", "RESTARTED")
     assert answer.findings[0].since_unix_s == NOW + 25, "since its runtime is up"
     assert answer.exit_status("info") == 0
+    assert answer.last_restart is None, "the finding says it"
     later = [at("a", number, runtime={"uptime_s": 5.0 + 10 * (number - 3)}) for number in range(4, 65)]
-    assert diagnose(judged(*up, again, *later, names="a")).verdict == "ok"
+    answer = diagnose(judged(*up, again, *later, names="a"))
+    assert (answer.verdict, answer.severity, answer.last_restart) == ("ok", "ok", (NOW + 25, '"a"', True))
+    answer = diagnose(judged(*up, again, *later, down("a", 65), names="a"))
+    assert (answer.verdict, answer.last_restart) == ("down", (NOW + 25, '"a"', False))
+
+
+def test_workers_that_were_restarted_together_are_named_together():
+    def uptimes(worker, last):
+        return [at(worker, number, runtime={"uptime_s": 900.0 + 10 * number}) for number in range(last)] + [
+            at(worker, number, runtime={"uptime_s": 5.0 + 10 * (number - last)}) for number in range(last, 90)
+        ]
+
+    answer = diagnose(judged(*uptimes("a", 3), *uptimes("b", 6), *uptimes("c", 20), names="abc"))
+    assert answer.last_restart == (NOW + 195, '"c"', True)
+    answer = diagnose(judged(*uptimes("a", 3), *uptimes("b", 6), names="ab"))
+    assert answer.last_restart == (NOW + 55, '"a", "b"', True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -108,8 +107,7 @@ def test_too_few_samples_are_no_all_clear():
 def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
     feed = FeedSettings(origin=ExportersSource("http://h:1"))
     status = fleet_of("a", rounds=rounds).status(NOW + 20)
-    questions = mcp._Questions(feed, 3)
-    questions._watch = SimpleNamespace(ask=lambda: status)
+    questions = mcp.Questions(feed, Needs(samples=3), lambda: status)
     told = json.loads(questions.why())
     assert (told["verdict"], told) == (verdict, object_of(why.judged(feed, status)))
 
@@ -320,3 +318,18 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
     assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")
+
+
+def test_a_restart_that_was_longer_ago_has_a_line_of_its_own(tmp_path, capsys):
+    """After a verdict that it does not change."""
+    path = tmp_path / "recorded.jsonl"
+    uptimes_s = [900.0, 910.0, *(5.0 + 60 * minute for minute in range(21))]
+    samples = [
+        sample("a", time_unix_s=NOW + 60 * number, idle_ratio=0.1, interval_s=60.0, runtime={"uptime_s": uptime_s})
+        for number, uptime_s in enumerate(uptimes_s)
+    ]
+    path.write_text("".join(json.dumps(one.to_json()) + "\n" for one in samples))
+    assert why.run(**settings(path)) == 0
+    verdict, restarted, *_ = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("ok: ")
+    assert re.fullmatch(r'The job of "a" was restarted at [-:\d ]+ \(20m ago\) and has run since\.', restarted)

@@ -112,7 +112,7 @@ async def no_pause():
     """This host is not paused."""
 
 
-def sample(*sources, window_s=1.0, pause=no_pause, **pace):
+def sample(*sources, window_s=1.0, pause=no_pause, elsewhere=None, **pace):
     """Follows every address of the sources' scripts; returns the samples by worker."""
     samples = defaultdict(list)
     targets = [Target(worker=address, address=address) for address in sources[0].scripts]
@@ -124,6 +124,7 @@ def sample(*sources, window_s=1.0, pause=no_pause, **pace):
         open_client=FakeClient,
         profilers=sources,
         pause=pause,
+        elsewhere=elsewhere,
     )
     virtual_time.run(sampler.run())
     return samples
@@ -174,6 +175,20 @@ def test_a_failed_query_is_a_sample_without_figures():
     assert not failed.answered
     assert failed.figures.mxu_utilization_ratio is None
     assert [(error.source, error.reason) for error in failed.errors] == [("fake", "deadline")]
+
+
+def test_a_worker_that_is_not_reached_says_where_profilers_are_instead():
+    """Not one that answers without figures."""
+
+    class Elsewhere:
+        async def words(self, address, asked):
+            return f"; not {address} of {sorted(asked)}"
+
+    source = Fake(a=["unavailable"], b=["empty-trace"], c=["not-a-profiler"])
+    samples = sample(source, elsewhere=Elsewhere(), num_queries=1, attempts=1)
+    said = {worker: failed.failure.message for worker, (failed,) in samples.items()}
+    of = " of ['a', 'b', 'c']"
+    assert said == {"a": f"unavailable; not a{of}", "b": "empty-trace", "c": f"not-a-profiler; not c{of}"}
 
 
 @pytest.mark.parametrize(("reason", "why"), [("empty-trace", "nothing ran"), ("deadline", None)])

@@ -103,7 +103,7 @@ SHARES = {
     "outfeed-bound": lambda seen: seen.share["outfeed"],
     "host-transfer-bound": lambda seen: seen.share["host_transfer"],
     "async-wait": lambda seen: seen.share["async_wait"],
-    "data-shuffle": lambda seen: seen.share["low_flops_compute"] - 0.65 * 10.9 / 64,
+    "data-shuffle": lambda seen: (seen.share["low_flops_compute"] - 10.9 / 64) / (1 - 10.9 / 64),
     "sparsecore-bound": lambda seen: 1 - sum(seen.share.values()),
     "barrier-wait": lambda seen: seen.annotated("barrier-cores"),
     "debug-print": lambda seen: seen.annotated("debug_print"),

@@ -333,7 +333,7 @@ def test_waiting_for_input_in_a_loop_in_python():
 
 @pytest.mark.parametrize("program", ["", "jax+"])
 def test_a_job_that_waits_for_input(program):
-    assert simulated(f"{program}input-bound:share=0.4").input_wait_ratio == pytest.approx(0.4, abs=0.06)
+    assert simulated(f"{program}input-bound:share=0.4", at_s=9.0).input_wait_ratio == pytest.approx(0.4, abs=0.06)
 
 
 def test_programs_by_their_time():

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable
 
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
 from tpumon.analysis.findings.rule import TooFew
+from tpumon.analysis.findings.rule_table import RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
+_STRAGGLER = RULE_INDEXES["straggler"]
 _FEW = 16  # workers: cheap to look at
 _EARLY = "cannot tell yet who waits for whom"
 _ONE = "follows one worker of a slice of unknown size"
@@ -42,7 +44,13 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
         job.slice_stats.clear()
         for group in job.slices:
             group.current = sum(_is_current(worker, stale) for worker in group.workers)
-            group.is_early = any(worker.may_straggle for worker in group.workers)
+            group.is_early = any(_may_straggle(worker) for worker in group.workers)
+
+
+def _may_straggle(worker: WorkerState) -> bool:
+    """True if too few samples tell whether others wait for it."""
+    states = worker.finding_states
+    return bool(states) and isinstance(states[_STRAGGLER].reason, TooFew)
 
 
 def why_not_compared(group: SliceState) -> str | None:

@@ -183,11 +183,6 @@ class WorkerState:
             any(each.needs_more for each in missing),
         )
 
-    @property
-    def may_straggle(self) -> bool:
-        """True if too few samples tell whether others wait for it."""
-        return any(isinstance(each.reason, TooFew) for each in self.finding_states if each.rule.finding == "straggler")
-
     def may_step_with(self, step_name: str | None) -> bool:
         """False if it is known to run another program than one that steps by this."""
         return self.step_name is None or step_name is None or self.step_name == step_name

@@ -39,6 +39,7 @@ from tpumon.model import (
     Target,
 )
 from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_table import NO_TPU
 
 URL = "docs/findings.md#"
 
@@ -52,7 +53,6 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
-_NO_TPU = "no TPU in its trace"
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -234,7 +234,7 @@ class Judge:
             rule, before = each.rule, each.since
             unfit = _NOT_JUDGED.get(seen.job_kind, _NO_SERVER) if seen.job_kind in rule.not_for else None
             if unfit is None and rule.of_device and seen.state == "live" and is_on_cpu(seen.sample):
-                unfit = _NO_TPU
+                unfit = NO_TPU
             if not rule.judges(seen.state) and (unfit is None or seen.state != "no-activity"):
                 continue
             stats = self._stats_of_nobody[rule_index]

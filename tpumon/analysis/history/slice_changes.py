@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from tpumon.model import Change, Target
 
-_TOGETHER_S = 60.0
+TOGETHER_S = 60.0
+"""Seconds within which the same change of several workers is one."""
+
 _NAMED = 3
 _NUMBERS = re.compile(r"[\d.,]+")
 
@@ -37,7 +39,7 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         group = last.get(key)
         if (
             group is None
-            or change.time_unix_s - group[0].time_unix_s > _TOGETHER_S
+            or change.time_unix_s - group[0].time_unix_s > TOGETHER_S
             or any(one.worker == change.worker for one in group)
         ):
             group = last[key] = []

@@ -85,6 +85,13 @@ def _is_same(process: Process, other: Process) -> bool:
     return process.pid == other.pid and abs(process.started_unix_s - other.started_unix_s) < _SAME_START_S
 
 
+def began_before(process: Process | None, other: Process | None) -> bool:
+    """True if both are known and the first is an earlier one."""
+    if process is None or other is None or process.started_unix_s is None or other.started_unix_s is None:
+        return False
+    return other.started_unix_s - process.started_unix_s >= _SAME_START_S
+
+
 def listens(sample: Sample) -> bool:
     """True if a profiler listens at its port: a job that was restarted compiles first, so its first trace is empty."""
     failure = sample.failure

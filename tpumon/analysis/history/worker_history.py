@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.analysis.history.series import RollupSeries
-from tpumon.analysis.history.states import listens, restart_unix_s, restarted, state_of
+from tpumon.analysis.history.states import began_before, listens, restart_unix_s, restarted, state_of
 from tpumon.errors import MEANING, Reason
 from tpumon.model import Distribution, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
@@ -102,6 +102,7 @@ class WorkerHistory(Struct):
     job_began_unix_s: float | None = None
     _uptime_s: float | None = None
     _process: Process | None = None
+    _found: Process | None = None  # with which the worker was found
     _listened_unix_s: float = -math.inf
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
@@ -141,6 +142,8 @@ class WorkerHistory(Struct):
         self.queries += 1
         if self.restarted is not None:
             self.restarted = self.restarted.with_ops(0)
+        if self._process is None and began_before(self._found, sample.process):
+            self._process = self._found  # of which there was no sample
         is_restart = restarted(sample, process=self._process, uptime_s=self._uptime_s, was_closed=self._was_closed)
         if sample.process is not None and listens(sample):
             self._process = sample.process
@@ -261,7 +264,7 @@ class Histories:
 
     def _new(self, target: Target) -> WorkerHistory:
         series = RollupSeries(tuple(COMPARED)) if self._remembers else None
-        return WorkerHistory(target, series=series, monotonic_s=self._monotonic_s)
+        return WorkerHistory(target, series=series, _found=target.process, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""

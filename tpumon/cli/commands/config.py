@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from msgspec import Struct
 
-from tpumon.cli.config_file import OptionValues, config_path, options_of, read_config, variable_of
-from tpumon.cli.values import READERS, advice
+from tpumon.cli.config_file import OptionValues, config_path, options_of, read_config, variable_of, wrong_with
 from tpumon.errors import UsageError
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
@@ -86,7 +85,13 @@ def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
 def _setting(context: typer.Context, command: str, name: str, option: Any, config: OptionValues) -> _Setting:
     from_variable = option.value_from_envvar(context)
     if from_variable is not None:
-        _check_variable(context, name, option, from_variable)
+        if wrong := wrong_with(
+            name,
+            option,
+            from_variable,
+            lambda: option.get_runtime_param().coerce(from_variable, param=option, ctx=context),
+        ):
+            raise UsageError(f"{variable_of(name)}={wrong}")
         return _Setting(command=command, name=name, value=from_variable, origin=variable_of(name), is_set=True)
     from_file = config.get(option.name)
     if from_file is not None:
@@ -94,18 +99,6 @@ def _setting(context: typer.Context, command: str, name: str, option: Any, confi
     default = option.default
     text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
     return _Setting(command=command, name=name, value=text, origin="default", is_set=False)
-
-
-def _check_variable(context: typer.Context, name: str, option: Any, value: str | Sequence[str]) -> None:
-    """Raises UsageError for a value that the command line would not take either."""
-    try:
-        if name in READERS:
-            READERS[name](",".join(value) if isinstance(value, (list, tuple)) else str(value))
-        option.get_runtime_param().coerce(value, param=option, ctx=context)
-    except typer.BadParameter:
-        raise UsageError(f"{variable_of(name)}={one_line(str(value))}: {advice(option)}") from None
-    except ValueError as error:
-        raise UsageError(f"{variable_of(name)}={one_line(str(error), limit=LONGEST_PATH)}") from None
 
 
 def _line(setting: _Setting) -> str:

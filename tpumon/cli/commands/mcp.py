@@ -49,12 +49,13 @@ def run(*, feed: FeedSettings, samples: int) -> int:
         server = _server()
     except ImportError:
         raise UsageError(f"tpumon mcp needs the MCP SDK: {how_to_install('mcp')}") from None
-    questions = _Questions(feed, samples)
+    needs = Needs(samples=samples)
+    watch = Watch(feed, needs)
     try:
-        add_tools(server, questions)
+        add_tools(server, Questions(feed, needs, watch.ask))
         server.run("stdio")
     finally:
-        questions.close()
+        watch.close()
     return 0
 
 
@@ -70,10 +71,15 @@ def _server() -> MCPServer[Any]:
         async def call_tool(
             self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
         ) -> CallToolResult | InputRequiredResult:
-            schema = next((tool.input_schema for tool in await self.list_tools() if tool.name == name), None)
-            if schema is not None and (wrong := _wrong_with(schema["properties"], arguments)):
+            schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+            if name not in schemas:
+                raise ToolError(f"there is no tool {plain_word(name)}; choose one of {', '.join(schemas)}")
+            if wrong := _wrong_with(schemas[name]["properties"], arguments):
                 raise ToolError(f"{name}: {wrong}")
-            return await super().call_tool(name, arguments, context)
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                raise ToolError(f"{name}: {str(error).removeprefix(f'Error executing tool {name}: ')}") from None
 
     return Server("tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False)
 
@@ -95,7 +101,7 @@ def _wrong_with(expected: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return ""
 
 
-def add_tools(server: MCPServer[Any], questions: _Questions) -> None:
+def add_tools(server: MCPServer[Any], questions: Questions) -> None:
     """Adds every tool to a server; the SDK runs each call in a thread."""
     from mcp_types import ToolAnnotations
 
@@ -104,17 +110,19 @@ def add_tools(server: MCPServer[Any], questions: _Questions) -> None:
         server.add_tool(tool, annotations=annotations, structured_output=False)
 
 
-class _Questions:
-    """The tools."""
+class Questions:
+    """The tools.
 
-    def __init__(self, feed: FeedSettings, samples: int) -> None:
+    Args:
+        feed: where samples come from.
+        needs: samples that an answer needs.
+        ask: returns the status, once there are as many.
+    """
+
+    def __init__(self, feed: FeedSettings, needs: Needs, ask: Callable[[], FleetStatus]) -> None:
         self._feed = feed
-        self._needs = Needs(samples=samples)
-        self._watch = Watch(feed, self._needs)
-
-    def close(self) -> None:
-        """Stops sampling."""
-        self._watch.close()
+        self._needs = needs
+        self._ask_watch = ask
 
     def list_workers(self) -> str:
         """Lists the monitored workers, the worst 50 first: state, severity, since when, and IDs of findings."""
@@ -149,7 +157,7 @@ class _Questions:
         try:
             if self._feed.origin.is_over:
                 return question(read_status(self._feed, self._needs))
-            return question(self._watch.ask())
+            return question(self._ask_watch())
         except TpumonError as error:
             from mcp.server.mcpserver.exceptions import ToolError
 

@@ -21,6 +21,8 @@ from tpumon.system.console import show
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.xspace.files import trace_files
 
+_RUNS = " and has run since"
+
 
 def run(
     *,
@@ -87,6 +89,9 @@ def is_capture(where: str) -> bool:
 def _lines(answer: Diagnosis, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
     yield f"{answer.title}: {answer.sentence}"
+    if (last := answer.last_restart) is not None:
+        ago = age(max(answer.time_unix_s - last.time_unix_s, 0.0))
+        yield f"The job of {last.workers} was restarted at {_moment(last.time_unix_s)} ({ago} ago){_RUNS * last.runs}."
     for finding in answer.findings:
         yield ""
         yield from _finding_lines(finding, answer.time_unix_s)

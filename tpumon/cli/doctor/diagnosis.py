@@ -23,7 +23,14 @@ from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
-from tpumon.discovery.host.port_survey import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, SurveyedPort, survey
+from tpumon.discovery.host.port_survey import (
+    RUNTIME_PORTS,
+    SUGGESTED_PORT,
+    USUAL_PORTS,
+    Elsewhere,
+    SurveyedPort,
+    survey,
+)
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
@@ -47,7 +54,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     """A worker's profiler server, or what is at its address.
 
     Attributes:
-        program, pid: of the process that listens there, on this host if it may be seen.
+        program, pid: of the process that listens there, on this host if it may be seen; the program with its script.
         answers: by RPC, in the order of the calls.
         reason: why it did not answer as a profiler server that is free; as in a sample's errors.
         generation: its age, as the answers show it.
@@ -232,6 +239,12 @@ class _Look:
             [target for target in targets if not _is_runtime_port(target.address)],
             [replace(target, runtime_addresses=_runtime_addresses(target)) for target in targets],
         )
+        elsewhere, asked = Elsewhere(), {target.address for target in targets}
+        for place, server in enumerate(self.servers):
+            if server.reason is not None and MEANING[server.reason].unreached:
+                last = server.answers[-1]
+                words = last.words + await elsewhere.words(server.address, asked)
+                self.servers[place] = replace(server, answers=(*server.answers[:-1], replace(last, words=words)))
 
     async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
         """Walks the two tables of sources."""
@@ -315,7 +328,7 @@ def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDia
     if seen is None:
         return server
     server = replace(server, attached=seen.attached)
-    return server if seen.owner is None else replace(server, program=seen.owner.program, pid=seen.owner.pid)
+    return server if seen.owner is None else replace(server, program=seen.owner.command, pid=seen.owner.pid)
 
 
 def _bug(address: str, error: Exception) -> CompanionReport:
@@ -398,7 +411,7 @@ def _port(seen: SurveyedPort) -> OtherPort:
     answer = "" if seen.answer is None else seen.answer.message
     return OtherPort(
         address=seen.address,
-        program=None if seen.owner is None else seen.owner.program,
+        program=None if seen.owner is None else seen.owner.command,
         pid=None if seen.owner is None else seen.owner.pid,
         words=seen.not_approached or answer,
         reason=None if seen.not_approached or seen.answer is None else seen.answer.reason,

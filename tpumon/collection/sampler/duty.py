@@ -220,6 +220,7 @@ class DutyControl:
         self._cost_s = 0.0  # of the last exchange, in processor time
         self._not_before_s = float("-inf")
         self._alone_until_s = float("-inf")
+        self._has_said_shared = False
 
     def follow(self, address: str) -> DutyAccount:
         """The account of the server at an address: it outlives the worker, its name and its slice."""
@@ -328,8 +329,22 @@ class DutyControl:
         now_s = _now_s()
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
+        self._say_shared()
         self._look_again()
         self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
+
+    def _say_shared(self) -> None:
+        """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
+        shared = [server for server, account in self._accounts.items() if account.is_shared and account.followers]
+        if not shared or self._has_said_shared:
+            return
+        self._has_said_shared = True
+        _log.info(
+            "%s%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time "
+            "for which a job may be traced (--max-duty); tpumon --from shows what a running one samples",
+            shared[0],
+            f" and {len(shared) - 1} more" if len(shared) > 1 else "",
+        )
 
     def _look_again(self) -> None:
         """Looks now and then, however rarely a query is due: who looks late does not know when the others traced."""

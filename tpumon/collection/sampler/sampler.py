@@ -20,6 +20,7 @@ from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
 from tpumon.discovery.finder import Discovery
+from tpumon.discovery.host.port_survey import Elsewhere
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.system.ledger import DutyLedger
@@ -49,6 +50,7 @@ class Sampler:
         profilers: tried in this order on a worker until it offers one; None: `tpumon.collection.sources.PROFILERS`.
         companions: whose figures are merged in; None: `tpumon.collection.sources.COMPANIONS`.
         pause: the pause in effect, if any.
+        elsewhere: finds servers at other ports of this host; None: they are looked for anyway.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
     """
 
@@ -65,6 +67,7 @@ class Sampler:
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
         pause: Callable[[], Awaitable[Pause | None]] | None = None,
+        elsewhere: Elsewhere | None = None,
         ledger: DutyLedger | None = None,
     ) -> None:
         self._discovery = discovery
@@ -77,6 +80,7 @@ class Sampler:
         self._profilers = sources.PROFILERS if profilers is None else profilers
         self._companions = sources.COMPANIONS if companions is None else companions
         self._pause = pause if pause is not None else PauseWatch()
+        self._elsewhere = elsewhere
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, SampledWorker] = {}
@@ -213,6 +217,7 @@ class Sampler:
         if worker.gone:  # the job may have ended since
             await companions.read(target, workers, again=True)
             span.forget()
+            sample = await self._with_elsewhere(sample)
         if sample.failure is None or sample.failure.reason != "paused":
             sample = span.joined(merged(sample, companions.last), asked_s, looked=looked)
         worker.gone = worker.gone and not sample.answered
@@ -226,6 +231,14 @@ class Sampler:
             process=self._targets.get(_key(target), target).process,  # as of now: it may have waited for its turn
             taken_monotonic_s=taken_s,
         )
+
+    async def _with_elsewhere(self, sample: Sample) -> Sample:
+        """A sample of a worker that was not reached, with the profiler servers that this host has at other ports."""
+        failure = sample.failure
+        if self._elsewhere is None or failure is None:
+            return sample
+        words = await self._elsewhere.words(sample.address, {target.address for target in self._targets.values()})
+        return replace(sample, errors=(*sample.errors[:-1], replace(failure, message=failure.message + words)))
 
     def _all_gone(self) -> bool:
         """True if every worker was asked and none could be reached."""

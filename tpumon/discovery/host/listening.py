@@ -65,6 +65,11 @@ class Owner(Struct, frozen=True, kw_only=True):
     kind_signs: tuple[KindSign, ...] = ()
     page_port: int | None = None
 
+    @property
+    def command(self) -> str:
+        """Its program and script or module, or what is known of these."""
+        return self.process.command if self.process is not None and self.process.command else self.program
+
     def is_kin_of(self, other: Owner) -> bool:
         """True if both are one process, or one descends from the other: they are of one job."""
         return self.pid == other.pid or self.pid in other.ancestors or other.pid in self.ancestors

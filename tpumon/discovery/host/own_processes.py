@@ -57,7 +57,7 @@ class WithProcesses:
                         if found is None:
                             has_ended = True
                             continue
-                        latest, ports = found, _ports(found.targets, self._proc)
+                        latest, ports = found, ports_here({one.address for one in found.targets}, self._proc)
                         change = asyncio.ensure_future(anext(changes, None))
                     assert latest is not None
                     if ports:
@@ -97,9 +97,9 @@ class WithProcesses:
         return target if owner is None else replace(target, process=owner.process, kind_signs=owner.kind_signs)
 
 
-def _ports(targets: Collection[Target], proc: Path) -> Mapping[str, int]:
+def ports_here(addresses: Collection[str], proc: Path = PROC) -> Mapping[str, int]:
     """The ports of those that are on this host, by address: of loopback, its name, or one of its interfaces."""
-    places = {target.address: Address.parse(target.address) for target in targets}
+    places = {address: Address.parse(address) for address in addresses}
     own = {socket.gethostname(), *_own_ips(proc)}
     return {
         address: place.port

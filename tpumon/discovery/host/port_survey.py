@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from tpumon.collection.sources.runtime_metrics import PORTS
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, Owner, find_owners, read_listeners
+from tpumon.discovery.host.own_processes import ports_here
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.errors import SourceError
 from tpumon.model import Framework
+from tpumon.untrusted_text import plain_word
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 """Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
@@ -35,6 +37,7 @@ _LINES: Mapping[Framework | None, str] = {
 SUGGESTED_PORT = 9999
 """The one in LINE_FOR_A_JOB."""
 
+_MOST_NAMED = 3  # servers, in a message
 _NOBODY: Mapping[int, int] = MappingProxyType({})
 
 TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: of the job itself
@@ -129,6 +132,47 @@ async def survey(port: int | None = None) -> list[SurveyedPort]:
         return replace(seen, answer=answer, is_profiler=answer is None)
 
     return _without_subprocesses(await asyncio.gather(*(see(listener) for listener in listeners)))
+
+
+class Elsewhere:
+    """Profiler servers of this host at other ports than those that were asked in vain.
+
+    Ports are called again only when something else listens on this host, so nobody is called on and on.
+    """
+
+    def __init__(self) -> None:
+        self._looking = asyncio.Lock()
+        self._listeners: list[Listener] | None = None  # when ports were last called
+        self._profilers: list[SurveyedPort] = []
+
+    async def words(self, address: str, asked: Collection[str] = ()) -> str:
+        """`; a profiler server answers at ...`, with a command: the end of a message about an address that has none.
+
+        Args:
+            address: `host:port` that was asked in vain; of another host there is nothing to say.
+            asked: the other addresses that are asked.
+        """
+        here = await asyncio.to_thread(ports_here, {address, *asked})
+        if address not in here:
+            return ""
+        async with self._looking:
+            try:
+                listeners = await asyncio.to_thread(read_listeners)
+                if listeners != self._listeners:
+                    self._profilers = [one for one in await survey() if one.is_profiler]
+                    self._listeners = listeners
+            except Exception:  # noqa: BLE001 - the message that this adds to is right without it
+                return ""
+        others = [one for one in self._profilers if one.port not in here.values()][:_MOST_NAMED]
+        if not others:
+            return ""
+        places = ", ".join(one.address + _holder(one.owner) for one in others)
+        are = "a profiler server answers" if len(others) == 1 else "profiler servers answer"
+        return f"; {are} at {places}: `tpumon --service-addr {','.join(one.address for one in others)}`"
+
+
+def _holder(owner: Owner | None) -> str:
+    return "" if owner is None else f" (pid {owner.pid}, {plain_word(owner.command.split()[-1])})"
 
 
 def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:

@@ -1,8 +1,8 @@
 """The times of steps: a pure function of the faults, the seed and the time.
 
 Time is divided into chapters of 8 s. A chapter holds a whole number of steps whose lengths come from a hash of seed and
-chapter, so that the same seed gives the same job, whatever was asked before. The number of steps per chapter models
-slow drift, the lengths of the steps model jitter. Only the numbers of steps depend on the chapters before.
+chapter, so that the same seed gives the same job, whatever was asked before. The lengths of the steps model jitter,
+their number per chapter the slow drift of the fault `jitter`. Only the numbers of steps depend on the chapters before.
 
 Where faults begin or end, a chapter has several pieces. A fault begins at a border between steps, at most half a step
 away from its moment. Around a time without steps, steps keep their length, and what is left over is silence.
@@ -118,6 +118,8 @@ class Clock:
 
     def _nominal_ns(self, work: StepWork, chapter: int) -> float:
         """Length of a step without jitter."""
+        if not work.noise:
+            return work.period_ns
         drift = 1 + _DRIFT * math.sin(2 * math.pi * (chapter % _DRIFT_CHAPTERS) / _DRIFT_CHAPTERS + phase(self.seed))
         return work.period_ns * drift
 

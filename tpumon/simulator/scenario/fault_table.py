@@ -220,7 +220,11 @@ KINDS: dict[str, Kind] = {
     ),
     "hbm-leak": Kind(about="HBM in use grows until it is full", takes={"over": 3600}),
     "hbm-nearly-full": Kind(about="95 % of HBM is in use"),
-    "jitter": Kind(about="workers' compute time varies from step to step", takes={"by": 0.02}, change=_noise),
+    "jitter": Kind(
+        about="workers' compute time varies from step to step, and steps drift by 3 % over minutes",
+        takes={"by": 0.02},
+        change=_noise,
+    ),
     "restart": Kind(
         about="all workers' processes end and start again",
         takes={"every": 0, "lasts": 20},

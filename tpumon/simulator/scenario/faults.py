@@ -18,7 +18,7 @@ from tpumon.errors import UsageError
 from tpumon.quantities import Quantity
 from tpumon.simulator.scenario.basics import SECOND, hashed
 from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, SCENARIOS, TIME, ActiveFault, Kind
-from tpumon.simulator.topology import Topology
+from tpumon.simulator.topology import Topology, hint_at
 
 _LATEST_S = 1e7  # of start and length: four months
 _SHORTEST_S = 1.0
@@ -273,17 +273,11 @@ def _plain(number: float) -> str:
 
 
 def _unknown(name: str) -> UsageError:
-    import difflib  # here: few names are wrong
-
-    close = difflib.get_close_matches(name, SCENARIOS, n=2)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(SCENARIOS)}"
+    hint = hint_at(name, SCENARIOS, f"choose one of {', '.join(SCENARIOS)}")
     return UsageError(f"unknown scenario {name[:50]!r}; {hint}")
 
 
 def _not_taken(kind: str, parameter: str) -> UsageError:
-    import difflib  # here: few names are wrong
-
-    takes = KINDS[kind].takes
-    close = difflib.get_close_matches(parameter, takes, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(takes) or 'none'}"
+    takes = tuple(KINDS[kind].takes)
+    hint = hint_at(parameter, takes, f"it takes {', '.join(takes) or 'none'}", most=1)
     return UsageError(f"scenario {kind} has no parameter {parameter[:50]!r}; {hint}")

@@ -221,7 +221,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         if of_worker.severity_ratio > self.leaves_below:
             whole = self._detail_of_worker(member, of_worker)
             if slow_core.severity_ratio <= 1:
-                return whole
+                return replace(whole, sentence=whole.sentence + _open_core(chip, core)) if slow_core.is_open else whole
             return replace(
                 whole,
                 words=f"slow core {core} of chip {chip}: {whole.words}",
@@ -290,6 +290,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
 
 _NO_DIFFERENCE = _Found(0.0, 0.0, 0.0)
+
+
+def _open_core(chip: int, core: int) -> str:
+    return f" It may be its core {core} of chip {chip} alone: to tell that takes {_MOST_OPEN} samples at most."
 
 
 def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
