@@ -12,7 +12,7 @@ from support.shown import NOW, answered, display_of, empty_display, failed, flee
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import RollupSeries
-from tpumon.model import Target, Workers
+from tpumon.model import Change, Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts import spans
@@ -245,6 +245,24 @@ def test_what_happened_to_a_slice_is_one_line_of_the_changes():
     assert "D all 3 workers" in shown
     press(display, "esc", "enter", "e")
     assert "all 3 workers" not in screen(display, now=NOW + 4)
+
+
+def test_an_exporter_that_was_away_is_one_line_of_the_changes():
+    """With its whole name, which widens no column; there is no worker to open."""
+    display = display_of(*fleet(3))
+    display.take(failed(name_of(0), time_unix_s=NOW + 1))
+    what = Change(
+        number=0, time_unix_s=NOW + 2, worker="exporter 10.10.10.10:10466", what="exporter", state="stale",
+        severity="unknown", words="its 3 workers are not seen",
+    )  # fmt: skip
+    display.take(what)
+    display.refresh(NOW + 4)
+    press(display, "e")
+    shown = lines(display, now=NOW + 4)
+    assert shown[2].endswith(" S exporter 10.10.10.10:10466 does not answer: its 3 workers are not seen")
+    assert f"D {name_of(0)}  down, was ok: " in shown[3]
+    press(display, "clicked:20:2")
+    assert lines(display, now=NOW + 4) == shown
 
 
 def test_on_a_workers_page_its_own_changes_are_listed():

@@ -22,6 +22,11 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
         look = LOOKS[change.status]
         line = Line(frame.width).fill(1).add(clock(change.time_unix_s, frame.now_unix_s).rjust(_TIME), DIM).fill(2)
         line.add(look.mark, look.style).fill(1)
+        if change.what == "exporter":
+            name = tame(change.worker, ascii_only=frame.glyphs.ascii)
+            line.add(cut(f"{name} {change.sentence}", line.room, frame.glyphs.ellipsis), look.style)
+            lines.append(line.segments())
+            continue
         if name_width:
             name = labels.get(change.worker) or tame(change.worker, ascii_only=frame.glyphs.ascii)
             line.add(cut(name, name_width, frame.glyphs.ellipsis).ljust(name_width)).fill(2)
