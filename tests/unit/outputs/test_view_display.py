@@ -371,6 +371,15 @@ def test_a_filter_is_typed_shown_kept_and_cleared():
     assert "/30" in lines(display)[-1]
 
 
+def test_a_filter_takes_the_name_of_a_state_or_a_finding():
+    """Its beginning, from three letters on: a name may have any letter of theirs."""
+    display = display_of(*fleet(12), failed(name_of(7)), bad(name_of(3)), thresholds=AT_ONCE)
+    for typed, shown in (("/down", [7]), ("/INPUT", [3]), ("/input bound", [3]), ("/critical", [7, 3]), ("/do", [])):
+        press(display, *typed, "enter")
+        assert rows_of(display) == [name_of(i) for i in shown], typed
+        press(display, "esc")
+
+
 def test_a_filter_that_leaves_nobody_says_so():
     """No empty screen without a reason; Esc ends it."""
     display = display_of(*fleet(3), filter="nobody")
@@ -574,8 +583,16 @@ def test_rows_do_not_jump():
         display.take(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1) == before
+    assert "s sort:mxu held " in lines(display, now=NOW + 1)[-1], "the figures say otherwise"
     display.refresh(NOW + 6)
     assert rows_of(display, now=NOW + 6) == before[::-1]
+    assert "s sort:mxu  1-3/3" in lines(display, now=NOW + 6)[-1]
+    for i in range(3):
+        display.take(answered(name_of(i), NOW + 7, mxu_utilization_ratio=0.1 * (i + 1)))
+    display.refresh(NOW + 7)
+    press(display, "S", "S")
+    assert rows_of(display, now=NOW + 7) == before, "a key sorts at once"
+    assert "held" not in lines(display, now=NOW + 7)[-1]
 
     display = display_of(*fleet(3))
     display.take(failed(name_of(2), time_unix_s=NOW + 1))

@@ -341,7 +341,9 @@ class Display(Output):
         for_time = controls.typing == "time"
         typed = f"go to: {controls.typed}_" if for_time else f"/{controls.filter}_"
         typed = tame(typed, ascii_only=self._glyphs.ascii)
-        words = (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears")
+        words = (
+            (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears", "name, state or finding")
+        )
         keys = hints(words, width - cell_len(typed) - cell_len(position) - 5)
         # If it is too long, its end is shown: that is where the user types.
         while cell_len(typed) + cell_len(position) + 3 > width and len(typed) > 2:
