@@ -519,6 +519,17 @@ def test_a_notice_is_shown_for_a_while_and_kept_in_help():
     assert "answers again" in screen(display, 90, 60, now=over)
 
 
+def test_what_was_said_before_the_view_is_shown_until_a_key_is_pressed():
+    """Whatever else is said meanwhile; on stderr the view covers it."""
+    display = display_of(*fleet(2))
+    display.begin_with(["TPUMON_INTERVALL is no variable of tpumon", "another one"])
+    display.notice("a later line")
+    assert "(+1, see h) TPUMON_INTERVALL is no variable" in lines(display, now=NOW + 3600)[-2]
+    press(display, "h")
+    assert "another one" in screen(display, 90, 60, now=NOW + 3600)
+    assert "no variable" not in lines(display, 90, 20, now=NOW + 3600)[-2]
+
+
 def test_a_notice_counts_from_when_it_is_first_shown():
     """One that comes before anything is drawn is not over at once."""
     display = empty_display()

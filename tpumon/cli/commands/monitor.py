@@ -22,7 +22,7 @@ from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import fits
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import shown_by
+from tpumon.system.console import shown_by, take_said
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -134,6 +134,7 @@ def _show_live(settings: MonitorSettings) -> int:
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     feed_settings = with_one_sampler(settings.feed)
+    said = take_said()  # on stderr, which the view covers
     origin = feed_settings.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
@@ -157,10 +158,9 @@ def _show_live(settings: MonitorSettings) -> int:
             shown = Display(display, feed.context.analysis)
             shown.progress = origin.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            if feed_settings is not settings.feed:  # the line on stderr is behind the view by now
-                shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
             stack.enter_context(feed)
             fetch = feed.fetch
+        shown.begin_with(said)
         live.run(shown, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
 
