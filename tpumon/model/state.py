@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
 
+from tpumon.errors import NOT_SEEN
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Cause, Finding, NotJudged
 from tpumon.model.sample import Sample
@@ -72,7 +73,7 @@ class Change(Struct, frozen=True, kw_only=True):
                 return f"capture ended, {self.status}"
             case "exporter":
                 return "answers again" if self.state == "live" else "does not answer"
-        return self.status
+        return "not seen" if self.words.startswith(NOT_SEEN) else self.status
 
     @property
     def sentence(self) -> str:

@@ -239,7 +239,9 @@ class WorkerPage:
         def axis(figure: Figure, values: Sequence[float]) -> Axis:
             return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
 
-        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis)
+        graphed = Graphed(
+            series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis, is_seen=self._row.is_seen
+        )
         return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
 
     def _chart_figures(self) -> Sequence[Figure]:
