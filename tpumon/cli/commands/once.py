@@ -46,7 +46,7 @@ def run(
     status = collect(feed, needs)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
-    answer = diagnose(status, unsure)
+    answer = diagnose(status, unsure, keeps=feed.state is not None)
     rows = [
         _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
         for worker in status.worst_first()
