@@ -122,8 +122,8 @@ def _parts() -> list[Panel]:
         lines(
             "Time by kind of op",
             "Share of the window by kind of op, mean of the selected workers; what is left to 100 % is idle. Also for "
-            "programs without steps. Compiling is the host's, and may go on while devices work; only from traces with "
-            "host events.",
+            "programs without steps. Compiling is the host's, and may go on while devices work; only from traces of "
+            "the host.",
             Query(expr=f"avg by (kind) ({of('tpu_op_time_ratio')})", legend="{{kind}}"),
             Query(expr=f"avg({of('tpu_compile_ratio')})", legend="compiling (host)"),
             unit="percentunit",

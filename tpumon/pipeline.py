@@ -19,7 +19,7 @@ from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError
-from tpumon.model import Handover, SourceEvent
+from tpumon.model import Sample, SourceEvent, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background
@@ -169,7 +169,7 @@ class Feed:
             update = self._analysed(lambda: self._analysis.take(event))
             if update is not None:
                 pass_on(update)
-            if not isinstance(event, Handover):
+            if isinstance(event, Workers | Sample):
                 self._notices.update(event)
                 self._note_drops()
 

@@ -122,6 +122,9 @@ class Analysis:
                 return self._follow(event)
             if isinstance(event, Sample):
                 return self._add(event if self._recorded is None else self._recorded.dated(event))
+            if isinstance(event, Change):
+                self._changes.add(event)
+                return Update(time_unix_s=event.time_unix_s, changes=self._changes.take_new())
             return self._take_over(event, remembered)
 
     def tick(self, now_unix_s: float) -> Update | None:

@@ -213,12 +213,13 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diagnosis:
+def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False) -> Diagnosis:
     """The verdict, from the status of a fleet: the worst of states and findings.
 
     Args:
         status: of all workers.
         too_few: those that seem ok, but have too few samples to be judged.
+        keeps: whether the next run goes on from this one.
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
@@ -232,7 +233,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset()) -> Diag
         _cleaned(one, foreign, is_quoted=one not in own and not upstream.isdisjoint(one.workers)) for one in found
     ]
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
-    gaps = list(_gaps(status, said={one.finding for one in findings}))
+    gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps))
     if too_few:
         gaps.append(
             f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
@@ -416,7 +417,7 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
             )
 
 
-def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
+def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
     names_of: dict[str, list[str]] = {}
     for worker in status.all():
@@ -430,10 +431,12 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
         yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in names_of and not watched:
-        yield (
-            "One look cannot tell a hang from a pause: tpumon serve watches all the time, tpumon once --state DIR goes "
-            "on from its last run."
+        how = (
+            "the next run with this --state goes on from here"
+            if keeps
+            else "tpumon once --state DIR goes on from its last run"
         )
+        yield f"One look cannot tell a hang from a pause: tpumon serve watches all the time, {how}."
 
 
 def _why_not_seen(status: FleetStatus, name: str) -> str:

@@ -138,7 +138,11 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     @property
     def since_or_earlier(self) -> bool:
         """True if it counted as what it does when it was first looked at, so that this may have begun before."""
-        first, since_unix_s = self.history.first, self.verdict.since_unix_s
+        return self.was_first(self.verdict.since_unix_s)
+
+    def was_first(self, since_unix_s: float | None) -> bool:
+        """True if what it has since then was there when it was first looked at."""
+        first = self.history.first
         return first is not None and since_unix_s is not None and abs(since_unix_s - first.time_unix_s) < 1
 
     @property

@@ -311,7 +311,9 @@ def _judged(
         interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
     )
     feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
-    return replace(feed, state=verdict.state or None), needs
+    if feed.origin.is_over and is_typed(context, "state"):
+        raise UsageError("--state goes on from the last run, and --from a recording is over: leave out one of them")
+    return replace(feed, state=None if feed.origin.is_over else verdict.state or None), needs
 
 
 @command("events")

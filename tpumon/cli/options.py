@@ -368,7 +368,8 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
         str | None,
         written(
             metavar="TEXT",
-            help="Show only workers whose name, address or slice contains this; further outputs get all.",
+            help="Show only workers whose name, address or slice contains this, or in this state or with this finding, "
+            "such as straggler; further outputs get all.",
         ),
     ] = None
     ascii: Annotated[bool, _appearance("--ascii", help="Use only ASCII characters.")] = False

@@ -243,7 +243,7 @@ class NearbySource(EventSource):
                 lost.append(event.waiting or "")
             elif isinstance(event, Workers):
                 send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
-            else:
+            elif not lost:
                 send(event)
 
         while not lost:

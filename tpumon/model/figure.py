@@ -106,7 +106,7 @@ _OF_DEVICES: frozenset[Origin] = frozenset({"device", "runtime"})
 _SOURCES: Mapping[Origin, str] = {
     "device": "traces",
     "steps": "traces",
-    "host": "traces with host events",
+    "host": "traces of the host",
     "runtime": "runtime metrics",
     "programs": "traces of a server",
     "requests": "a server's own metrics",

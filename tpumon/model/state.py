@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
 
+from tpumon.errors import NOT_SEEN
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Cause, Finding, NotJudged
 from tpumon.model.sample import Sample
@@ -27,18 +28,19 @@ figures of the worker's profiler."""
 Status = Literal[Severity, State]
 """Status of a worker: its severity while it is live, otherwise its state."""
 
-ChangeKind = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
+ChangeKind = Literal["state", "severity", "restart", "capture-began", "capture-ended", "exporter"]
 """state: the worker entered another state. severity: its severity changed while it was live. restart: its job was
-restarted. capture-began, capture-ended: another profiling session began or ended."""
+restarted. capture-began, capture-ended: another profiling session began or ended. exporter: that of workers does not
+answer, or answers again."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One change of a worker.
+    """One change of a worker, or of the exporter that workers come from.
 
     Attributes:
         number: counts all changes of a run, from 1.
         time_unix_s: when it happened, by the wall clock at that time.
-        worker: name of the worker.
+        worker: name of the worker; or `exporter HOST:PORT`.
         what: kind of the change.
         state, severity: those of the worker after the change.
         before: what the worker counted as before; None: it was not known before.
@@ -69,7 +71,9 @@ class Change(Struct, frozen=True, kw_only=True):
                 return "capture began"
             case "capture-ended":
                 return f"capture ended, {self.status}"
-        return self.status
+            case "exporter":
+                return "answers again" if self.state == "live" else "does not answer"
+        return "not seen" if self.words.startswith(NOT_SEEN) else self.status
 
     @property
     def sentence(self) -> str:
@@ -132,5 +136,6 @@ class Handover(Struct, frozen=True, kw_only=True):
     not_judged: tuple[NotJudged, ...] = ()
 
 
-SourceEvent = Workers | Sample | Handover
-"""Events that sources give: a list of workers, the sample of one query, or what a running exporter hands on."""
+SourceEvent = Workers | Sample | Handover | Change
+"""Events that sources give: a list of workers, the sample of one query, what a running exporter hands on, or that it
+does not answer."""

@@ -64,7 +64,7 @@ class Notices:
         self._says_waiting = says_waiting
         self._about: dict[str, _WorkerNotices] = {}
         self._exporter_of: dict[str, str] = {}
-        self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
+        self._exporter_trouble: dict[str | None, Failure] = {}  # by name; None: there is one only
         self._traced = False
         self._workers: Workers | None = None
         self.any_answered = False
@@ -88,8 +88,8 @@ class Notices:
         if event.failure is not None and event.of_exporter:
             self._note_exporter(exporter, event.failure)
             return
-        if self._exporter_trouble.pop(exporter, None) is not None:
-            _log.info("%s answers again", _exporter(exporter), extra=_OF_SEVERAL)
+        if (trouble := self._exporter_trouble.pop(exporter, None)) is not None:  # it may be of one behind that exporter
+            _log.info("%s answers again", trouble.message.partition(": ")[0], extra=_OF_SEVERAL)
         self._note_tracing(event)
         about = self._about.setdefault(event.worker, _WorkerNotices())
         if event.failure is None:
@@ -135,13 +135,9 @@ class Notices:
 
     def _note_exporter(self, exporter: str | None, failure: Failure) -> None:
         """One line for all its workers: every sample has the same failure."""
-        before, self._exporter_trouble[exporter] = self._exporter_trouble.get(exporter), failure.reason
-        if before != failure.reason:
+        before, self._exporter_trouble[exporter] = self._exporter_trouble.get(exporter), failure
+        if before is None or before.reason != failure.reason:
             _log.warning("%s [%s]", failure.message, failure.reason, extra=_OF_SEVERAL)
-
-
-def _exporter(name: str | None) -> str:
-    return "the exporter" if name is None else f"exporter {name}"
 
 
 def _note_warnings(sample: Sample, about: _WorkerNotices) -> None:

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from tpumon.untrusted_text import one_line, safe
@@ -27,6 +27,7 @@ _LINES_AT_ONCE, _LINES_PER_S = 10.0, 1 / 60  # about one worker
 _ALL_AT_ONCE, _ALL_PER_S = 200.0, 1 / 6
 _QUIET_LINES = 2.0  # that may be printed and are not: so nothing more comes to which what was left out could be added
 _MOST_WORKERS = 1000  # whose lines are counted
+_MOST_KEPT = 20
 
 
 def show(text: str) -> None:
@@ -73,6 +74,11 @@ def shown_by(take: Callable[[str], None], *, alone: bool = True) -> Iterator[Non
         if alone:
             root.addHandler(_stderr)
         root.removeHandler(handler)
+
+
+def take_said() -> list[str]:
+    """The last messages that stderr got since the last call, for a view that covers them."""
+    return [_stderr.said.popleft() for _ in range(len(_stderr.said))]
 
 
 def flush(timeout_s: float) -> bool:
@@ -187,6 +193,9 @@ class StderrHandler(logging.Handler):
 
     Delays only the main thread, for at most 0.5 s, so that the line precedes what is printed next. While stderr takes
     nothing, no thread waits, and lines beyond the newest 1,000 are dropped, oldest first.
+
+    Attributes:
+        said: the last messages.
     """
 
     def __init__(self) -> None:
@@ -194,6 +203,7 @@ class StderrHandler(logging.Handler):
         self._limit = RepetitionFilter()
         self.addFilter(self._limit)
         self._lines: queue.Queue[str] = queue.Queue(_WAITING_LIMIT)
+        self.said: deque[str] = deque(maxlen=_MOST_KEPT)
         self._dropped = 0
         self._stalled = False  # waiting for a line took too long, and not all are written since
         self._thread: threading.Thread | None = None
@@ -212,7 +222,8 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Queues a line."""
         try:
-            line = f"tpumon: {_line(record)}\n"
+            self.said.append(_line(record))
+            line = f"tpumon: {self.said[-1]}\n"
         except Exception:  # noqa: BLE001 - see the class
             self.handleError(record)
             return

@@ -38,7 +38,7 @@ from tpumon.xspace.wire import stored
 _NO_DEVICE = "no device in the trace"
 _A_GPU = "a GPU, not a TPU"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
-_NO_HOST_EVENTS = "no host events in the trace"
+_NO_HOST_EVENTS = "the host is not in the trace"
 _MOST_PROGRAMS = 32
 _NOTHING = Figures()
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"

@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from support import free_port
 from support.exporter import sample, serving
@@ -16,7 +17,7 @@ from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.collection.sampler import Pace
 from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import Query, Target, Workers
+from tpumon.model import Change, Query, Target, Workers
 from tpumon.pipeline import FeedSettings
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon_exporters.web import Request
@@ -75,6 +76,23 @@ def test_what_happens_to_a_slice_while_somebody_watches_is_one_line_too(capsys, 
         monkeypatch.setattr(events, "open_feed", lambda settings, **_: GivenFeed(settings, lambda: sampled))
         assert events.run(feed=FeedSettings(origin=SamplingSource(query=Query(level=2))), output=output) == 0
         assert len(capsys.readouterr().out.splitlines()) == count
+
+
+def test_that_an_exporter_was_away_is_two_lines(capsys):
+    """Not one for each worker, whose own state nobody knows meanwhile; also for who reads it through another one."""
+    gone = Change(
+        number=0, time_unix_s=time.time() - 50, worker="exporter h:1", what="exporter", state="stale",
+        severity="unknown", words="its 2 workers are not seen",
+    )  # fmt: skip
+    back = replace(gone, time_unix_s=time.time() - 10, state="live", severity="ok", words="it was away for 40 s")
+    with serving("a", "b") as output:
+        for event in (sample("a"), sample("b"), gone, back):
+            output.take(event)
+        assert events.run(**of(output)) == 0
+        assert [line[21:] for line in capsys.readouterr().out.splitlines()[-2:]] == [
+            "exporter h:1  does not answer: its 2 workers are not seen",
+            "exporter h:1  answers again: it was away for 40 s",
+        ]
 
 
 def test_that_nothing_changed_is_said(capsys):

@@ -82,6 +82,9 @@ def test_one_look_alone_says_what_to_do_instead(cron):
         assert (status, printed.partition(":")[0]) == (0, "unknown")
         assert "One look cannot tell a hang from a pause" in printed
         assert "tpumon once --state DIR" in printed
+    printed = cron(job)[1]
+    assert "the next run with this --state goes on from here" in printed
+    assert "--state DIR" not in printed, "it is given"
 
 
 def test_a_pause_between_runs_and_another_process_are_no_hang(cron):

@@ -248,7 +248,9 @@ def test_a_subprocess_server_is_not_sampled_beside_its_parent(tmp_path, said):
 def test_host_events_are_taken_where_the_process_proves_them_safe(signs, level, calls):
     """A server that knows no GetSnapshot may hang; TensorFlow or PyTorch/XLA in its process rules that out."""
     with TpuNode(generation="2025") as node:
-        approached(node, signs)
+        why = approached(node, signs).what_is_left_out
+        assert "a fault of jaxlib 0.5.0 to 0.8.3" in why
+        assert why.endswith("update the job to jaxlib 0.9 or newer, or risk it with --host-tracer-level 1")
         assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == [level]
         assert [call.method for call in node.calls if call.method != "Profile"] == calls
 

@@ -285,11 +285,12 @@ def test_once_reads_it_and_says_so_unless_sampling_is_asked_for(served):
 
 
 def test_the_view_says_so_on_the_screen(served, tmp_path):
-    """What is written before is behind the view."""
+    """What is written before is behind the view, warnings too."""
     shared, _, url = served
-    variables = environment(tmp_path) | shared
-    with Terminal([sys.executable, "-m", "tpumon"], environment=variables, cwd=tmp_path) as view:
-        view.wait_for(lambda: f"showing what {url}" in view.text and view.alternate)
+    variables = environment(tmp_path) | shared | {"TPUMON_INTERVALL": "1"}
+    with Terminal([sys.executable, "-m", "tpumon"], environment=variables, cwd=tmp_path, lines=60) as view:
+        view.wait_for(lambda: "(+1, see h) TPUMON_INTERVALL is no variable of tpumon" in view.text and view.alternate)
+        view.send("h").wait_for(lambda: f"showing what {url}" in view.text)
 
 
 def test_events_go_on_by_themselves_once_it_is_gone(served):

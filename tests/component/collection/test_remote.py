@@ -7,6 +7,7 @@ import contextlib
 import copy
 import json
 import math
+import re
 import socket
 import threading
 from collections import deque
@@ -23,7 +24,7 @@ from tpumon.analysis.history import Histories
 from tpumon.collection.remote import RemoteFleet
 from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
-from tpumon.model import Handover, Sample, Spread, StepTimes, Workers, bounded
+from tpumon.model import Change, Handover, Sample, Spread, StepTimes, Workers, bounded
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs.metrics import METRICS, SampleMetric
@@ -239,6 +240,11 @@ def test_an_outage_is_told_once_and_its_end_too():
         assert [each.traced_s for each in following.samples[:3]] == [0.5, 0, 0], "the same sample costs nothing again"
         new, everything = "/samples?after=1&changed=0", "/samples?history=1"
         assert [path for path, _ in server.asked[:6]] == [everything, new, new, everything, everything, everything]
+    gone, back = (event for event in following.events if isinstance(event, Change))
+    exporter = f"exporter {server.url.removeprefix('http://')}"
+    assert (gone.worker, gone.sentence) == (exporter, "does not answer: its worker is not seen")
+    assert (back.worker, back.title) == (exporter, "answers again")
+    assert re.fullmatch(r"it was away for \d+ s", back.words)
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])

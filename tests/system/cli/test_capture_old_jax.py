@@ -29,7 +29,8 @@ def test_the_job_trains_on(jax_job: Job, tmp_path: Path) -> None:
     jax_job.wait_for_more_steps(200)
     assert jax_job.cwd_listing() == []
     (why,) = (line for line in done.messages if "--host-tracer-level" in line)
-    assert re.search(r"host events", why)
+    assert "the host (what the job runs on its CPU) is not traced" in why
+    assert "update the job to jaxlib 0.9 or newer" in why
     assert re.search(r"hang", why)
     assert any("no trace event" in line for line in done.messages)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no profile is better than an empty one"

@@ -157,9 +157,15 @@ def test_who_stopped_first_is_of_the_same_program(other, is_named):
         devices = ({"device": "0", "runtime_hlo_queue_size": 0 if name == "b0" else 3},)
         return {"devices": devices} | (spent(step_name=step_name) if number < 5 else {"idle_ratio": 1.0})
 
-    found, _ = judged(figures, rounds=12, slice="s")
+    found, fleet = judged(figures, rounds=12, slice="s")
 
-    assert ("Stopped first: b0" in found["hang", "s"].sentence) == is_named
+    assert (
+        "Stopped first: b0, with no work in its queue; those that have some wait." in found["hang", "s"].sentence
+    ) == (is_named)
+    workers = fleet.status(1000.0 + INTERVAL_S * 11 + 1).workers
+    words = {name: workers[name].verdict.causes[0].words.partition(", ")[0] for name in NAMES}
+    if is_named:
+        assert words == {name: "b0 stopped first" if name == "b0" else "waits for b0" for name in NAMES}
 
 
 @functools.cache

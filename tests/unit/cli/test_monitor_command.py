@@ -16,11 +16,13 @@ from support.samples import sample
 from tpumon.cli.commands import monitor
 from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import Workers
+from tpumon.model import Target, Workers
 from tpumon.outputs import Export, Output
 from tpumon.outputs import output as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings
+
+TARGETS = (Target(worker="w0", address="w0:1"),)
 
 
 class Ticker(Output):
@@ -53,7 +55,7 @@ def open_ticker(where, _context):
 
 def made():
     """One sample, after which nothing happens for a while."""
-    yield Workers(targets=())
+    yield Workers(targets=TARGETS)
     yield sample()
     for _ in range(5):
         time.sleep(0.01)
@@ -88,17 +90,20 @@ def test_a_filter_holds_for_every_output_on_stdout(ticker):
     """Not only for the live view; one that fits no worker is said."""
     found = replace(ticker, display=DisplaySettings(filter="W0"))
     assert monitor.run(found) == 0
-    with pytest.raises(NoTargetError, match="--filter z: no worker has this in its name: w0"):
+    with pytest.raises(NoTargetError, match="--filter z: no worker has this name, state or finding: w0"):
         monitor.run(replace(ticker, display=DisplaySettings(filter="z")))
-    assert ["sample" in opened.calls for opened in Ticker.opened] == [True, False]
+    assert monitor.run(replace(ticker, display=DisplaySettings(filter="live"))) == 0, "as in the live view"
+    assert ["sample" in opened.calls for opened in Ticker.opened] == [True, False, True]
 
 
 def test_a_filter_that_fits_no_worker_is_said_while_it_runs(ticker, capsys, monkeypatch):
     """Once, when one is seen again: by then all were asked. A run may never end."""
-    monkeypatch.setattr(sys.modules[__name__], "made", lambda: [sample() for _ in range(4)])
+    monkeypatch.setattr(
+        sys.modules[__name__], "made", lambda: [Workers(targets=TARGETS), *(sample() for _ in range(4))]
+    )
     with pytest.raises(NoTargetError):
         monitor.run(replace(ticker, display=DisplaySettings(filter="z")))
-    assert capsys.readouterr().err.count("--filter z: no worker has this in its name: w0; waiting for one") == 1
+    assert capsys.readouterr().err.count("state or finding: w0; waiting for one") == 1
     monitor.run(replace(ticker, display=DisplaySettings(filter="W0")))
     assert "--filter" not in capsys.readouterr().err
 

@@ -49,7 +49,7 @@ def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
     said = [notices.update(one) for one in (*gone, *gone, *back)]
     assert said[0] == ["exporter http://h:1: Connection refused [unavailable]"]
     assert said[1:6] == [[]] * 5
-    assert said[6:] == [["the exporter answers again"], ["b:1: busy [busy]"], []]
+    assert said[6:] == [["exporter http://h:1 answers again"], ["b:1: busy [busy]"], []]
 
 
 def test_of_several_exporters_one_may_be_gone():
@@ -58,12 +58,15 @@ def test_of_several_exporters_one_may_be_gone():
     notices = Lines()
     targets = (
         Target(worker="a", address="a:1", exporter="http://h:1"),
-        Target(worker="b", address="b:1", exporter="http://h:2"),
+        Target(worker="b", address="b:1", exporter="http://h:2"),  # which has it from http://h:3
     )
     gone = replace(sample(worker="a", reason="unavailable"), errors=(away,))
     steps = (Workers(targets=targets), gone, sample(worker="b"), gone, sample(worker="a"), sample(worker="b"))
     said = [notices.update(step) for step in steps]
     assert said == [[], [f"{away.message} [unavailable]"], [], [], ["exporter http://h:1 answers again"], []]
+    beyond = replace(away, message="exporter http://h:3: Connection refused")
+    notices.update(replace(sample(worker="b", reason="unavailable"), errors=(beyond,)))
+    assert notices.update(sample(worker="b")) == ["exporter http://h:3 answers again"]
 
 
 def test_that_a_job_is_traced_is_said_once():

@@ -155,7 +155,7 @@ def test_a_server_that_waits_for_requests_keeps_its_figures():
     assert row[: titles.index("TOK/S") + 5].split()[-4:] == ["n/a", "87.5%", "12.5", "812"]
     press(display, "j", "enter")
     shown = screen(display, 80, 24, NOW)
-    assert "NO ACTIVITY 1s" in shown
+    assert "NO ACTIVITY >1s" in shown
     assert "no figures" not in shown
     assert Lines().update(waits()) == []
 

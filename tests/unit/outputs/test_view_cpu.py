@@ -6,7 +6,7 @@ import pytest
 
 from support.sample_kinds import NOW, cpus, on_cpu, traced, workers_of
 from support.samples import changed
-from support.shown import display_of, empty_display, failed, lines, screen
+from support.shown import display_of, empty_display, failed, lines, press, screen
 from tpumon.errors import NOT_SEEN
 from tpumon.model.figure_table import held_by
 
@@ -93,11 +93,15 @@ def test_rows_of_one_host_show_their_process(size, seen):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_where_no_trace_can_show_whether_anything_runs_no_screen_says_that_nothing_does(count):
-    """In the header, in rows and on its page."""
+    """In the header, in rows, on its page, in the letters of its graph, and among the changes."""
     unseen = [failed(f"w{n}", "empty-trace", f"{NOT_SEEN}: no TPU", time_unix_s=NOW - 1) for n in range(count)]
-    text = screen(shown(*unseen), 100, 24, NOW)
+    display = shown(*unseen)
+    text = screen(display, 100, 24, NOW)
     assert text.count("NOT SEEN") == 2 * count  # header and page; header, rows and the page below them
-    assert "no activity" not in text.replace("N no activity", "").lower()  # the graph's letter for the state
+    press(display, "e")
+    changes = screen(display, 100, 24, NOW)
+    assert "? w0" in changes or "? all 2 workers" in changes
+    assert "no activity" not in (text + changes).lower()
 
 
 def test_a_worker_on_a_tpu_is_drawn_as_before():

@@ -12,7 +12,7 @@ from support.shown import NOW, answered, display_of, empty_display, failed, flee
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import RollupSeries
-from tpumon.model import Target, Workers
+from tpumon.model import Cause, Change, Finding, Handover, Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts import spans
@@ -247,6 +247,24 @@ def test_what_happened_to_a_slice_is_one_line_of_the_changes():
     assert "all 3 workers" not in screen(display, now=NOW + 4)
 
 
+def test_an_exporter_that_was_away_is_one_line_of_the_changes():
+    """With its whole name, which widens no column; there is no worker to open."""
+    display = display_of(*fleet(3))
+    display.take(failed(name_of(0), time_unix_s=NOW + 1))
+    what = Change(
+        number=0, time_unix_s=NOW + 2, worker="exporter 10.10.10.10:10466", what="exporter", state="stale",
+        severity="unknown", words="its 3 workers are not seen",
+    )  # fmt: skip
+    display.take(what)
+    display.refresh(NOW + 4)
+    press(display, "e")
+    shown = lines(display, now=NOW + 4)
+    assert shown[2].endswith(" S exporter 10.10.10.10:10466 does not answer: its 3 workers are not seen")
+    assert f"D {name_of(0)}  down, was ok: " in shown[3]
+    press(display, "clicked:20:2")
+    assert lines(display, now=NOW + 4) == shown
+
+
 def test_on_a_workers_page_its_own_changes_are_listed():
     """The last ones on the page itself, all of them by e; of one without any, a line says so."""
     display = trouble()
@@ -339,8 +357,35 @@ def test_since_when_it_is_critical_and_since_when_in_trouble():
     display = display_of(answered("w", NOW - 100, **infeed(0.1)), thresholds=AT_ONCE, now=NOW - 100)
     display.take(answered("w", NOW - 50, **infeed(0.5)))
     display.refresh(NOW - 50)
-    wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)}: infeed 50%"
-    assert wanted in screen(display, now=NOW - 50)
+    wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)} or earlier"
+    assert f"{wanted}: infeed 50%" in screen(display, 120, now=NOW - 50)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_what_was_so_at_the_first_look_may_have_begun_before(size):
+    """In its row at least so long, on its page `or earlier`; what began while it was watched has a time."""
+    display = display_of(failed("w", time_unix_s=NOW - 20), answered("v", NOW - 20), now=NOW - 20)
+    display.take(failed("v", time_unix_s=NOW - 10))
+    display.refresh(NOW)
+    shown = screen(display, *size)
+    assert ("DOWN >20s: " in shown, "DOWN 10s: " in shown) == (True, True)
+    press(display, "enter")
+    assert f"D DOWN 10s since {clock(NOW - 10, NOW)}, no figures now" in screen(display, *size)
+    press(display, "n")
+    assert f"D DOWN >20s since {clock(NOW - 20, NOW)} or earlier, no figures yet" in screen(display, *size)
+    assert "  DOWN >20s  " in lines(display, *size)[0]
+    reader = empty_display()
+    reader.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    cause = Cause(words="infeed 9%", finding="input-bound", since_unix_s=NOW - 500)
+    found = Finding(
+        finding="input-bound", severity="warning", workers=("w",), since_unix_s=NOW - 500, since_or_earlier=True
+    )
+    reader.take(Handover(complete=True, number=1, findings=(found,)), answered("w", findings=(cause,)))
+    reader.refresh(NOW)
+    press(reader, "enter")
+    assert f"! input-bound since {clock(NOW - 500, NOW)} or earlier: infeed 9%" in screen(reader, *size), (
+        "of an exporter"
+    )
 
 
 # ---- the slice

@@ -280,7 +280,7 @@ def test_compiling(name, device):
 
 def test_without_host_events_nothing_is_said_of_compiling():
     assert simulated("steady", level=0).compile_ratio is None
-    assert simulated("steady", level=0).absent["compile_ratio"] == "no host events in the trace"
+    assert simulated("steady", level=0).absent["compile_ratio"] == "the host is not in the trace"
     assert simulated("recompiling", at_s=11.5).compile_ratio == pytest.approx(0.5, abs=0.03)
 
 

@@ -250,8 +250,8 @@ class _CaptureSession:
             await asyncio.to_thread(self._logdir.discard, self._name, trace_file_name(worker.target.address))
         message = "no trace event was collected"
         if worker.profiler.leaves_out_host_events:
-            message += "; host events were left out (see above), and there was nothing else to trace"
-            # With nothing but host events to trace, another attempt cannot help.
+            message += "; the host was not traced (see above), and there was nothing else to trace"
+            # With nothing but the host to trace, another attempt cannot help.
             worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 

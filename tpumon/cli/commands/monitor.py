@@ -19,10 +19,10 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.live.view_settings import is_named
+from tpumon.outputs.live.view_settings import fits
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import shown_by
+from tpumon.system.console import shown_by, take_said
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -97,9 +97,10 @@ def _write(settings: MonitorSettings) -> int:
         stack.enter_context(feed)
         for update in feed.updates(timeout_s=writer.tick_s):
             sample = None if update is None else update.sample
-            fits = sample is None or is_named(wanted, sample.worker, sample.address, sample.slice)
-            matched = matched or (fits and sample is not None)
-            if sample is not None and not fits:
+            status = None if update is None else update.status
+            is_shown = sample is None or not wanted or (status is not None and fits(wanted, status))
+            matched = matched or (is_shown and sample is not None)
+            if sample is not None and not is_shown:
                 if sample.worker in others and not (matched or has_said):  # by now all were asked
                     has_said = True
                     _log.warning("%s; waiting for one", _no_fit(wanted, others))
@@ -113,7 +114,7 @@ def _write(settings: MonitorSettings) -> int:
 
 
 def _no_fit(wanted: str, others: set[str]) -> str:
-    return f"--filter {wanted}: no worker has this in its name: {', '.join(sorted(others)[:5])}"
+    return f"--filter {wanted}: no worker has this name, state or finding: {', '.join(sorted(others)[:5])}"
 
 
 def _stdout_output(settings: MonitorSettings, context: Context) -> Output:
@@ -133,6 +134,7 @@ def _show_live(settings: MonitorSettings) -> int:
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     feed_settings = with_one_sampler(settings.feed)
+    said = take_said()  # on stderr, which the view covers
     origin = feed_settings.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
@@ -156,10 +158,9 @@ def _show_live(settings: MonitorSettings) -> int:
             shown = Display(display, feed.context.analysis)
             shown.progress = origin.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            if feed_settings is not settings.feed:  # the line on stderr is behind the view by now
-                shown.notice(f"showing what {origin.shown_name}, a tpumon of this host, samples")
             stack.enter_context(feed)
             fetch = feed.fetch
+        shown.begin_with(said)
         live.run(shown, fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
 

@@ -46,7 +46,7 @@ def run(
     status = collect(feed, needs)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
-    answer = diagnose(status, unsure)
+    answer = diagnose(status, unsure, keeps=feed.state is not None)
     rows = [
         _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
         for worker in status.worst_first()
@@ -164,8 +164,8 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)
         since = verdict.since_unix_s
-        earlier = " or earlier" if row.worker.since_or_earlier else ""
-        shown_since = "-" if since is None else f"{clock(since, now_unix_s)}{earlier} ({age(now_unix_s - since)})"
+        began = clock(since, now_unix_s, or_earlier=row.worker.since_or_earlier)
+        shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
         name = one_line(row.worker.name, limit=60)
         lines.append([look.mark, name, *process, look.word, shown_since, *cells, why])

@@ -59,7 +59,8 @@ def run(
 def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     """The answer; of a profile, one sample is enough."""
     is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
-    return diagnose(status, frozenset() if is_profile else unjudged(status, feed.output_options.thresholds.sustained))
+    too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
+    return diagnose(status, too_few, keeps=feed.state is not None)
 
 
 def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:

@@ -53,8 +53,8 @@ def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
         )
     if server.reason is None and server.host_events_safe is False and not server.device_planes:
         yield Problem(
-            what=f"{server.address}: without a TPU only host events show the step time, and here they may hang the job "
-            "(jaxlib 0.5.0 to 0.8.3 without TensorFlow imported)",
+            what=f"{server.address}: without a TPU only a trace of the host shows the step time, and here that may "
+            "hang the job (jaxlib 0.5.0 to 0.8.3 without TensorFlow imported)",
             remedy="if it is a JAX job, update it to jaxlib 0.9 or newer; if it is TensorFlow or PyTorch/XLA, give "
             "--host-tracer-level 1",
         )

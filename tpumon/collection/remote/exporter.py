@@ -20,7 +20,7 @@ from tpumon.analysis.handover import dated, read_handover
 from tpumon.collection.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
-from tpumon.model import SCHEMA_VERSION, Failure, Sample, SourceEvent, Target, Workers, bounded
+from tpumon.model import SCHEMA_VERSION, Change, Failure, Sample, SourceEvent, Target, Workers, bounded
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
@@ -70,6 +70,8 @@ class RemoteExporter:
         self._has_answered = False
         self._failures = 0
         self._reported: str | None = None
+        self._away_unix_s = 0.0  # since when it does not answer
+        self._gone: Change | None = None  # that it does not, once that is said
         self._judged: object = None  # findings, and what is not judged, as sent last
         self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
         self._quiet = 0  # answers in a row without a new sample
@@ -105,7 +107,7 @@ class RemoteExporter:
 
         At first, and after an outage, it sends what the exporter knows of the time before, then each worker's last
         sample; later only what is new. During an outage it sends one failed sample per worker (source `exporter`) with
-        the reason; if it has no workers, `Workers.waiting` has the reason.
+        the reason; if it has no workers, `Workers.waiting` has the reason. A change says when that begins and ends.
         """
         began_unix_s = self._clock()
         try:
@@ -120,6 +122,9 @@ class RemoteExporter:
             self._failed(self._page.trouble_of(error), began_unix_s, send)
         else:
             self._has_answered, self._failures, self._reported = True, 0, None
+            if self._gone is not None:
+                send(_back(self._gone, began_unix_s))
+                self._gone = None
 
     def _refuse_own(self, page: Page) -> None:
         """Refuses samples that came through this process: they would go round for ever.
@@ -207,6 +212,7 @@ class RemoteExporter:
 
     def _failed(self, trouble: TroubleError, began_unix_s: float, send: Send) -> None:
         self._failures += 1
+        self._away_unix_s = began_unix_s if self._failures == 1 else self._away_unix_s
         message = str(trouble)
         targets = self._workers.targets if self._workers is not None else ()
         if message == self._reported or (targets and self._failures < _PATIENCE):
@@ -218,6 +224,29 @@ class RemoteExporter:
             send(self._workers)
         for target in targets:
             send(lost(target, trouble.reason, message, began_unix_s, self._clock()))
+        if targets and self._gone is None:
+            self._gone = _gone(self.name, self._away_unix_s, len(targets))
+            send(self._gone)
+
+
+def _gone(exporter: str, time_unix_s: float, workers: int) -> Change:
+    """The change that an exporter does not answer."""
+    return Change(
+        number=0,
+        time_unix_s=time_unix_s,
+        worker=f"exporter {exporter.removeprefix('http://')}",
+        what="exporter",
+        state="stale",
+        severity="unknown",
+        before="ok",
+        words=f"its {workers} workers are not seen" if workers > 1 else "its worker is not seen",
+    )
+
+
+def _back(gone: Change, time_unix_s: float) -> Change:
+    """The change that it answers again. What its workers did meanwhile is not known."""
+    words = f"it was away for {max(time_unix_s - gone.time_unix_s, 0.0):.0f} s"
+    return replace(gone, time_unix_s=time_unix_s, state="live", severity="ok", before="stale", words=words)
 
 
 def lost(target: Target, reason: Reason, message: str, began_unix_s: float, now_unix_s: float) -> Sample:

@@ -293,6 +293,8 @@ class Merging:
                 return known or (None if worker in source.targets or worker in self._shown else worker)
 
             self._send(_renamed(event, name_of))
+        else:
+            self._send(event)
 
 
 def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Target:

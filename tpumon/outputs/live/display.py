@@ -78,6 +78,7 @@ class Display(Output):
         self._size = (80, 24)
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
+        self._unread: Sequence[str] = ()
         self._failed: str | None = None
         self._hits: Sequence[Hit] = ()
         self._last_change: int | None = 0  # that was looked at; None: all that are known are past
@@ -111,6 +112,12 @@ class Display(Output):
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
+
+    def begin_with(self, lines: Sequence[str]) -> None:
+        """Shows what was said before the view began, until a key is pressed; then it is on the help screen."""
+        for line in lines:
+            self.notice(line)
+        self._unread = lines
 
     def _say(self, line: str) -> None:
         """Shows what a key has to say, in place of what the last one said."""
@@ -174,8 +181,13 @@ class Display(Output):
 
     def press(self, name: str) -> Reply:
         """Takes a key: a printable character, or one of the names in `tpumon.outputs.live.loop.keys`."""
+        is_news, self._unread = bool(self._unread), ()
+        reply = self._press(name)
+        return Reply.REDRAW if is_news and reply is Reply.NOTHING else reply
+
+    def _press(self, name: str) -> Reply:
         if name in _WHEEL:
-            return [self.press(_WHEEL[name]) for _ in range(_LINES_PER_TURN)][-1]
+            return [self._press(_WHEEL[name]) for _ in range(_LINES_PER_TURN)][-1]
         if self._controls.typing:
             return self._type(name)
         if name.startswith(CLICKED):
@@ -200,7 +212,7 @@ class Display(Output):
         if hit is None:
             return Reply.NOTHING
         if isinstance(hit.press, str):
-            return self.press(hit.press)
+            return self._press(hit.press)
         hit.press(self._controls)
         return Reply.REDRAW
 
@@ -309,8 +321,10 @@ class Display(Output):
     # ---- header and footer
 
     def _message(self) -> str:
-        """The newest message, while it is new."""
-        return tame(self._messages.now(self._now_unix_s), ascii_only=self._glyphs.ascii)
+        """What was said before the view began, until a key is pressed; else the newest message, while it is new."""
+        more = f"(+{len(self._unread) - 1}, see h) " if len(self._unread) > 1 else ""
+        text = more + self._unread[0] if self._unread else self._messages.now(self._now_unix_s)
+        return tame(text, ascii_only=self._glyphs.ascii)
 
     def _footer(self, screen: Screen, notes: Sequence[str], position: str, message: str) -> list[Segment]:
         """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
@@ -341,7 +355,9 @@ class Display(Output):
         for_time = controls.typing == "time"
         typed = f"go to: {controls.typed}_" if for_time else f"/{controls.filter}_"
         typed = tame(typed, ascii_only=self._glyphs.ascii)
-        words = (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears")
+        words = (
+            (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears", "name, state or finding")
+        )
         keys = hints(words, width - cell_len(typed) - cell_len(position) - 5)
         # If it is too long, its end is shown: that is where the user types.
         while cell_len(typed) + cell_len(position) + 3 > width and len(typed) > 2:

@@ -113,10 +113,10 @@ class Player(Display):
         until_s = min(time for time in times if time is not None) - at_unix_s
         return now_unix_s + max(until_s / self._speed, _FRAME_S)
 
-    def press(self, name: str) -> Reply:
+    def _press(self, name: str) -> Reply:
         """Takes a key: those that move the time, and all others for the display."""
         if self._controls.typing:
-            return super().press(name)
+            return super()._press(name)
         at_unix_s = self._time(self._now_s())
         if name in _MOVES_S:
             self._go_to(at_unix_s + _MOVES_S[name])
@@ -131,7 +131,7 @@ class Player(Display):
             from_unix_s = self._first_unix_s if at_unix_s >= self._last_unix_s else at_unix_s
             self._go_to(at_unix_s if self._playing else from_unix_s, playing=not self._playing)
         else:
-            return super().press(name)
+            return super()._press(name)
         return Reply.REDRAW
 
     # ---- time

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from tpumon.analysis.findings import Thresholds
 from tpumon.model.figure_table import SORT_KEYS
+
+if TYPE_CHECKING:
+    from tpumon.analysis import WorkerStatus
+
+_LEAST_LETTERS = 3
 
 
 class KeyWords(Struct, frozen=True):
@@ -38,7 +44,7 @@ class DisplaySettings(Struct, frozen=True, kw_only=True):
         level: 1 or 2: how much is shown.
         sort: one of `tpumon.model.figure_table.SORT_KEYS`.
         reverse: True if that order is reversed.
-        filter: show only workers whose name, address or slice contains this.
+        filter: show only workers that fit this text.
         ascii: use nothing but ASCII.
         thresholds: when a figure is marked.
         from_url: the exporter that samples come from; None: the workers themselves.
@@ -57,7 +63,13 @@ class DisplaySettings(Struct, frozen=True, kw_only=True):
     more_keys: Sequence[KeySection] = ()
 
 
-def is_named(text: str, *names: str | None) -> bool:
-    """True if one of the names contains this text; case does not matter."""
-    wanted = text.lower()
-    return any(wanted in (name or "").lower() for name in names)
+def fits(text: str, worker: WorkerStatus) -> bool:
+    """True if a worker's name, address or slice contains this text, or its state or a finding of it begins so.
+
+    Case does not matter. Of states and findings at least three letters count: most names have one or two of theirs.
+    """
+    wanted, target, verdict = text.lower(), worker.target, worker.verdict
+    if any(wanted in (name or "").lower() for name in (target.worker, target.address, target.slice)):
+        return True
+    found = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
+    return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in found)

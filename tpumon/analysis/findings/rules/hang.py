@@ -221,9 +221,9 @@ class Hang(Rule[Activity, SliceActivity]):
         if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
             sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
         elif first := member.slice_stats.stopped_first(step_s):
-            sentence += f" Stopped first: {_named(first)}, which has no work in its queue while others have."
-            if member.seen.target.worker in first:
-                words += ", stopped first"
+            sentence += f" Stopped first: {_named(first)}, with no work in its queue; those that have some wait."
+            waits = member.seen.target.worker in member.slice_stats.waiting
+            words = f"waits for {_named(first)}, {words}" if waits else f"{_named(first)} stopped first, {words}"
         elif goes_on:
             sentence += " Others of its slice go on with the same steps."
         elif grade == "info":

@@ -117,7 +117,7 @@ class Idle(Rule[None, None]):
     not_for = SERVERS
     of_device = True
     remedy = (
-        "take host events for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
+        "trace the host for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
         "1 does not show the input of Keras' fit; not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "
         "hang); then prefetch input, or run several steps per call"
     )

@@ -22,7 +22,7 @@ def input_share(seen: Observation) -> tuple[float, str] | None:
 
 @dataclass(slots=True)
 class _Known:
-    """Share of input that the one sample with more host events showed; it stands while later ones look like that one.
+    """Share of input that the one sample that traced more of the host showed; it stands while later ones look like it.
 
     Attributes:
         share: the share, and the figure that says so; None: not known.
@@ -77,7 +77,7 @@ class InputBound(Rule[_Known, None]):
             words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
         else:
             words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time"
-            sentence += "." if input_share(member.seen) else ", as the one sample with more host events showed."
+            sentence += "." if input_share(member.seen) else ", as the one sample that traced more of the host showed."
         return FindingDetail(
             words=words,
             sentence=sentence,

@@ -147,8 +147,9 @@ class Profiler:
         """Words for what is left out, why, and the option that overrides it."""
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
-            f"host events are left out: they can hang the job{unless} (jaxlib 0.5.0 to 0.8.3 without TensorFlow "
-            f"imported); --host-tracer-level {self._host_events.safe_level} adds them"
+            f"the host (what the job runs on its CPU) is not traced, as that can hang the job{unless}: a fault of "
+            "jaxlib 0.5.0 to 0.8.3 without TensorFlow imported; update the job to jaxlib 0.9 or newer, or risk it with "
+            f"--host-tracer-level {self._host_events.safe_level}"
         )
 
     @property

@@ -322,12 +322,12 @@ class TraceSource(ProfilerSource):
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
             words = f"returns traces, {'with' if devices else 'without'} device planes"
-        snapshot = RpcAnswer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
+        snapshot = RpcAnswer(rpc="GetSnapshot", state="ok", words="known: tracing the host is safe")
         if signs.host_events_safe:
-            words_if_seen = f"host events are safe: the job is {signs.framework or 'not one of jaxlib alone'}"
+            words_if_seen = f"tracing the host is safe: the job is {signs.framework or 'not one of jaxlib alone'}"
             snapshot = RpcAnswer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
         elif not safe:
-            words_if_unsafe = "unknown (UNIMPLEMENTED): host events may hang the job"
+            words_if_unsafe = "unknown (UNIMPLEMENTED): tracing the host may hang the job"
             snapshot = RpcAnswer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
         visible = returns_traces or Address.parse(self._target.address).is_this_host
         holds_tpu = bool(devices) or signs.holds_tpu

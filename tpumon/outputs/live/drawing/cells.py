@@ -139,11 +139,10 @@ def age_changes_in_s(time_s: float) -> float:
     return step_s - time_s % step_s
 
 
-def clock(time_unix_s: float | None, now_unix_s: float) -> str:
-    """Local time of day; on another day, with the date."""
+def clock(time_unix_s: float | None, now_unix_s: float, *, or_earlier: bool = False) -> str:
+    """Local time of day; on another day, with the date. Of what was so when it was first looked at: `or earlier`."""
     if time_unix_s is None:
         return "--:--:--"
     then, now = time.localtime(time_unix_s), time.localtime(now_unix_s)
-    if then[:3] == now[:3]:
-        return time.strftime("%H:%M:%S", then)
-    return time.strftime("%m-%d %H:%M", then)
+    form = "%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M"
+    return time.strftime(form, then) + (" or earlier" if or_earlier else "")

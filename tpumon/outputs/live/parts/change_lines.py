@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import DIM, LOOKS
+from tpumon.outputs.live.drawing.style import DIM, LOOKS, NOT_SEEN_LOOK
 from tpumon.outputs.live.parts.frame import Frame
 
 _TIME = 11
@@ -19,13 +20,18 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
     lines: Lines = []
     labels = frame.scene.labels.at(name_width) if name_width else {}
     for change in changes:
-        look = LOOKS[change.status]
+        look = NOT_SEEN_LOOK if change.words.startswith(NOT_SEEN) else LOOKS[change.status]
         line = Line(frame.width).fill(1).add(clock(change.time_unix_s, frame.now_unix_s).rjust(_TIME), DIM).fill(2)
         line.add(look.mark, look.style).fill(1)
+        if change.what == "exporter":
+            name = tame(change.worker, ascii_only=frame.glyphs.ascii)
+            line.add(cut(f"{name} {change.sentence}", line.room, frame.glyphs.ellipsis), look.style)
+            lines.append(line.segments())
+            continue
         if name_width:
             name = labels.get(change.worker) or tame(change.worker, ascii_only=frame.glyphs.ascii)
             line.add(cut(name, name_width, frame.glyphs.ellipsis).ljust(name_width)).fill(2)
-        line.add(_what(change), look.style)
+        line.add(_what(change, look.word), look.style)
         why = tame(change.words, ascii_only=frame.glyphs.ascii)
         if why and change.what != "restart" and line.room > 4:
             line.add(": ").add(cut(why, line.room, frame.glyphs.ellipsis))
@@ -33,9 +39,8 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
     return lines
 
 
-def _what(change: Change) -> str:
+def _what(change: Change, words: str) -> str:
     """The change, and the mark before it: `critical, was ok`."""
-    words = LOOKS[change.status].word
     if change.what in _WORDS:
         return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"
     was = None if change.before is None else LOOKS[change.before].word

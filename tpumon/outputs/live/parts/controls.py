@@ -10,9 +10,10 @@ from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts.op_lines import BY_TIME
-from tpumon.outputs.live.parts.order import Order, is_of, kinds, matches
+from tpumon.outputs.live.parts.order import Order, is_of, kinds
 from tpumon.outputs.live.parts.scene import Scene
 from tpumon.outputs.live.parts.spans import SPANS_S, Span, known_of, span_of
+from tpumon.outputs.live.view_settings import fits
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -28,7 +29,7 @@ class Controls:
         rows: the workers of that scene in order, without those that the filter hides.
         frozen: whether the picture is frozen. Sampling goes on.
         order: how rows are sorted.
-        filter: only workers whose name, address or slice contains this.
+        filter: only workers that fit this text.
         kind: only workers of this kind, as `tpumon.outputs.live.parts.order.kinds` names them; empty: of every kind.
         mouse: whether the mouse chooses workers; otherwise the terminal selects text with it.
         bell: whether the terminal's bell rings when a worker becomes critical or goes down.
@@ -330,8 +331,7 @@ class Controls:
         if self.kind:
             rows = list(filter(is_of(self.kind), rows))
         if self.filter:
-            wanted = matches(self.filter)
-            rows = [row for row in rows if wanted(row)]
+            rows = [row for row in rows if fits(self.filter, row)]
         place = self._place()
         self.rows = rows
         if place is not None and rows and self._place() is None:

@@ -48,7 +48,7 @@ def worst_line(frame: Frame) -> Lines:
     worst, look = marked[0], _look(marked[0].severity)
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
-    since = "" if worst.since_unix_s is None else f" since {clock(worst.since_unix_s, frame.now_unix_s)}"
+    since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
     more = f" (+{len(marked) - 1}, see w)" if len(marked) > 1 else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
@@ -91,10 +91,23 @@ def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
             look, line = _look(cause.severity), Line(frame.width).fill(2)
             line.add(f"{look.mark} {cause.finding}", look.style)
             if cause.since_unix_s is not None:
-                line.add(f" since {clock(cause.since_unix_s, frame.now_unix_s)}")
+                or_earlier = is_or_earlier(frame.scene, row, cause.since_unix_s)
+                line.add(f" since {clock(cause.since_unix_s, frame.now_unix_s, or_earlier=or_earlier)}")
             words = tame(cause.words, ascii_only=frame.glyphs.ascii)
             lines.append(line.add(cut(f": {words}", line.room, frame.glyphs.ellipsis)).segments())
     return [plain(" Findings (w: why)", frame.width, BOLD), *lines] if lines else []
+
+
+def is_or_earlier(scene: Scene, row: WorkerStatus, since_unix_s: float | None) -> bool:
+    """True if what a worker has since then may have begun before: it was there at the first look, here or upstream."""
+    return row.was_first(since_unix_s) or any(
+        one.since_or_earlier and one.since_unix_s == since_unix_s and concerns(one, row)
+        for one in scene.status.findings
+    )
+
+
+def _since(frame: Frame, finding: Finding) -> str:
+    return clock(finding.since_unix_s, frame.now_unix_s, or_earlier=finding.since_or_earlier)
 
 
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
@@ -103,8 +116,7 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
     title.add(f"{dot}{finding.severity}")
     if finding.since_unix_s is not None:
-        earlier = " or earlier" if finding.since_or_earlier else ""
-        title.add(f"{dot}since {clock(finding.since_unix_s, frame.now_unix_s)}{earlier}")
+        title.add(f"{dot}since {_since(frame, finding)}")
     title.add(f"{dot}{finding.confidence} confidence", DIM)
     lines = [title.segments(), *_text(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of
 from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
 from tpumon.outputs.live.parts.waiting import countdown
@@ -196,22 +198,19 @@ def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Hea
     if live:
         return HeaderPiece(f"LIVE{share}", HEADER_WORD)
     if all(map(exporter_failed, rows)):
-        return HeaderPiece(f"EXPORTER DOWN{_aged(_oldest(rows), now_unix_s)}", LOOKS["down"].header)
+        return HeaderPiece(f"EXPORTER DOWN{_lasting(rows, now_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
     like = [each for each in rows if each.verdict.state == worst]
     look = look_of(next((each for each in like if each.is_seen), like[0]))
     word = look.word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
-    since_unix_s = scene.last_unix_s if worst == "stale" and row is None else _oldest(like)
-    return HeaderPiece(word + ("" if worst == "waiting" else _aged(since_unix_s, now_unix_s)), look.header)
+    if worst == "stale" and row is None and scene.last_unix_s is not None:
+        return HeaderPiece(f"{word} {age(now_unix_s - scene.last_unix_s)}", look.header)
+    return HeaderPiece(word + ("" if worst == "waiting" else _lasting(like, now_unix_s)), look.header)
 
 
-def _oldest(rows: Sequence[WorkerStatus]) -> float | None:
-    """Time since when the first of these workers is in its state."""
-    return min((since for row in rows if (since := row.verdict.since_unix_s) is not None), default=None)
-
-
-def _aged(since_unix_s: float | None, now_unix_s: float) -> str:
-    return "" if since_unix_s is None else f" {age(now_unix_s - since_unix_s)}"
+def _lasting(rows: Sequence[WorkerStatus], now_unix_s: float) -> str:
+    """How long the first of these workers has been in its state."""
+    return f" {lasting(min(rows, key=lambda row: row.verdict.since_unix_s or math.inf), now_unix_s)}".rstrip()
 
 
 def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:

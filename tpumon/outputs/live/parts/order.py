@@ -12,7 +12,6 @@ from tpumon.model import FindingId
 from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.outputs.live.drawing.names import natural
 from tpumon.outputs.live.parts.scene import Scene
-from tpumon.outputs.live.view_settings import is_named
 
 _HOLD_S = 5.0
 _ALIKE = math.log(1.08)
@@ -34,11 +33,13 @@ class Order:
     Attributes:
         by: one of `tpumon.model.figure_table.SORT_KEYS`.
         reverse: whether the order is reversed.
+        held: whether rows keep their places though the figures that they are sorted by say otherwise by now.
     """
 
     def __init__(self, by: str, *, reverse: bool) -> None:
         self.by = by
         self.reverse = reverse
+        self.held = False
         self._names: list[str] = []
         self._places: dict[str, _Place] = {}
         self._ranks: dict[str, int] = {}
@@ -72,7 +73,10 @@ class Order:
             self._sort()
         self._ranks = ranks
         by_name = {row.name: row for row in rows}
-        return [by_name[name] for name in self._names]
+        arranged = [by_name[name] for name in self._names]
+        places = [self._place(row) for row in arranged] if self.by in COMPARED else []
+        self.held = places != sorted(places)
+        return arranged
 
     def _sort(self) -> None:
         self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == NAME and self.reverse)
@@ -126,8 +130,3 @@ def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
     if kind == NOT_OK:
         return lambda row: row.verdict.status not in WELL
     return lambda row: row.verdict.status == kind
-
-
-def matches(text: str) -> Callable[[WorkerStatus], bool]:
-    """Returns a test for workers whose name, address or slice contains this text; case does not matter."""
-    return lambda row: is_named(text, row.name, row.history.target.address, row.history.target.slice)

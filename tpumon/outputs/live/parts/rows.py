@@ -313,11 +313,15 @@ def has_figures(row: WorkerStatus) -> bool:
 
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
-    """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
+    """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING; from the first look on: DOWN >20s."""
     word = look_of(row).word.upper()
-    if row.verdict.state == "waiting" or row.verdict.since_unix_s is None:
-        return word
-    return f"{word} {age(now_unix_s - row.verdict.since_unix_s)}"
+    return word if row.verdict.state == "waiting" else f"{word} {lasting(row, now_unix_s)}".rstrip()
+
+
+def lasting(row: WorkerStatus, now_unix_s: float) -> str:
+    """How long it has been in its state: 35s; at least so long: >35s; empty if that is not known."""
+    since_unix_s = row.verdict.since_unix_s
+    return "" if since_unix_s is None else f"{'>' * row.since_or_earlier}{age(now_unix_s - since_unix_s)}"
 
 
 def cause_words(causes: Iterable[Cause]) -> Iterator[str]:

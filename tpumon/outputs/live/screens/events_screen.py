@@ -39,9 +39,14 @@ class EventsScreen(Screen):
         targets = {name: worker.target for name, worker in frame.scene.status.workers.items()}
         groups = together(changes[::-1], targets)[::-1]
         shown = [as_one(group, targets) for group in groups]
-        width = min(max(len(change.worker) for change in shown), frame.width // _NAME_SHARE)
+        names = [change.worker for change in shown if change.what != "exporter"]
+        width = min(max(map(len, names), default=0), frame.width // _NAME_SHARE)
         title = plain(f" {len(shown)} change{'s' if len(shown) > 1 else ''}, newest first", frame.width, BOLD)
-        hits = [Hit(place, 0, frame.width, partial(_open, group[0].worker)) for place, group in enumerate(groups, 1)]
+        hits = [
+            Hit(place, 0, frame.width, partial(_open, group[0].worker))
+            for place, group in enumerate(groups, 1)
+            if group[0].worker in targets
+        ]
         return Drawn(lines=[title, *change_lines(frame, shown, width)], hits=hits)
 
 

@@ -32,6 +32,7 @@ _HEADER = (
     ("LIVE 7/8", "7 of 8 workers have fresh figures"),
     ("STALE 35s", "no worker has fresh figures; the newest are 35 s old"),
     ("WAITING", "there is no job to watch yet"),
+    ("DOWN >20s", "at least so long: it was so when it was first looked at; of a time, `or earlier` says that"),
     ("FROZEN  10:25:07", "you froze the picture (p) at that time; sampling goes on"),
     ("EXPORTER DOWN 9s", "the exporter behind --from does not answer, so nothing is known about any worker"),
     ("every 10s, @10s", "interval between queries of a worker; longer than --interval if tracing would cost too much"),

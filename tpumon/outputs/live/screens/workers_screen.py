@@ -43,18 +43,20 @@ class WorkersScreen(Screen):
         Key(
             names=("/",),
             hint="filter",
-            words="show only workers whose name, address or slice contains what you type; Esc shows all",
+            words="show only workers whose name, address or slice contains what you type, or in that state or with "
+            "that finding (hang); Esc shows all",
             press=lambda controls, _: controls.start_typing(),
         ),
         Key(
             names=("s", "S"),
-            words="sort by the next figure (s), or reverse the order (S)",
+            words="sort by the next figure (s) or in reverse (S), at once; later figures move rows every 5 s (held)",
             press=lambda controls, key: controls.sort(reverse=key == "S"),
         ),
         Key(
             names=("f",),
             hint=lambda controls: kind_words(controls.next_kind()) or "all",
-            words="show only workers that are not ok, then those of each kind of trouble, then all",
+            words="show only workers that are not ok, then those of each state or severity, then all; of one finding: "
+            "/ and its name",
             press=lambda controls, _: controls.show_next_kind(),
         ),
         Key(
@@ -83,7 +85,8 @@ class WorkersScreen(Screen):
         if not frame.rows:
             return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
-            notes.append(f"s sort:{frame.controls.order.by}{' reversed' if frame.controls.order.reverse else ''}")
+            order = frame.controls.order
+            notes.append(f"s sort:{order.by}{' reversed' * order.reverse}{' held' * order.held}")
         table, worst = Rows(frame), worst_line(frame)
         above = _above(frame, table, worst)
         page = min(max(frame.height - len(above), 0), len(frame.rows))

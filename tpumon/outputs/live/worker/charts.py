@@ -14,7 +14,7 @@ from tpumon.model.figure import Figure
 from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import RATIO, Axis, chart
 from tpumon.outputs.live.drawing.line import Line, Lines, cut
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, NOT_SEEN_LOOK, Glyphs, Look
 from tpumon.outputs.live.parts.spans import Span, SpanColumns, columns_of
 
 _AXIS = 8
@@ -35,6 +35,7 @@ class Graphed(Struct, frozen=True, kw_only=True):
         fresh_for_s: for how long a figure counts.
         words: the span in words: `last 15m`.
         axis: the axis of a figure's values.
+        is_seen: False if its traces cannot show whether anything runs.
     """
 
     series: RollupSeries
@@ -42,6 +43,11 @@ class Graphed(Struct, frozen=True, kw_only=True):
     fresh_for_s: float
     words: str
     axis: Callable[[Figure, Sequence[float]], Axis]
+    is_seen: bool = True
+
+    def look(self, state: State) -> Look:
+        """The look of a state that it was in."""
+        return LOOKS[state] if self.is_seen or state != "no-activity" else NOT_SEEN_LOOK
 
 
 def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) -> str:
@@ -127,7 +133,7 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
     shown = columns_of(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
     values = [value for value in chain.from_iterable(shown.bands) if not math.isnan(value)]
     axis = RATIO if figure.unit == "ratio" or not values else graphed.axis(figure, values)
-    lines = [_title(figure, shown, graphed.words, width, glyphs)]
+    lines = [_title(figure, shown, graphed, width, glyphs)]
     for place, text in enumerate(chart(shown.bands, axis, height - 1, glyphs)):
         end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
         label = ""
@@ -135,14 +141,14 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
             label = f"{100 * end:.0f}%" if figure.unit == "ratio" else FORMATS[figure.unit].cell(end)
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
         if place == height - 2:
-            _add_states(line, text, shown.states)
+            _add_states(line, text, shown.states, graphed.look)
         else:
             line.add(text.rstrip(), GRAPH)
         lines.append(line.segments())
     return lines
 
 
-def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
+def _add_states(line: Line, text: str, states: Sequence[State | None], look: Callable[[State], Look]) -> None:
     """Adds the lowest line of a chart: where the worker had no figures, the mark of its state."""
     at = 0
     for state, columns in groupby(states):
@@ -152,21 +158,23 @@ def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
         if state is None:
             line.add(here if at < len(text) else here.rstrip(), GRAPH)
         else:
-            line.add(LOOKS[state].mark * count, LOOKS[state].style)
+            line.add(look(state).mark * count, look(state).style)
 
 
-def _title(figure: Figure, shown: SpanColumns, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
+def _title(figure: Figure, shown: SpanColumns, graphed: Graphed, width: int, glyphs: Glyphs) -> list[Segment]:
     """The figure and the span; where there is room, its least and greatest value in it, and what the marks mean.
 
     Without the span, a graph of what was looks like one of now: all else gives way to it.
     """
+    words = graphed.words
     label = cut(figure.label, max(width - len(words) - 4, _LEAST_LABEL), glyphs.ellipsis)
     line = Line(width).fill(2).add(label, BOLD).fill(2, DIM)
     ends = "none"
     if shown.ends is not None:
         form = FORMATS[figure.unit]
         ends = f"{form.cell(shown.ends[0])} {glyphs.dash} {form.cell(shown.ends[1])}{form.unit}"
-    marks = "".join(f", {LOOKS[state].mark} {LOOKS[state].word}" for state in dict.fromkeys(shown.states) if state)
+    looks = [graphed.look(state) for state in dict.fromkeys(shown.states) if state]
+    marks = "".join(f", {look.mark} {look.word}" for look in looks)
     texts = (f"{ends}, {words}{marks}", f"{ends}, {words}", f"{words}{marks}")
     text = next((text for text in texts if len(text) <= line.room), words)
     return line.add(cut(text, line.room, glyphs.ellipsis), DIM).segments()

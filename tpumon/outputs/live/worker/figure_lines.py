@@ -86,7 +86,7 @@ _METHODS = {
     "flops": "by FLOPS of the ops",
     "steps": "by step markers",
     "modules": "by modules",
-    "host": "by host events",
+    "host": "by host steps",
     "libtpu": "by libtpu's duty cycle",
     "programs": "by programs in traces",
     "median": "median run",

@@ -28,7 +28,7 @@ from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
-from tpumon.outputs.live.parts.findings import cause_lines
+from tpumon.outputs.live.parts.findings import cause_lines, is_or_earlier
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words, cause_words, has_figures
@@ -57,6 +57,7 @@ _MOST_BUSY = 4  # functions above the graphs
 _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
+_ROOM_FOR_EARLIER = 40
 _LEAST_SHARE = 0.0005  # that is not 0.0%
 
 
@@ -238,7 +239,9 @@ class WorkerPage:
         def axis(figure: Figure, values: Sequence[float]) -> Axis:
             return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
 
-        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis)
+        graphed = Graphed(
+            series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis, is_seen=self._row.is_seen
+        )
         return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
 
     def _chart_figures(self) -> Sequence[Figure]:
@@ -317,7 +320,7 @@ class WorkerPage:
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""
         verdict = self._row.verdict
-        since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
+        since = "" if verdict.since_unix_s is None else f" since {self._began(verdict.since_unix_s)}"
         if verdict.state != "live":
             if not has_figures(self._row):
                 since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
@@ -329,11 +332,15 @@ class WorkerPage:
 
     def _since_critical(self) -> str:
         """Since when it is critical, if it was in trouble before."""
-        verdict, now_unix_s = self._row.verdict, self._now_unix_s
+        verdict = self._row.verdict
         critical, trouble = verdict.critical_since_unix_s, verdict.since_unix_s
         if critical is None or trouble is None or critical - trouble < 1:
             return ""
-        return f" since {clock(critical, now_unix_s)}, in trouble since {clock(trouble, now_unix_s)}"
+        return f" since {clock(critical, self._now_unix_s)}, in trouble since {self._began(trouble)}"
+
+    def _began(self, since_unix_s: float) -> str:
+        or_earlier = self._width >= _ROOM_FOR_EARLIER and is_or_earlier(self._scene, self._row, since_unix_s)
+        return clock(since_unix_s, self._now_unix_s, or_earlier=or_earlier)
 
     def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
