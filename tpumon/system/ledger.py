@@ -76,11 +76,13 @@ class _Document(Struct, frozen=True):
         boot: when that was.
         servers: the entries.
         processes: the starts of those servers' processes, in clock ticks since then, as far as they are known.
+        pid: of the tpumon; 0: not known.
     """
 
     boot: str
     servers: dict[str, Entry]
     processes: dict[str, _Ticks] = field(default_factory=dict)
+    pid: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
 class PeerEntry(Struct, frozen=True):
@@ -92,12 +94,16 @@ class PeerEntry(Struct, frozen=True):
         entry: what it says.
         process: the start of the process that it is about, in clock ticks since this machine was started; None: of all
             that the server had.
+        uid: its user.
+        pid: its number, as it says; 0: not known.
     """
 
     file: str
     trusted: bool
     entry: Entry
     process: int | None = None
+    uid: int = -1
+    pid: int = 0
 
 
 class DutyLedger:
@@ -122,7 +128,7 @@ class DutyLedger:
             self._path = self._files.new_path()
         named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
         starts = {_key(address): start for address, start in processes.items()}
-        self._files.write(self._path, json.encode(_Document(boot(), named, starts)).decode())
+        self._files.write(self._path, json.encode(_Document(boot(), named, starts, os.getpid())).decode())
         peers: dict[str, list[PeerEntry]] = {}
         for entries in self._others():
             for key in entries.keys() & named.keys():
@@ -168,7 +174,7 @@ class DutyLedger:
                 if content is not None:  # else it is gone, or will be read next time
                     text, uid = content
                     left_bytes -= len(text)
-                    known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
+                    known = version, _entries(text, file.path.name, uid)
             if known is None:
                 continue
             if file.uid == os.getuid() and all(peer.entry.counts_until_s < now_s for peer in known[1].values()):
@@ -180,15 +186,16 @@ class DutyLedger:
         return [entries for _, entries in read.values()]
 
 
-def _entries(text: str, file: str, *, trusted: bool) -> dict[str, PeerEntry]:
+def _entries(text: str, file: str, uid: int) -> dict[str, PeerEntry]:
     """The entries of a file by key; none if it is not of this boot, or no such document."""
     try:
         document = json.decode(text, type=_Document)
     except (MsgspecError, RecursionError):
         return {}
     now_s = since_boot_s()
+    trusted = uid in {0, os.getuid()}
     return {
-        key: PeerEntry(file, trusted, entry, document.processes.get(key))
+        key: PeerEntry(file, trusted, entry, document.processes.get(key), uid, document.pid)
         for key, entry in document.servers.items()
         if document.boot == boot() and entry.since_s <= entry.time_s <= now_s
     }

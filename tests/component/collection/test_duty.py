@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 
@@ -393,6 +394,24 @@ async def test_what_was_traced_of_the_last_process_delays_nobody_who_comes_later
     begun_s = asyncio.get_running_loop().time()
     await for_a_while(2, of_restarting(job, *[0] * restarted, known=known))
     assert (job.spans[-1][0] < begun_s) is waits
+
+
+async def test_who_comes_second_is_told_why_it_waits_and_goes_first_once():
+    """Its first call costs more than those of the other, which would always be before it; that one gets no stale."""
+    job, firsts, seconds = Job(0.05, first_s=0.5), [], []
+    first = asyncio.create_task(for_a_while(300, tpumon(job, samples=firsts, interval_s=1.0)))
+    await asyncio.sleep(60)
+    second = tpumon(job, samples=seconds, interval_s=1.0)
+    following = asyncio.create_task(for_a_while(240, second))
+    await asyncio.sleep(20)
+    waits = second._options.progress.of(ADDRESS)
+    assert waits.why.startswith(f"tpumon {os.getpid()} of ")
+    assert waits.why.endswith("samples it, too: each at half the rate (--max-duty)")
+    await asyncio.sleep(70)
+    assert seconds
+    await asyncio.gather(first, following)
+    gaps = [(later[0] - before[0]) for before, later in itertools.pairwise(job.spans)]
+    assert max(gaps) <= 2.5 * 10
 
 
 ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
-from tpumon.discovery.host.processes import start_ticks_of
+from tpumon.discovery.host.processes import start_ticks_of, user_named
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
@@ -88,17 +88,18 @@ class DutyAccount:
         self._own_s = self._under_way_s
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
+        self._last_interval_s = 0.0  # as it was planned then
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
         self._known: dict[tuple[str, int | None], _CountedPeer] = {}  # by file and process
-        self._sharing = 1
+        self._sharing: Sequence[PeerEntry] = ()
 
     @property
     def pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs."""
-        return self._sharing / self._ratio
+        return (1 + len(self._sharing)) / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -108,7 +109,21 @@ class DutyAccount:
     @property
     def is_shared(self) -> bool:
         """True if other tpumons follow the same server."""
-        return self._sharing > 1
+        return bool(self._sharing)
+
+    @property
+    def others(self) -> str:
+        """The other tpumons that follow the same server, and what it means; empty: there are none."""
+        if len(self._sharing) > 1:
+            return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
+        who = "".join(f"{one.pid or ''} of {user_named(one.uid)}" for one in self._sharing)
+        return who and f"tpumon {who} samples it, too: each at half the rate".replace("  ", " ")
+
+    @property
+    def gives_way_until_s(self) -> float:
+        """Until when another one goes first that has not traced the server yet; not so long that figures are stale."""
+        waits = any(one.trusted and not one.entry.traced_s for one in self._sharing)
+        return self._last_s + 2 * self._last_interval_s if waits and self._last_s is not None else float("-inf")
 
     @property
     def is_charged_elsewhere(self) -> bool:
@@ -134,6 +149,7 @@ class DutyAccount:
         self._under_way_s += estimate_s
         self._spend(estimate_s, now_s)
         self._before_s, self._last_s = self._last_s, now_s
+        self._last_interval_s = self.interval_s
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
@@ -191,10 +207,9 @@ class DutyAccount:
     def note_time(self, now_s: float) -> None:
         """Counts as sharing those who said so last, until that has no effect any more."""
         boot_s = since_boot_s()
-        sharing = [peer.entry for peer in self._peers if peer.entry.shares_until_s >= boot_s]
+        self._sharing = [peer for peer in self._peers if peer.entry.shares_until_s >= boot_s]
         self._count(0.0, now_s)
-        self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
-        self._sharing = 1 + len(sharing)
+        self._ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
 
     def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
         """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
@@ -273,7 +288,10 @@ class DutyControl:
     async def enter(
         self, account: DutyAccount, estimate_s: float, waits: Callable[[float], None] = lambda _wait_s: None
     ) -> None:
-        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits."""
+        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
+
+        Others who have no figures yet go first: their first call costs more, so cheaper ones would always be before it.
+        """
         if not account.is_informed:
             await self._exchange()
         while True:
@@ -282,6 +300,11 @@ class DutyControl:
                 waits(wait_s)
                 await account.wait(min(wait_s, _LOOK_AGAIN_S))
                 await self._exchange()
+            if (left_s := account.gives_way_until_s - _now_s()) > 0:
+                waits(left_s)
+                await account.wait(min(left_s, _LOOK_S))
+                await self._exchange()
+                continue
             account.enter(estimate_s, _now_s())
             try:
                 await self._exchange()  # now others see it, and it sees those who entered at the same moment
