@@ -117,7 +117,7 @@ class Feed:
                 output = open_output(export.name, export.where, self.context, export.options)
                 if output.remembers:
                     self._analysis.remember()
-                if output.open_port is not None and self._settings.output_options.host is not None:
+                if output.open_port is not None and self._settings.origin.may_be_read_instead:
                     stack.callback(announce(output.open_port))
                 queued = QueuedOutput(output, export.name)
                 self._outputs.append(stack.enter_context(closing(queued)))

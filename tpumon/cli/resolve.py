@@ -234,13 +234,14 @@ def at_moment(feed: FeedSettings, at: str | None) -> FeedSettings:
 
 
 _OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}
-_DECIDING = {*_OPTIONS, "listen"} - {"level", "verbose"}
+_DECIDING = {*_OPTIONS, "listen"} - {"level", "service_addr", "verbose"}
 
 
 def _nearby_level_of(context: typer.Context) -> int | None:
     """The level that a tpumon of this host must have to be read instead of sampling; None: it must not be.
 
-    Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done.
+    Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done; but
+    who gives addresses wants what is there, whoever samples it.
     """
     for name in _DECIDING:
         source = context.get_parameter_source(name)

@@ -58,7 +58,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
     if settings.nearby_level is None or not settings.origin.takes_samples:
         return settings
-    page = asyncio.run(find_nearby(settings.nearby_level))
+    page = asyncio.run(find_nearby(settings.nearby_level, settings.origin.addresses))
     if page is None:
         return settings
     _log.warning(
@@ -204,6 +204,7 @@ class _Waiting:
         history = worker.history
         never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
         is_judged = worker.judged_upstream and history.last is not None and history.last.findings is not None
+        is_judged = is_judged and worker.verdict.status != "unknown"  # its exporter has too few samples, too
         several = self._needs.all_of_them or worker.name in self._several
         return never or is_judged or _queries(history) >= (self._needs.samples if several else 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
+_FIRST_SAMPLES_S = 15.0  # within which an exporter nearby must have a sample of each worker
 
 
 class EventSource:
@@ -38,6 +40,8 @@ class EventSource:
         is_over: True if all events have happened already; they are then read by `RecordedFeed`.
         ends: True if it ends by itself.
         is_of_host: True if all jobs of this host are sampled, and nothing else.
+        addresses: of the workers that this process is to sample; none: those that it finds.
+        may_be_read_instead: True if others who would sample the same jobs may read its samples.
         shown_name: the name of who took the samples, without passwords; None: this process takes them.
         at: the moment of a recording to show or to judge, as it was typed; None: the usual one.
     """
@@ -47,6 +51,8 @@ class EventSource:
     is_over: ClassVar[bool] = False
     ends: ClassVar[bool] = False
     is_of_host: ClassVar[bool] = False
+    addresses: ClassVar[Sequence[str]] = ()
+    may_be_read_instead: ClassVar[bool] = False
     shown_name: ClassVar[str | None] = None
     at: ClassVar[str | None] = None
 
@@ -109,6 +115,16 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
     def is_of_host(self) -> bool:  # type: ignore[override]
         """True if nothing but this host was selected."""
         return replace(self.selection, job=None, slice=None, waits=False) == Selection()
+
+    @property
+    def addresses(self) -> Sequence[str]:  # type: ignore[override]
+        """Those that were given."""
+        return self.selection.addresses
+
+    @property
+    def may_be_read_instead(self) -> bool:  # type: ignore[override]
+        """True for real jobs."""
+        return self.selection.simulate is None
 
     @property
     def progress(self) -> Progress:
@@ -235,19 +251,31 @@ class NearbySource(EventSource):
         """Follows the exporter, then samples, until it is cancelled."""
         exporter = RemoteExporter(self._page, own_run=own_run)
         lost: list[str] = []
+        lacking: dict[str, float] = {}  # by when it must have a sample of a worker
+        sampled: set[str] = set()
+        clock_s = asyncio.get_running_loop().time
 
         def take(event: SourceEvent) -> None:
+            nonlocal lacking
             if isinstance(event, Sample) and event.of_exporter:
                 lost.append(event.errors[-1].message)
             elif isinstance(event, Workers) and not event.via:
                 lost.append(event.waiting or "")
             elif isinstance(event, Workers):
                 send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
+                awaited = {each.worker for each in event.targets} - sampled
+                until_s = clock_s() + _FIRST_SAMPLES_S
+                lacking = {worker: lacking.get(worker, until_s) for worker in awaited}
             elif not lost:
                 send(event)
+            if isinstance(event, Sample):
+                sampled.add(event.worker)
+                lacking.pop(event.worker, None)
 
         while not lost:
             await exporter.poll(take)
+            if late := [worker for worker, until_s in lacking.items() if clock_s() > until_s]:
+                lost.append(f"{exporter.name} has no sample of {min(late)}")
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
         _log.info("this process samples the jobs from now on: %s", lost[0])
         self._has_taken_over = True

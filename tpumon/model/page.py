@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import Finding, NotJudged
@@ -62,3 +63,21 @@ class Page(PageHead, frozen=True, kw_only=True):
     not_judged: Annotated[tuple[NotJudged, ...], at_most(_MOST_CHANGES)] = ()
     history: Annotated[Mapping[str, Raw] | None, at_most(MOST_WORKERS)] = None
     samples: Annotated[tuple[Raw, ...], at_most(_MOST_SAMPLES)] = ()
+
+    def of(self, workers: Collection[str]) -> Page:
+        """The page of some of its workers. Whoever reads samples leaves out those of workers that are not listed."""
+        of_some = [
+            replace(one, workers=kept, more_workers=0)
+            for one in self.findings or ()
+            if (kept := tuple(name for name in one.workers if name in workers))
+        ]
+        return replace(
+            self,
+            targets=tuple(one for one in self.targets if one.worker in workers),
+            statuses=tuple(one for one in self.statuses if one.worker in workers),
+            changes=tuple(one for one in self.changes if one.worker in workers),
+            findings=None if self.findings is None else tuple(of_some),
+            history=None
+            if self.history is None
+            else {name: one for name, one in self.history.items() if name in workers},
+        )

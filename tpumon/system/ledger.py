@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
-from msgspec import Meta, MsgspecError, Struct, json
+from msgspec import Meta, MsgspecError, Struct, field, json
 from msgspec.structs import replace
 
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
@@ -28,7 +29,10 @@ _SHARES = 3.0  # intervals for which an entry that was not renewed counts
 _LONGEST_INTERVAL_S = 3600.0
 
 
+_UNKNOWN: Mapping[str, int] = MappingProxyType({})
+
 _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+_Ticks = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
@@ -66,10 +70,19 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
 
 
 class _Document(Struct, frozen=True):
-    """Content of a tpumon's file: its entries by key, of the time since this machine was started."""
+    """Content of a tpumon's file: its entries by key, of the time since this machine was started.
+
+    Attributes:
+        boot: when that was.
+        servers: the entries.
+        processes: the starts of those servers' processes, in clock ticks since then, as far as they are known.
+        pid: of the tpumon; 0: not known.
+    """
 
     boot: str
     servers: dict[str, Entry]
+    processes: dict[str, _Ticks] = field(default_factory=dict)
+    pid: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
 class PeerEntry(Struct, frozen=True):
@@ -79,11 +92,18 @@ class PeerEntry(Struct, frozen=True):
         file: the name of its file.
         trusted: whether its user may be believed: this user, or root.
         entry: what it says.
+        process: the start of the process that it is about, in clock ticks since this machine was started; None: of all
+            that the server had.
+        uid: its user.
+        pid: its number, as it says; 0: not known.
     """
 
     file: str
     trusted: bool
     entry: Entry
+    process: int | None = None
+    uid: int = -1
+    pid: int = 0
 
 
 class DutyLedger:
@@ -94,8 +114,12 @@ class DutyLedger:
         self._path: Path | None = None
         self._read: dict[Path, tuple[tuple[int, int], Mapping[str, PeerEntry]]] = {}  # its version
 
-    def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[PeerEntry]]:
+    def exchange(self, own: Mapping[str, Entry], processes: Mapping[str, int] = _UNKNOWN) -> dict[str, list[PeerEntry]]:
         """Writes this tpumon's entries, by address of the server, then reads those of the others for these servers.
+
+        Args:
+            own: the entries.
+            processes: the starts of the processes that they are about, as far as they are known.
 
         Raises:
             OSError: the file cannot be written, or the directory not be listed.
@@ -103,18 +127,19 @@ class DutyLedger:
         if self._path is None:
             self._path = self._files.new_path()
         named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
-        self._files.write(self._path, json.encode(_Document(boot(), named)).decode())
+        starts = {_key(address): start for address, start in processes.items()}
+        self._files.write(self._path, json.encode(_Document(boot(), named, starts, os.getpid())).decode())
         peers: dict[str, list[PeerEntry]] = {}
         for entries in self._others():
             for key in entries.keys() & named.keys():
                 peers.setdefault(key, []).append(entries[key])
         return {address: of_server for address in own if (of_server := peers.get(_key(address)))}
 
-    def leave(self, own: Mapping[str, Entry]) -> None:
+    def leave(self, own: Mapping[str, Entry], processes: Mapping[str, int] = _UNKNOWN) -> None:
         """Writes the last entries; removes the file if they have no effect."""
         now_s = since_boot_s()
         if any(entry.counts_until_s > now_s for entry in own.values()):
-            self.exchange(own)
+            self.exchange(own, processes)
         elif self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -149,7 +174,7 @@ class DutyLedger:
                 if content is not None:  # else it is gone, or will be read next time
                     text, uid = content
                     left_bytes -= len(text)
-                    known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
+                    known = version, _entries(text, file.path.name, uid)
             if known is None:
                 continue
             if file.uid == os.getuid() and all(peer.entry.counts_until_s < now_s for peer in known[1].values()):
@@ -161,15 +186,16 @@ class DutyLedger:
         return [entries for _, entries in read.values()]
 
 
-def _entries(text: str, file: str, *, trusted: bool) -> dict[str, PeerEntry]:
+def _entries(text: str, file: str, uid: int) -> dict[str, PeerEntry]:
     """The entries of a file by key; none if it is not of this boot, or no such document."""
     try:
         document = json.decode(text, type=_Document)
     except (MsgspecError, RecursionError):
         return {}
     now_s = since_boot_s()
+    trusted = uid in {0, os.getuid()}
     return {
-        key: PeerEntry(file, trusted, entry)
+        key: PeerEntry(file, trusted, entry, document.processes.get(key), uid, document.pid)
         for key, entry in document.servers.items()
         if document.boot == boot() and entry.since_s <= entry.time_s <= now_s
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 
@@ -16,7 +17,7 @@ from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import SourceError
-from tpumon.model import Query, Target
+from tpumon.model import Process, Query, Target, Workers
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause
@@ -90,6 +91,9 @@ class NoClient:
         return self
 
     async def __aexit__(self, *exc):
+        pass
+
+    async def close(self):
         pass
 
 
@@ -323,6 +327,99 @@ async def test_late_first_figures_are_explained(said):
     assert len(said) == 1
     assert said[0].startswith(f"{ADDRESS}: the first sample comes in ")
     assert "--max-duty" in said[0]
+
+
+class Restarts:
+    """Finds a worker whose process is another one after each of these spans of time."""
+
+    def __init__(self, *spans_s, known=True):
+        self._spans_s = spans_s
+        self._known = known
+
+    async def watch(self, _all_gone):
+        for number, span_s in enumerate((*self._spans_s, 1e6)):
+            process = Process(pid=number + 1) if self._known else None
+            yield Workers(targets=(Target(worker="w", address=HERE, process=process),))
+            await asyncio.sleep(span_s)
+
+
+HERE = "localhost:9999"
+
+
+@pytest.fixture
+def starts(monkeypatch):
+    """The start of each process is its number."""
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: pid)
+
+
+def of_restarting(job, *spans_s, known=True, **pace):
+    """A tpumon that follows a job that starts again and again."""
+    sampler = tpumon(job, address=HERE, **pace)
+    sampler._discovery = Restarts(*spans_s, known=known)
+    return sampler
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_new_process_has_a_share_of_its_own():
+    """Its first figures come at once, also while the last one's share was waited for."""
+    job = Job()
+    begun_s = asyncio.get_running_loop().time()
+    await for_a_while(300, of_restarting(job, 100, interval_s=1.0))
+    assert job.share(begun_s + 100, begun_s + 102) >= 0.1
+    assert job.share(begun_s + 100, begun_s + 300) < 0.02
+
+
+@pytest.mark.usefixtures("starts")
+@pytest.mark.parametrize("second_knows", [True, False])
+async def test_all_who_trace_a_new_process_have_one_share_of_its_time(second_knows):
+    """Whether or not one of them can see which process it is."""
+    job = Job()
+    begun_s = asyncio.get_running_loop().time()
+    both = [of_restarting(job, 100, known=known, interval_s=1.0) for known in (True, second_knows)]
+    await for_a_while(1300, *both)
+    assert job.share(begun_s + 100, begun_s + 700) <= 0.015
+    assert job.share(begun_s + 700, begun_s + 1300) <= 0.0115
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_loop_of_restarts_gives_each_process_no_more_than_its_share():
+    job = Job()
+    begun_s = asyncio.get_running_loop().time()
+    await for_a_while(300, *(of_restarting(job, *[20.0] * 14, interval_s=0.5) for _ in range(2)))
+    traced_s = [job.share(at, at + 20) * 20 for at in (begun_s + 20 * number for number in range(15))]
+    assert max(traced_s) <= duty.CREDIT_S + 0.01 * 20 + TRACE_S
+
+
+@pytest.mark.usefixtures("starts")
+@pytest.mark.parametrize(
+    ("restarted", "known", "waits"), [(True, True, False), (False, True, True), (True, False, True)]
+)
+async def test_what_was_traced_of_the_last_process_delays_nobody_who_comes_later(restarted, known, waits):
+    """Of the same process it does, and where the process is not known."""
+    job = Job()
+    for _ in range(3):
+        await for_a_while(3, of_restarting(job, known=known, interval_s=0.0))
+    begun_s = asyncio.get_running_loop().time()
+    await for_a_while(2, of_restarting(job, *[0] * restarted, known=known))
+    assert (job.spans[-1][0] < begun_s) is waits
+
+
+async def test_who_comes_second_is_told_why_it_waits_and_goes_first_once():
+    """Its first call costs more than those of the other, which would always be before it; that one gets no stale."""
+    job, firsts, seconds = Job(0.05, first_s=0.5), [], []
+    first = asyncio.create_task(for_a_while(300, tpumon(job, samples=firsts, interval_s=1.0)))
+    await asyncio.sleep(60)
+    second = tpumon(job, samples=seconds, interval_s=1.0)
+    following = asyncio.create_task(for_a_while(240, second))
+    await asyncio.sleep(20)
+    waits = second._options.progress.of(ADDRESS)
+    assert waits.why.startswith(f"tpumon {os.getpid()} of ")
+    assert waits.why.endswith("samples it, too: each at half the rate (--max-duty)")
+    await asyncio.sleep(70)
+    assert seconds
+    await asyncio.gather(first, following)
+    gaps = [(later[0] - before[0]) for before, later in itertools.pairwise(job.spans)]
+    assert max(gaps) <= 2.5 * 10
 
 
 ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0}

@@ -24,6 +24,7 @@ from support import wait_until
 from support.exporter import found
 from support.terminal import Terminal
 from support.wired import Wired
+from tpumon.collection import event_sources
 from tpumon.collection.remote import nearby
 from tpumon.collection.remote.nearby import Nearby, find_nearby
 from tpumon.collection.remote.server import RemoteServer, TroubleError
@@ -49,8 +50,8 @@ def exporter(host="this", level=2, port=0, workers=("w",)):
         output.close()
 
 
-def nearby_url(least_level=2):
-    page = asyncio.run(find_nearby(least_level))
+def nearby_url(least_level=2, addresses=()):
+    page = asyncio.run(find_nearby(least_level, addresses))
     return None if page is None else page.name
 
 
@@ -81,6 +82,62 @@ def test_one_that_does_not_answer_the_question_is_not_read(wrong):
 def test_a_lower_level_is_read_unless_a_level_is_asked_for():
     with exporter(level=1):
         assert nearby_url(0) is not None
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", socket.gethostname()])
+def test_workers_that_are_named_are_read_where_they_are_sampled_with_others(host):
+    """However their addresses are written; the others are left out."""
+    with exporter(host=None, workers=("localhost", "10.0.0.7")) as output:
+        page = asyncio.run(find_nearby(2, [f"{host}:9999"]))
+        assert page.name == f"http://{output.address}"
+        assert [target.worker for target in asyncio.run(page.fetch(None)).targets] == ["localhost"]
+        assert nearby_url(2, ["10.0.0.7:9999", "localhost:9999"]) is not None
+        assert nearby_url(2, ["localhost:9999", "localhost:9998"]) is None
+        assert nearby_url() is None  # those of another host are no jobs of this one
+
+
+def test_a_worker_that_is_named_is_read_where_all_of_this_host_are_sampled():
+    with exporter(workers=("localhost",)):
+        assert nearby_url(2, ["127.0.0.1:9999"]) is not None
+
+
+def test_without_names_one_of_named_workers_is_read_if_it_misses_no_job():
+    with exporter(host=None, workers=("localhost",)):
+        assert nearby_url() is not None
+
+
+def test_what_another_network_calls_localhost_is_not_read():
+    """A container's exporter behind a port of this host: its user has not said that it is here."""
+    with exporter(host="0123456789abcdef", workers=("localhost",)):
+        assert nearby_url(2, ["localhost:9999"]) is None
+    with exporter(host=None, workers=("localhost",), port=10466):
+        for file in Path(os.environ["TPUMON_PAUSE_DIR"]).iterdir():
+            file.unlink()
+        assert nearby_url(2, ["localhost:9999"]) is None
+
+
+def test_who_is_believed_of_named_workers():
+    """The owner of those jobs, whoever has others here; of another host's nobody but oneself and the system."""
+    listeners = [listening(9999, 1000), listening(8466, 1001)]
+    wanted = frozenset({"localhost:9999"})
+    assert nearby._Jobs(listeners, nearby.PROC, wanted).may_believe(1000)
+    assert not nearby._Jobs(listeners, nearby.PROC, wanted).may_believe(1001)
+    elsewhere = nearby._Jobs(listeners, nearby.PROC, wanted | {"10.0.0.7:9999"})
+    assert [elsewhere.may_believe(uid) for uid in (1000, 0, os.getuid())] == [False, True, True]
+
+
+def test_one_that_has_no_sample_is_given_up(monkeypatch):
+    """It may be there, list workers, and hang."""
+    monkeypatch.setattr(event_sources, "_FIRST_SAMPLES_S", 0.0)
+    taken = []
+
+    class Sampling(event_sources.EventSource):
+        async def send_to(self, send, _own_run):
+            send("sampled here")
+
+    with exporter(workers=("localhost",)) as output:
+        asyncio.run(event_sources.NearbySource(page_of(output), Sampling()).send_to(taken.append, "run"))
+    assert taken[-1] == "sampled here"
 
 
 def page_of(output):
@@ -258,10 +315,11 @@ SERVE = ("serve", "--listen", "127.0.0.1:0", "--max-duty", "1", "--interval", "1
 
 
 @pytest.fixture
-def served(tmp_path):
+def served(tmp_path, request):
     """A job on this host and a tpumon that samples it; the environment that all share."""
+    named = getattr(request, "param", ())
     shared = {"TPUMON_PAUSE_DIR": str(tmp_path)}
-    with Tpumon(*SIMULATED, env=shared), Tpumon(*SERVE, env=shared) as serve:
+    with Tpumon(*SIMULATED, env=shared), Tpumon(*SERVE, *named, env=shared) as serve:
         serve.wait_for(lambda: "listening on" in serve.err)
         url = re.search(r"listening on (http://\S+)/metrics", serve.err)[1]
 
@@ -273,11 +331,13 @@ def served(tmp_path):
         yield shared, serve, url
 
 
+@pytest.mark.parametrize("served", [(), ("--service-addr", "127.0.0.1:9999")], indirect=True, ids=["all", "named"])
 def test_once_reads_it_and_says_so_unless_sampling_is_asked_for(served):
     shared, _, url = served
-    read = tpumon("once", "--output", "json", env=shared)
-    assert f"showing what {url}" in read.err
-    assert json.loads(read.out)["workers"]
+    for named in ((), ("--service-addr", "localhost:9999")):
+        read = tpumon("once", "--output", "json", *named, env=shared)
+        assert f"showing what {url}" in read.err
+        assert json.loads(read.out)["workers"]
     own = tpumon("once", "--output", "json", "--max-duty", "1", "--num-queries", "1", env=shared)
     assert "showing what" not in own.err
     text = tpumon("--output", "jsonl", "--num-queries", "1", env=shared)

@@ -309,7 +309,7 @@ def test_a_long_reason_is_printed_to_its_end_in_ascii(run):
 def test_of_another_tpumon_that_is_read_nothing_is_kept(monkeypatch):
     """It keeps its own, in what may be the same directory."""
 
-    async def nearby(_level):
+    async def nearby(_level, _addresses):
         return SimpleNamespace(name="tpumon serve", uid=0)
 
     monkeypatch.setattr(session, "find_nearby", nearby)

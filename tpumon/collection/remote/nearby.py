@@ -1,4 +1,4 @@
-"""A tpumon of this host that samples its jobs: found by its port, and believed by whose its socket is."""
+"""A tpumon of this host that samples the jobs asked for: found by its port, and believed by whose its socket is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from tpumon.collection.remote.exporter import SamplesPage
 from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
+from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
 from tpumon.discovery.host.port_survey import owners_of, parent_of, why_not_approached
@@ -21,12 +22,13 @@ from tpumon.model.page import Page
 from tpumon.system.exporter_ports import announced, host_key
 from tpumon.system.threads import in_thread
 
-_MOST_ASKED = 4
+_MOST_ASKED = 8
 _ANSWER_S = 1.0  # for the first answer: whoever takes longer is not read
 _ACCEPT_S, _LOOK_S = 2.0, 0.01
 _AGAIN_S = 30.0  # between two looks for jobs; one reads the files of all processes
 _LAST_SYSTEM_ACCOUNT = 999
 _NOBODY = 65_534  # stands for all users whom a container does not know
+_HERE = "localhost:"
 
 
 class Nearby(SamplesPage):
@@ -38,15 +40,28 @@ class Nearby(SamplesPage):
     Args:
         listener: where it listens.
         least_level: the level that it must have at least.
+        wanted: the servers asked for, by `server_name`: it must sample them, its others are left out. None: it must
+            sample all jobs of this host, and nothing else.
+        is_announced: its user says that it is in this network.
         proc: where /proc is.
     """
 
     read_s = 3.0
 
-    def __init__(self, listener: Listener, least_level: int, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        least_level: int,
+        wanted: frozenset[str] = frozenset(),
+        *,
+        is_announced: bool = False,
+        proc: Path = PROC,
+    ) -> None:
         super().__init__(f"http://{listener.address}")
         self.uid = listener.uid
         self._least_level = least_level
+        self._wanted = wanted
+        self._is_announced = is_announced
         self._proc = proc
         self._looked_s = time.monotonic()
         self._missed_job = False
@@ -60,7 +75,7 @@ class Nearby(SamplesPage):
         return page
 
     async def _look_again(self, ports: Collection[int]) -> None:
-        jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(self._proc), self._proc))
+        jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(self._proc), self._proc, self._wanted))
         if jobs.users and not jobs.may_believe(self.uid):
             raise self.trouble("refused", "there are jobs of other users now")
         missed, self._missed_job = self._missed_job, await self.misses_job(jobs.beside(ports))
@@ -103,18 +118,24 @@ class Nearby(SamplesPage):
 
     def _checked(self, status: int, body: bytes) -> Page:
         page = super()._checked(status, body)
-        if page.host != host_key():
+        servers = {target.worker: server_name(target.address) for target in page.targets}
+        is_here = page.host == host_key() or (page.host is None and self._is_announced)
+        has_others = page.host is None and any(not server.startswith(_HERE) for server in servers.values())
+        if not is_here or (has_others and not self._wanted):
             raise self.trouble("refused", "it does not sample the jobs of this host")
         if (page.level or 0) < self._least_level:
             raise self.trouble("refused", f"its level is lower than {self._least_level}")
-        return page
+        if missing := self._wanted - set(servers.values()):
+            raise self.trouble("refused", f"it does not sample {min(missing)}")
+        return page.of({name for name, server in servers.items() if server in self._wanted}) if self._wanted else page
 
 
-async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
-    """Finds a tpumon that samples all jobs of this host that this process would find.
+async def find_nearby(least_level: int, addresses: Collection[str] = (), proc: Path = PROC) -> Nearby | None:
+    """Finds a tpumon of this host that samples what this process would.
 
     Args:
         least_level: the level that it must have at least.
+        addresses: of the workers; none: all jobs of this host that this process would find.
         proc: where /proc is.
 
     Returns:
@@ -131,10 +152,11 @@ async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
     open_ = [one for one in listeners if one.port == EXPORTER_PORT or (one.uid, one.port) in said]
     if not open_ or host_key() is None:
         return None
-    jobs = await asyncio.to_thread(_Jobs, listeners, proc)
+    wanted = frozenset(map(server_name, addresses))
+    jobs = await asyncio.to_thread(_Jobs, listeners, proc, wanted)
     open_.sort(key=lambda one: (one.port != EXPORTER_PORT, one.port))
     asked = [one for one in open_ if jobs.may_believe(one.uid) and not jobs.may_be_at(one.port)][:_MOST_ASKED]
-    pages = [Nearby(one, least_level, proc) for one in asked]
+    pages = [Nearby(one, least_level, wanted, is_announced=(one.uid, one.port) in said, proc=proc) for one in asked]
     answers = await asyncio.gather(*(page.ports() for page in pages))
     for page, ports in zip(pages, answers, strict=True):
         if ports and not await page.misses_job(jobs.beside(ports)):
@@ -149,11 +171,16 @@ def _ports_on(page: Page) -> set[int]:
 class _Jobs:
     """The ports of this host that this process would take for jobs'. Calls none of them.
 
+    Args:
+        listeners: what listens on this host.
+        proc: where /proc is.
+        wanted: the servers that are asked for, by `server_name`; none: all.
+
     Attributes:
-        users: whose they are.
+        users: whose they are; -1 stands for those of other hosts' servers.
     """
 
-    def __init__(self, listeners: Sequence[Listener], proc: Path) -> None:
+    def __init__(self, listeners: Sequence[Listener], proc: Path, wanted: frozenset[str] = frozenset()) -> None:
         self._owners = owners_of(listeners, proc)
         attached = attached_processes(listeners, proc)
         own = [
@@ -163,6 +190,10 @@ class _Jobs:
         ]
         self.users = {one.uid for one in own}
         self._certain = [one for one in own if one.port in attached or self._runs_xla(one.port)]
+        if wanted:  # others' jobs are left out, and the exporter has those
+            self.users = {one.uid for one in listeners if f"{_HERE}{one.port}" in wanted}
+            self.users |= {-1 for server in wanted if not server.startswith(_HERE)}
+            self._certain = []
 
     def may_believe(self, uid: int) -> bool:
         """Tells that a user decides about the jobs anyway: this one, a system account, or the owner of all of them."""

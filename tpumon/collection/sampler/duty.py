@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
+from tpumon.discovery.host.processes import start_ticks_of, user_named
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
@@ -29,6 +30,7 @@ _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100
 _MOST_KNOWN = 200
 _LOOK_S = 2.0
 _AGAIN_S = 60.0  # after the files could not be used
+_LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _LOOK_AGAIN_S = 10.0  # whether others have traced less than they thought
 _BETWEEN_S = 0.03
 _LOOKING_RATIO = 0.02  # of a core
@@ -55,6 +57,8 @@ class _CountedPeer:
 class DutyAccount:
     """Seconds for which all tpumons of this host have traced one server, as far as this one knows.
 
+    Where its process is known, it is that of this process alone: one that follows at its address begins anew.
+
     Args:
         duty_ratio: the share of time for which this tpumon may trace it.
         now_s: the present time, by a monotonic clock, as in all methods.
@@ -66,28 +70,38 @@ class DutyAccount:
         """From one query to the next, as the worker plans it; 0: it asks no longer."""
         self.likely_s: float | None = None
         """Likely cost of the next query in seconds, by the last answer; None: there was none."""
-        self._ratio = duty_ratio
-        self._debt_s = 0.0  # of the credit, at the moment that was counted last
-        self._counted_s = now_s
-        self._unused_s = 0.0  # of the share, since the others were last asked
-        self._own_s = 0.0
-        self._last_s: float | None = None  # when this tpumon's last call began
-        self._before_s: float | None = None  # and the one before it
-        self._since_s: float | None = None  # when its entry was first written
-        self._looked_s = float("inf")  # when they were last asked what they have traced
-        self._peers: Sequence[PeerEntry] = ()
-        self._charged_s = float("-inf")  # when another one was charged last, since boot
-        self._known: dict[str, _CountedPeer] = {}
-        self._sharing = 1
+        self.process: int | None = None
+        """The start of its process, in clock ticks since this machine was started; None: not known."""
         self.explained = False
         """True if the user knows why its first figures are late."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
+        self._renewed = asyncio.Event()
+        self._under_way_s = 0.0  # estimates of calls that were entered and not settled
+        self._begin(now_s)
+
+    def _begin(self, now_s: float) -> None:
+        """Begins with all of the credit; a call under way may trace the new process."""
+        self._begun_s = now_s
+        self._ratio = self.duty_ratio
+        self._debt_s = self._under_way_s  # of the credit, at the moment that was counted last
+        self._counted_s = now_s
+        self._unused_s = 0.0  # of the share, since the others were last asked
+        self._own_s = self._under_way_s
+        self._last_s: float | None = None  # when this tpumon's last call began
+        self._before_s: float | None = None  # and the one before it
+        self._last_interval_s = 0.0  # as it was planned then
+        self._since_s: float | None = None  # when its entry was first written
+        self._looked_s = float("inf")  # when they were last asked what they have traced
+        self._peers: Sequence[PeerEntry] = ()
+        self._charged_s = float("-inf")  # when another one was charged last, since boot
+        self._known: dict[tuple[str, int | None], _CountedPeer] = {}  # by file and process
+        self._sharing: Sequence[PeerEntry] = ()
 
     @property
     def pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs."""
-        return self._sharing / self._ratio
+        return (1 + len(self._sharing)) / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -97,20 +111,51 @@ class DutyAccount:
     @property
     def is_shared(self) -> bool:
         """True if other tpumons follow the same server."""
-        return self._sharing > 1
+        return bool(self._sharing)
+
+    @property
+    def others(self) -> str:
+        """The other tpumons that follow the same server, and what it means; empty: there are none."""
+        if len(self._sharing) > 1:
+            return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
+        who = "".join(f"{one.pid or ''} of {user_named(one.uid)}" for one in self._sharing)
+        return who and f"tpumon {who} samples it, too: each at half the rate".replace("  ", " ")
+
+    @property
+    def gives_way_until_s(self) -> float:
+        """Until when another one goes first that has not traced the server yet; not so long that figures are stale."""
+        waits = any(one.trusted and not one.entry.traced_s for one in self._sharing)
+        return self._last_s + 2 * self._last_interval_s if waits and self._last_s is not None else float("-inf")
 
     @property
     def is_charged_elsewhere(self) -> bool:
         """True if another tpumon may have a call under way: it was charged lately."""
         return since_boot_s() - self._charged_s < _UNDER_WAY_S
 
+    def note_process(self, start: int, now_s: float) -> None:
+        """Notes the process that the server has now; one that restarts over and over again is traced no more for it."""
+        before, self.process = self.process, start
+        if before not in {None, start} and now_s - self._begun_s >= _LEAST_BETWEEN_S:
+            self._begin(now_s)
+            self._renewed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Waits, until there is another process at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._renewed.wait()
+        self._renewed.clear()
+
     def enter(self, estimate_s: float, now_s: float) -> None:
         """Counts a call before it is made."""
+        self._under_way_s += estimate_s
         self._spend(estimate_s, now_s)
         self._before_s, self._last_s = self._last_s, now_s
+        self._last_interval_s = self.interval_s
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
+        self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
         if not traced_s:
             self._last_s = self._before_s
@@ -137,25 +182,26 @@ class DutyAccount:
         return Entry(
             since_s=self._since_s,
             time_s=since_boot_s(),
-            traced_s=self._own_s,
+            traced_s=max(0.0, self._own_s),
             debt_s=self._debt_at(now_s),
             duty_ratio=self.duty_ratio,
             interval_s=self.interval_s,
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
-        """Counts what the others say."""
+        """Counts what the others say of the same process, or do not know of which."""
         boot_s = since_boot_s()
-        begun = {peer.file for peer in peers if peer.file not in self._known and boot_s - peer.entry.time_s < _LOOK_S}
+        peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
+        begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < _LOOK_S} - self._known.keys()
         found = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _ in found)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
         self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in found)]), 0.0
-        for file in list(self._known)[:-_MOST_KNOWN]:
-            del self._known[file]
+        for named in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[named]
         for peer, (traced_s, _) in zip(peers, found, strict=True):
-            if traced_s > 0 or (peer.file in begun and peer.entry.traced_s):
+            if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
                 self._charged_s = max(self._charged_s, peer.entry.time_s)
         self._peers, self._looked_s = peers, boot_s
         self.note_time(now_s)
@@ -163,15 +209,14 @@ class DutyAccount:
     def note_time(self, now_s: float) -> None:
         """Counts as sharing those who said so last, until that has no effect any more."""
         boot_s = since_boot_s()
-        sharing = [peer.entry for peer in self._peers if peer.entry.shares_until_s >= boot_s]
+        self._sharing = [peer for peer in self._peers if peer.entry.shares_until_s >= boot_s]
         self._count(0.0, now_s)
-        self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
-        self._sharing = 1 + len(sharing)
+        self._ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
 
     def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
         """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
         entry = peer.entry
-        known = self._known.pop(peer.file, None)
+        known = self._known.pop(_named(peer), None)
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * _LOOK_S
@@ -179,7 +224,7 @@ class DutyAccount:
             if not begun_since:  # what it says of all of them includes what it traced itself
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
-        self._known[peer.file] = known  # last: those whose files are away are the first to be forgotten
+        self._known[_named(peer)] = known  # last: those whose files are away are the first to be forgotten
         known.base_s = min(known.base_s, entry.traced_s)
         counted_s = entry.traced_s - known.base_s
         if not peer.trusted:  # no more than time had passed when it said so
@@ -228,6 +273,13 @@ class DutyControl:
         account.followers += 1
         return account
 
+    def note_process(self, address: str, pid: int | None) -> None:
+        """Notes the process of a server that is followed; None, and of one elsewhere: not known."""
+        server = server_name(address)
+        start = None if pid is None or not server.startswith("localhost:") else start_ticks_of(pid)
+        if start is not None and server in self._accounts:
+            self._accounts[server].note_process(start, _now_s())
+
     def leave(self, account: DutyAccount) -> None:
         """Notes that a worker is followed no longer; its account is kept until it has no effect."""
         account.followers -= 1
@@ -239,15 +291,23 @@ class DutyControl:
     async def enter(
         self, account: DutyAccount, estimate_s: float, waits: Callable[[float], None] = lambda _wait_s: None
     ) -> None:
-        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits."""
+        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
+
+        Others who have no figures yet go first: their first call costs more, so cheaper ones would always be before it.
+        """
         if not account.is_informed:
             await self._exchange()
         while True:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
                 self._explain(account, wait_s)
                 waits(wait_s)
-                await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+                await account.wait(min(wait_s, _LOOK_AGAIN_S))
                 await self._exchange()
+            if (left_s := account.gives_way_until_s - _now_s()) > 0:
+                waits(left_s)
+                await account.wait(min(left_s, _LOOK_S))
+                await self._exchange()
+                continue
             account.enter(estimate_s, _now_s())
             try:
                 await self._exchange()  # now others see it, and it sees those who entered at the same moment
@@ -297,11 +357,14 @@ class DutyControl:
         if under_way:
             await asyncio.wait(under_way, timeout=_LOOK_S)
         with suppress(Exception):  # what it said last loses its effect by itself
-            await self._in_thread(partial(self._ledger.leave, self._entries()))
+            await self._in_thread(partial(self._ledger.leave, self._entries(), self._processes()))
 
     def _entries(self) -> dict[str, Entry]:
         now_s = _now_s()
         return {server: account.entry(now_s) for server, account in self._accounts.items()}
+
+    def _processes(self) -> dict[str, int]:
+        return {server: one.process for server, one in self._accounts.items() if one.process is not None}
 
     async def _exchange(self) -> None:
         """Waits for an exchange that begins after this call."""
@@ -322,7 +385,7 @@ class DutyControl:
             return
         assert self._ledger is not None
         try:
-            peers = await self._in_thread(partial(self._ledger.exchange, self._entries()))
+            peers = await self._in_thread(partial(self._ledger.exchange, self._entries(), self._processes()))
         except Exception as error:  # noqa: BLE001 - whatever it is, sampling goes on
             self._count_alone(error)
             return
@@ -385,6 +448,10 @@ class DutyControl:
         self._alone_until_s = _now_s() + _AGAIN_S
         for account in self._accounts.values():
             account.note_time(_now_s())
+
+
+def _named(peer: PeerEntry) -> tuple[str, int | None]:
+    return peer.file, peer.process
 
 
 def _now_s() -> float:

@@ -136,7 +136,9 @@ class Sampler:
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
         for key, worker in self._workers.items():
-            if before[key].process != self._targets[key].process:
+            process = self._targets[key].process
+            if before[key].process != process:
+                self._duty.note_process(key[1], None if process is None else process.pid)
                 worker.wake()
         self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
@@ -154,6 +156,7 @@ class Sampler:
             client = await stack.enter_async_context(self._open_client(target.address))
             profilers = [make(client, target, self._options) for make in self._profilers]
             account = self._duty.follow(target.address)
+            self._duty.note_process(target.address, None if target.process is None else target.process.pid)
             stack.callback(self._duty.leave, account)
             progress = self._options.progress
             stack.callback(progress.forget, target.address)

@@ -353,7 +353,7 @@ class SampledWorker:
         return sample
 
     def _say_share(self, wait_s: float) -> None:
-        why = "it was traced for its share of time (--max-duty)"
+        why = f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"
         self._progress.waits(self.target.address, "traced", wait_s, why)
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
