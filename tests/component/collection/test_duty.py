@@ -383,11 +383,13 @@ async def test_all_who_trace_a_new_process_have_one_share_of_its_time(second_kno
 
 @pytest.mark.usefixtures("starts")
 async def test_a_loop_of_restarts_gives_each_process_no_more_than_its_share():
+    """Nor all of them together more than one credit a minute."""
     job = Job()
     begun_s = asyncio.get_running_loop().time()
-    await for_a_while(300, *(of_restarting(job, *[20.0] * 14, interval_s=0.5) for _ in range(2)))
-    traced_s = [job.share(at, at + 20) * 20 for at in (begun_s + 20 * number for number in range(15))]
-    assert max(traced_s) <= duty.CREDIT_S + 0.01 * 20 + TRACE_S
+    await for_a_while(300, *(of_restarting(job, *[10.0] * 29, interval_s=0.5) for _ in range(2)))
+    traced_s = [job.share(at, at + 10) * 10 for at in (begun_s + 10 * number for number in range(30))]
+    assert max(traced_s) <= duty.CREDIT_S + 0.01 * 10 + TRACE_S
+    assert sum(traced_s) <= (duty.CREDIT_S + TRACE_S) * 300 / 60 + 0.01 * 300
 
 
 @pytest.mark.usefixtures("starts")
