@@ -380,6 +380,7 @@ class Analysis:
                 past=self._past,
                 average=self._average.series,
                 exporters_missing=self._upstream.missing(),
+                exporters_unheard=self._histories.unheard,
             )
 
     def _findings(self, workers: Sequence[str]) -> tuple[Finding, ...]:

@@ -420,6 +420,8 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
 def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
     names_of: dict[str, list[str]] = {}
+    if unheard := status.exporters_unheard:
+        yield f"The workers of exporters that do not answer are not known: {_quoted(unheard)}."
     for worker in status.all():
         state = worker.verdict.state
         explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
@@ -494,6 +496,5 @@ def _live(status: FleetStatus) -> list[Figures]:
 def _steps_run(status: FleetStatus) -> list[str]:
     """A sentence that the job goes on, if all workers have steps."""
     steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
-    if not steps or len(steps) < len(status.workers):
-        return []
-    return [f"Steps run, {1000 * median(steps):.3g} ms each."]
+    of_all = bool(steps) and len(steps) == len(status.workers)
+    return [f"Steps run, {1000 * median(steps):.3g} ms each."] if of_all else []

@@ -175,6 +175,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         past: number of the last change that exporters remembered when they were first read; 0: there is none.
         average: the average of each figure over all workers, over time; None if it is not remembered.
         exporters_missing: names of exporters that have handed on nothing yet.
+        exporters_unheard: names of exporters that do not answer, and whose workers nobody knows.
     """
 
     time_unix_s: float
@@ -186,6 +187,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
     past: int = 0
     average: RollupSeries | None = None
     exporters_missing: frozenset[str] = frozenset()
+    exporters_unheard: tuple[str, ...] = ()
 
     def all(self) -> Sequence[WorkerStatus]:
         """The status of each worker."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
-_FIRST_SAMPLES_S = 15.0  # within which an exporter nearby must have a sample of each worker
+_FIRST_SAMPLES_S = 90.0  # within which an exporter nearby must have a sample of each worker
 
 
 class EventSource:

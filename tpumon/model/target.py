@@ -152,12 +152,14 @@ class Workers(Struct, frozen=True, kw_only=True):
         waiting: if there are no targets, one line that says where tpumon looked and what to do.
         finders: by name, whether each way in which they are found works now; if not, the known workers stay.
         via: the runs of all exporters that their samples came through.
+        unheard: names of exporters that do not answer, and whose workers nobody knows.
     """
 
     targets: tuple[Target, ...] = ()
     waiting: str | None = None
     finders: Mapping[str, bool] = field(default_factory=dict)
     via: tuple[str, ...] = ()
+    unheard: tuple[str, ...] = ()
 
     @classmethod
     def listed(cls, listed: Iterable[ListedTarget], waiting: str | None) -> Workers:

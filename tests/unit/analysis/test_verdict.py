@@ -57,6 +57,14 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert answer.exit_status("critical") == 1
 
 
+def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():
+    status = judged(*both(20))
+    assert diagnose(status).verdict == "ok"
+    answer = diagnose(replace(status, exporters_unheard=("http://b:10466",)))
+    assert (answer.verdict, answer.severity) == ("unknown", "unknown")
+    assert 'exporters that do not answer are not known: "http://b:10466".' in answer.sentence
+
+
 def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
     """Once, in the sentence and for one reason: no rule asks for a device."""
     status = judged(*cpus(1), names=["cpu-0"])

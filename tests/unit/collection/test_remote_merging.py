@@ -249,3 +249,15 @@ def test_changes_of_workers_that_left_keep_their_names(worker):
     change = Change(number=1, time_unix_s=1.0, worker=worker, what="restart", state="live", severity="ok")
     stream.say("a", Handover(complete=False, changes=(change,)))
     assert stream.events[-1].changes == ((change,) if worker == "gone" else ())
+
+
+def test_exporters_that_do_not_answer_are_named_until_their_workers_are_known():
+    stream = Stream("a", "b", "c")
+    stream.say("a", at("w0", via=("run-a",)))
+    stream.say("b", Workers(waiting="exporter b: refused"))
+    stream.say("c", Workers(waiting="no job on this host", via=("run-c",)))
+    stream.publish()
+    assert stream.last_workers.unheard == ("b",)
+    stream.say("b", at("w1", via=("run-b",)))
+    stream.publish()
+    assert stream.last_workers.unheard == ()

@@ -243,6 +243,8 @@ class Histories:
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
         self.finders: Mapping[str, bool] = {}
         """Whether the workers can be found, as `Workers.finders`."""
+        self.unheard: tuple[str, ...] = ()
+        """Exporters whose workers nobody knows, as `Workers.unheard`."""
 
     def remember(self) -> None:
         """Keeps the figures of a week, too."""
@@ -261,6 +263,7 @@ class Histories:
             self._workers[target.worker] = history
         self.waiting = workers.waiting
         self.finders = workers.finders
+        self.unheard = workers.unheard
 
     def _new(self, target: Target) -> WorkerHistory:
         series = RollupSeries(tuple(COMPARED)) if self._remembers else None

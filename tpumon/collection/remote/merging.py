@@ -67,6 +67,11 @@ class Source:
         """True if it has left the list."""
         return self.left_s is not None
 
+    @property
+    def is_unheard(self) -> bool:
+        """True if it does not answer, and its workers are not known."""
+        return not self.is_gone and self.said.waiting is not None and not self.said.via
+
     def _labelled(self, target: Target) -> Target:
         job, slice_name = target.job or self.place.job, target.slice or self.place.slice
         known = (job, slice_name) != (target.job, target.slice)
@@ -162,6 +167,7 @@ class Merging:
             waiting=None if targets else waiting or self._waiting(),
             finders=self.finders,
             via=tuple(sorted(runs)[:MOST_RUNS]),
+            unheard=tuple(each.name for each in self.sources if each.is_unheard),
         )
         self.is_due = False
         if workers != self._published:
