@@ -87,6 +87,10 @@ class OnChange(Output):
             if left_out is not None:
                 self._run(change, left_out)
 
+    def close(self) -> None:
+        """Runs the command for what the last samples changed."""
+        self.tick(0.0)
+
     def _run(self, change: Change, left_out: int) -> None:
         status = self._context.analysis.status(self._context.clock())
         worker = status.workers.get(change.worker)

@@ -67,6 +67,15 @@ def test_the_command_gets_each_change_as_one_object(tmp_path, said):
     assert said == []
 
 
+def test_what_the_last_samples_changed_is_told_at_the_end(tmp_path):
+    path = tmp_path / "out"
+    watching = Watching(f"cat >> {path}", "a").infeed(0.01)
+    watching.output.take(failed_sample("a", time_unix_s=watching.now + 1))
+    assert changes(path) == []
+    watching.output.close()
+    assert [one["state"] for one in changes(path)] == ["down"]
+
+
 def test_many_changes_run_few_commands_and_are_counted(tmp_path):
     """Ten at once, then one in ten seconds."""
     path = tmp_path / "out"
