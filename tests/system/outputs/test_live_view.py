@@ -222,7 +222,7 @@ def test_looking_back_at_a_recording_in_tmux(tmux, home):
     recorded = home / "recorded"
     run_tpumon(
         *SIMULATED[:2], "--simulate", "v5e-16", "--scenario", "straggler@4+60:worker=2", "--interval", "0.5",
-        "--num-queries", "24", "--record", str(recorded), "--output", "jsonl",
+        "--num-queries", "40", "--record", str(recorded), "--output", "jsonl",
     )  # fmt: skip
     window = tmux(columns=80, lines=24)
     window.type(f"{tpumon('--from', str(recorded))}; echo ended $?")
