@@ -62,6 +62,11 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.severity if self.state == "live" or self.what == "severity" else self.state
 
     @property
+    def is_seen(self) -> bool:
+        """False if no trace of the worker could show whether anything runs."""
+        return not self.words.startswith(NOT_SEEN)
+
+    @property
     def title(self) -> str:
         """The change in a few words."""
         match self.what:
@@ -73,7 +78,7 @@ class Change(Struct, frozen=True, kw_only=True):
                 return f"capture ended, {self.status}"
             case "exporter":
                 return "answers again" if self.state == "live" else "does not answer"
-        return "not seen" if self.words.startswith(NOT_SEEN) else self.status
+        return self.status if self.is_seen else "not seen"
 
     @property
     def sentence(self) -> str:

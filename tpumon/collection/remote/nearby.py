@@ -40,7 +40,7 @@ class Nearby(SamplesPage):
     Args:
         listener: where it listens.
         least_level: the level that it must have at least.
-        wanted: the servers asked for, by `server_name`: it must sample them, its others are left out. None: it must
+        wanted: the servers asked for, by `server_name`: it must sample them, its others are left out; none: it must
             sample all jobs of this host, and nothing else.
         is_announced: its user says that it is in this network.
         proc: where /proc is.

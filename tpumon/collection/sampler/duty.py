@@ -118,8 +118,10 @@ class DutyAccount:
         """The other tpumons that follow the same server, and what it means; empty: there are none."""
         if len(self._sharing) > 1:
             return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
-        who = "".join(f"{one.pid or ''} of {user_named(one.uid)}" for one in self._sharing)
-        return who and f"tpumon {who} samples it, too: each at half the rate".replace("  ", " ")
+        for one in self._sharing:
+            number = f" {one.pid}" if one.pid else ""
+            return f"tpumon{number} of {user_named(one.uid)} samples it, too: each at half the rate"
+        return ""
 
     @property
     def gives_way_until_s(self) -> float:

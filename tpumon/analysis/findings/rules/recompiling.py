@@ -47,11 +47,16 @@ class Compiling:
         return self.quiet >= far
 
     @property
+    def count_ratio(self) -> float:
+        """Number of such samples, relative to how many it takes."""
+        return self.count / (self.often - 0.5)
+
+    @property
     def severity_ratio(self) -> float | str:
-        """Number of such samples, relative to how many it takes; a text: why that is not known."""
+        """The same; a text: why that is not known."""
         if not self.samples:
             return _NOT_KNOWN
-        return self.count / (self.often - 0.5) if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
+        return self.count_ratio if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
@@ -162,7 +167,7 @@ class Recompiled:
     def by_host(self) -> float | str:
         """Number of samples that show it by the host, relative to how many it takes; a text: why that is not known."""
         told = self.compiling.severity_ratio
-        return told if isinstance(told, str) else max(told, self.pauses.count / (self.pauses.often - 0.5))
+        return told if isinstance(told, str) else max(told, self.pauses.count_ratio)
 
 
 class Recompiling(Rule[Recompiled, None]):

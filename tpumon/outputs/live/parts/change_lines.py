@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpumon.errors import NOT_SEEN
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
@@ -20,7 +19,7 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
     lines: Lines = []
     labels = frame.scene.labels.at(name_width) if name_width else {}
     for change in changes:
-        look = NOT_SEEN_LOOK if change.words.startswith(NOT_SEEN) else LOOKS[change.status]
+        look = LOOKS[change.status] if change.is_seen else NOT_SEEN_LOOK
         line = Line(frame.width).fill(1).add(clock(change.time_unix_s, frame.now_unix_s).rjust(_TIME), DIM).fill(2)
         line.add(look.mark, look.style).fill(1)
         if change.what == "exporter":
