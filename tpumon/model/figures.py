@@ -97,6 +97,7 @@ class FunctionFigures(Struct, frozen=True, kw_only=True):
         period_s: time from start to start; None if it ran once.
         duration_s: duration of a run on a device; of a call where only the host shows it.
         device_time_ratio: its share of the time that all functions took on devices; None if the trace does not say.
+        programs: number of programs compiled from it that ran, on the core that ran most; None where only calls show.
     """
 
     name: str
@@ -104,6 +105,7 @@ class FunctionFigures(Struct, frozen=True, kw_only=True):
     period_s: Percentiles | None = None
     duration_s: Percentiles | None = None
     device_time_ratio: float | None = None
+    programs: int | None = None
 
 
 class OpFigures(Struct, frozen=True, kw_only=True):

@@ -133,6 +133,22 @@ def test_the_limit_in_the_evidence_is_that_of_the_severity(finding, figure, figu
     assert (found.severity, found.evidence[figure].threshold) == (severity, pytest.approx(limit))
 
 
+def test_windows_that_mix_programs_of_one_function_are_not_compared():
+    job = Job()
+    longer = StepTimes(avg=0.15, min=0.15, max=0.15)
+
+    def ran(*programs, share=0.9):
+        train = FunctionFigures(name="jit_train", runs=2, device_time_ratio=1 - share)
+        other = FunctionFigures(name="jit_step", runs=2, device_time_ratio=share, programs=len(programs))
+        return {"programs": programs, "functions": (train, other)}
+
+    job.round(1, **ran("1", "2"))
+    assert job.reasons()["slow-down"].startswith("each trace shows steps of several programs")
+    job.round(20, **ran("1"))
+    assert "slow-down" not in job.round(20, step_time_s=longer, **ran("1", "2"))
+    assert "slow-down" in job.round(4, step_time_s=longer, **ran("1", "2", share=0.05))
+
+
 def test_the_limit_of_a_slow_down_and_of_a_hang_is_that_of_the_severity():
     job = Job()
     job.round(20)

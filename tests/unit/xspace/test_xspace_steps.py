@@ -104,7 +104,15 @@ def test_programs_of_one_function_are_one_step():
     found = of(device(one_after_the_other(*[("jit_run_model(111)", 190), ("jit_run_model(222)", 90)] * 5)))
     assert step(found) == (pytest.approx(1400 / 9, abs=1e-3), "modules", "jit_run_model")
     (function,) = found.figures.functions
-    assert (function.runs, function.device_time_ratio) == (10, 1)
+    assert (function.runs, function.device_time_ratio, function.programs) == (10, 1, 2)
+
+
+def test_programs_of_a_function_are_counted_on_the_core_that_ran_most():
+    runs = [(f"jit_stage({place})", place, np.array([0, 10]), np.array([9, 9])) for place in range(2)]
+    (shown,) = function_figures([gather(runs, on_device=True)])
+    assert (shown.runs, shown.programs) == (2, 1)
+    (shown,) = function_figures([gather(runs, on_device=False)])
+    assert shown.programs is None
 
 
 def test_the_step_of_a_server_is_its_dominant_function_and_both_are_shown():

@@ -152,12 +152,14 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
         places: its runs on each core or thread that ran it, by that one's position.
         device_ps: time that devices spent on it, summed over devices; None if the trace does not say.
         on_device: whether these are runs on a device, and not calls on the host.
+        programs: number of its programs, on the core that ran most; None for calls.
     """
 
     name: str
     places: Mapping[int, Runs]
     device_ps: int | None
     on_device: bool = False
+    programs: int | None = None
 
     @property
     def runs(self) -> int:
@@ -329,8 +331,8 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
     for name, here in parts.items():
         places = {place: _together(each) for place, each in here.items()}
         device_ps = sum(int(each.duration_ps.sum()) for each in places.values())
-        known_ps = device_ps if on_device else None
-        functions.append(Function(name=name, places=places, device_ps=known_ps, on_device=on_device))
+        known_ps, programs = (device_ps, max(map(len, here.values()))) if on_device else (None, None)
+        functions.append(Function(name=name, places=places, device_ps=known_ps, on_device=on_device, programs=programs))
     return tuple(functions)
 
 
@@ -462,12 +464,14 @@ def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigur
 def _figures(name: str, functions: Sequence[Function], total_ps: int) -> FunctionFigures:
     places = [runs for function in functions for runs in function.places.values()]
     device = [function.device_ps for function in functions if function.device_ps is not None]
+    programs = [function.programs for function in functions if function.programs is not None]
     return FunctionFigures(
         name=name,
         runs=max(function.runs for function in functions),
         period_s=_percentiles(np.concatenate([runs.period_ps for runs in places])),
         duration_s=_percentiles(np.concatenate([runs.duration_ps for runs in places])),
         device_time_ratio=sum(device) / total_ps if device and total_ps else None,
+        programs=max(programs, default=None),
     )
 
 

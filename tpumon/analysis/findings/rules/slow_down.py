@@ -13,7 +13,7 @@ from tpumon.analysis.findings.recent import alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
 from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
-from tpumon.model import Evidence, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
+from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
 
 _CRITICAL_RATIO = 0.5
@@ -21,6 +21,9 @@ _VARIES_RATIO = 0.5  # what only steps half as long again would exceed is not ju
 _MOST_PROGRAMS = 6
 _OTHERS = 10  # samples of other programs after which a slow one has ended
 _SAME_WORK_RATIO = 0.2
+_HEAVY_RATIO = 0.1  # of the time in programs: lighter functions do not change steps
+
+_MIXES = "each trace shows steps of several programs of one function, which may be of unlike lengths"
 
 _Key = tuple[str | None, str | None, str | None, str | None]
 
@@ -44,9 +47,14 @@ class _Program:
 
 @dataclass(slots=True)
 class StepBaselines:
-    """The programs that ran, the latest last."""
+    """The programs that ran, the latest last.
+
+    Attributes:
+        mixes: the last window shows steps of several programs.
+    """
 
     programs: list[_Program] = field(default_factory=list)
+    mixes: bool = False
 
     @property
     def current(self) -> _Program | None:
@@ -116,11 +124,14 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         figures, mxu = seen.figures, seen.values[MXU.key]
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
-        program = next((one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)), None)
+        memory.mixes = _mixes(figures)
+        matches = [one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)]
+        program = None if memory.mixes else next(iter(matches), _Program(key, flops))
         others = [one for one in memory.programs if one is not program]
         for one in others:
             one.others += 1
-        program = program or _Program(key, flops)
+        if program is None:
+            return
         program.others = 0
         memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
         program.steps.add(step_s, (steps.count if steps is not None else None) or 1, seen.at)
@@ -163,7 +174,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         """Excess of step time relative to the limit, of most workers that step together with this one."""
         program = member.memory.current
         if not member.seen.step_s or program is None:
-            return "step time is not known"
+            return _MIXES if member.memory.mixes and program is None else "step time is not known"
         slow = member.slice_stats.common(program.steps)
         if slow is not None:
             return slow.severity_ratio
@@ -214,6 +225,16 @@ def _kept(slow: Slow, unix_s: Callable[[Moment], float]) -> KeptSlowDown:
 
 def _resumed(kept: KeptSlowDown) -> Slow:
     return Slow(kept.level, Moment(kept.since_unix_s), kept.before_s, kept.limit_ratio, kept.now_s)
+
+
+def _mixes(figures: Figures) -> bool:
+    """Whether one function ran as several programs, such as one for each length of sequence.
+
+    The window then shows steps of unlike lengths, and parts of others at its ends.
+    """
+    return any(
+        (each.programs or 1) > 1 and (each.device_time_ratio or 0.0) > _HEAVY_RATIO for each in figures.functions
+    )
 
 
 def _is_alike(known: float | None, flops: float | None) -> bool:
