@@ -122,6 +122,21 @@ def test_time_in_which_nobody_looked_does_not_count_as_stuck():
     assert set(job.round(1, **STUCK)) == {"stuck"}
 
 
+@pytest.mark.parametrize(("away_s", "goes_on"), [(20.0, True), (200.0, False)])
+def test_a_stuck_server_stays_so_over_a_restart_of_tpumon_that_does_not_take_long(away_s, goes_on):
+    """A first sample tells no rate of tokens."""
+    job = Servers()
+    job.round(5)
+    before = job.round(9, **STUCK)["stuck"]
+    kept, job.fleet = job.fleet.kept(job.now), Analysis()
+    job.now += away_s
+    job.fleet.resume(kept, job.now)
+    job.fleet.take(Workers(targets=job.targets))
+    after = [job.round(1, **{**STUCK, "tokens_per_s": tokens}) for tokens in (None, 0.0, 0.0)]
+    assert {found["stuck"].since_unix_s for found in after if "stuck" in found} == {before.since_unix_s}
+    assert [found["stuck"].severity for found in after if "stuck" in found] == ["critical"] * (3 if goes_on else 1)
+
+
 def test_a_server_that_compiles_is_not_stuck():
     job = Servers()
     job.round(5)

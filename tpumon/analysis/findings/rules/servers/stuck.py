@@ -11,6 +11,7 @@ from tpumon.model import Evidence, FindingDetail, KeptWorker
 
 _STEPS = 10.0  # of the longest step
 _LONGEST_S = 600.0  # to which long steps raise the limit at most
+_UNSEEN = 2.0  # times as long as a sample counts, it may be without one: after a restart the first tells no rate
 _WATCHED = frozenset({"live", "no-activity"})
 
 
@@ -66,12 +67,17 @@ class Stuck(ServerRule[Standstill, None]):
         memory.has_worked |= seen.state == "live" or tokens_per_s > 0
         if seen.state == "live" or compiles or not server.requests_running:
             memory.since = None
-        elif tokens_per_s or not memory.since or not last or seconds_between(last, seen.at) > seen.sample.fresh_for_s:
+            return
+        longest_s = _UNSEEN * seen.sample.fresh_for_s
+        if tokens_per_s or not memory.since or not last or seconds_between(last, seen.at) > longest_s:
             memory.since = seen.at
 
     def resume(self, memory: Standstill, kept: KeptWorker) -> None:
-        """Takes whether it was seen to work."""
+        """Takes whether it was seen to work, and since when it was stuck."""
         memory.has_worked = kept.activity.active_unix_s is not None
+        for found in kept.findings:
+            if found.finding == self.finding:
+                memory.since, memory.last = Moment(found.since_unix_s), Moment(kept.kept_unix_s)
 
     def severity_ratio(self, member: Member[Standstill, None]) -> float | str:
         """Time relative to the limit."""
