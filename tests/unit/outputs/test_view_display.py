@@ -368,7 +368,12 @@ def test_a_filter_is_typed_shown_kept_and_cleared():
     assert rows_of(display) == [name_of(i) for i in (2, *range(20, 30))]
     assert "1-11/11 of 30" in lines(display, 120)[-1]
     assert "/er-2 " in lines(display, 120)[-1]
-    press(display, "/", "x", "esc")
+    press(display, "/")
+    assert "/er-2_   Enter keeps  Ctrl-U empties  Esc clears" in lines(display, 120)[-1]
+    press(display, "ctrl-u", "1", "9")
+    assert "/19_" in lines(display)[-1]
+    assert rows_of(display) == [name_of(19)]
+    press(display, "x", "esc")
     assert "/30" in lines(display)[-1]
 
 
