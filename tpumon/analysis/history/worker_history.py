@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import began_before, listens, restart_unix_s, restarted, state_of
 from tpumon.errors import MEANING, Reason
-from tpumon.model import Distribution, Figures, KeptWorker, Process, Sample, State, Target, Workers
+from tpumon.model import Distribution, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
 _TRACED_S = 600.0
-_TRACED_STEPS = 10
+_TRACED_STEPS = 5
 _TRACED_STEP_S = _TRACED_S / _TRACED_STEPS
 STEP_SCHEMA = 2
 """Prometheus' name for buckets of which four make a power of two."""
@@ -76,7 +76,7 @@ class WorkerHistory(Struct):
         truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
-        traced: the same of the last minutes: the first sample of each, without figures, and for how long in it.
+        traced: the same of the last minutes, by step: its begin on the wall and the monotonic clock, and for how long.
         first: the sample of its first query.
         steps: histogram of the steps of its traces; None before the first one.
         failed: the sample of its last failed query; None: none failed.
@@ -97,7 +97,7 @@ class WorkerHistory(Struct):
     truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
-    traced: tuple[tuple[Sample, float], ...] = ()
+    traced: tuple[tuple[float, float | None, float], ...] = ()
     first: Sample | None = None
     steps: Distribution | None = None
     failed: Sample | None = None
@@ -188,12 +188,12 @@ class WorkerHistory(Struct):
 
     def _add_traced(self, sample: Sample) -> None:
         self.traced_s += sample.traced_s
-        begin, traced_s = self.traced[-1] if self.traced else (sample, 0.0)
-        if self.traced and 0 <= sample.time_unix_s - begin.time_unix_s < _TRACED_STEP_S:
-            self.traced = (*self.traced[:-1], (begin, traced_s + sample.traced_s))
+        if self.traced and 0 <= sample.time_unix_s - self.traced[-1][0] < _TRACED_STEP_S:
+            *before, (begin_unix_s, begin_s, traced_s) = self.traced
+            self.traced = (*before, (begin_unix_s, begin_s, traced_s + sample.traced_s))
         else:
-            begin = replace(sample, figures=Figures(), warnings=(), server_text=None)
-            self.traced = (*self.traced[-_TRACED_STEPS:], (begin, sample.traced_s))
+            begun = sample.time_unix_s, sample.taken_monotonic_s, sample.traced_s
+            self.traced = (*self.traced[-_TRACED_STEPS:], begun)
 
     def had_figures(self) -> bool:
         """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""
@@ -237,8 +237,9 @@ class WorkerHistory(Struct):
         """
         now_s = self.monotonic_s()
         shares = (
-            traced_s * min(max((_TRACED_S - begin.age_s(now_unix_s, now_s)) / _TRACED_STEP_S + 1, 0.0), 1.0)
-            for begin, traced_s in self.traced
+            traced_s * min(max((_TRACED_S - age_s) / _TRACED_STEP_S + 1, 0.0), 1.0)
+            for begin_unix_s, begin_s, traced_s in self.traced
+            for age_s in (now_unix_s - begin_unix_s if begin_s is None else now_s - begin_s,)
         )
         return sum(shares) / _TRACED_S if self.traced_s else None
 
