@@ -329,15 +329,16 @@ async def test_a_pause_that_begins_while_a_worker_waits_for_its_share_holds():
     assert {sample.errors[0].reason for sample in samples} == {"paused"}
 
 
-async def test_late_first_figures_are_explained(said):
-    """Another tpumon has just used the credit: who comes now is told why it waits, once."""
+@pytest.mark.parametrize("address", [ADDRESS, "127.0.0.1:9999"])
+async def test_late_first_figures_are_explained(address, said):
+    """Another tpumon has just used the credit: who comes now is told why it waits, once, of the worker's address."""
     job = Job()
     for _ in range(4):
-        await for_a_while(3, tpumon(job, interval_s=0.0))
+        await for_a_while(3, tpumon(job, address=address, interval_s=0.0))
     said.clear()
-    await tpumon(job, num_queries=1).run()
+    await tpumon(job, address=address, num_queries=1).run()
     assert len(said) == 1
-    assert said[0].startswith(f"{ADDRESS}: the first sample comes in ")
+    assert said[0].startswith(f"{address}: the first sample comes in ")
     assert "--max-duty" in said[0]
 
 

@@ -73,6 +73,8 @@ class DutyAccount:
         """Likely cost of the next query in seconds, by the last answer; None: there was none."""
         self.process: int | None = None
         """The start of its process, in clock ticks since this machine was started; None: not known."""
+        self.address = ""
+        """Its address as the worker has it that followed it last, for messages."""
         self.explained = False
         """True if the user knows why its first figures are late."""
         self.followers = 0
@@ -274,6 +276,7 @@ class DutyControl:
         """The account of the server at an address: it outlives the worker, its name and its slice."""
         account = self._accounts.setdefault(server_name(address), DutyAccount(self._duty_ratio, _now_s()))
         account.followers += 1
+        account.address = address
         return account
 
     def note_process(self, address: str, pid: int | None) -> None:
@@ -340,11 +343,10 @@ class DutyControl:
         if wait_s < _LONG_S or account.likely_s is not None or account.explained:
             return
         account.explained = True
-        server = next((name for name, one in self._accounts.items() if one is account), "")
         _log.info(
             "%s: the first sample comes in %.0f s: this host's tpumons have traced the job, or one before it at this "
             "address, for their share of its time (--max-duty)%s",
-            server,
+            account.address,
             wait_s,
             await how_to_read(),
         )
@@ -402,7 +404,7 @@ class DutyControl:
 
     async def _say_shared(self) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
-        shared = [server for server, account in self._accounts.items() if account.is_shared and account.followers]
+        shared = [one.address for one in self._accounts.values() if one.is_shared and one.followers]
         if not shared or self._has_said_shared:
             return
         self._has_said_shared = True
