@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tpumon import __version__
@@ -64,10 +66,10 @@ def run(*, feed: FeedSettings, samples: int) -> int:
 
 def _server() -> MCPServer[Any]:
     """A server without tools. Raises ImportError without the SDK."""
-    import anyio
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
+    from mcp.shared.memory import create_client_server_memory_streams
     from mcp.shared.message import SessionMessage
     from mcp_types import CallToolResult, InputRequiredResult, JSONRPCRequest
 
@@ -89,28 +91,32 @@ def _server() -> MCPServer[Any]:
 
         async def run_stdio_async(self) -> None:
             """Serves; the server, which gives up what it is doing when stdin ends, is told so once it has answered."""
-            to_server, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-            answers, from_server = anyio.create_memory_object_stream[SessionMessage](0)
             unanswered: set[int | str] = set()
+            server, options = self._lowlevel_server, self._lowlevel_server.create_initialization_options()
+            async with (
+                stdio_server() as (stdin, stdout),
+                create_client_server_memory_streams() as ((answers, requests), streams),
+                asyncio.TaskGroup() as tasks,
+            ):
 
-            async def pass_requests(stdin: AsyncIterable[SessionMessage | Exception]) -> None:
-                async with to_server:
-                    async for each in stdin:
-                        if isinstance(each, SessionMessage) and isinstance(each.message, JSONRPCRequest):
-                            unanswered.add(each.message.id)
-                        await to_server.send(each)
-                    with anyio.move_on_after(_LAST_ANSWERS_S):
-                        while unanswered:  # noqa: ASYNC110 - an event cannot be unset
-                            await anyio.sleep(0.05)
+                async def pass_requests() -> None:
+                    async with requests:
+                        async for each in stdin:
+                            if isinstance(each, SessionMessage) and isinstance(each.message, JSONRPCRequest):
+                                unanswered.add(each.message.id)
+                            await requests.send(each)
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(_LAST_ANSWERS_S):
+                                while unanswered:  # noqa: ASYNC110 - an event cannot be unset
+                                    await asyncio.sleep(0.05)
 
-            async with stdio_server() as (stdin, stdout), anyio.create_task_group() as tasks:
-                tasks.start_soon(pass_requests, stdin)
-                options = self._lowlevel_server.create_initialization_options()
-                tasks.start_soon(self._lowlevel_server.run, requests, answers, options)
-                async with stdout, from_server:
-                    async for each in from_server:
-                        await stdout.send(each)
-                        unanswered.discard(getattr(each.message, "id", ""))
+                passing = {tasks.create_task(pass_requests()), tasks.create_task(server.run(*streams, options))}
+                async with stdout:
+                    async for each in answers:
+                        if isinstance(each, SessionMessage):
+                            await stdout.send(each)
+                            unanswered.discard(getattr(each.message, "id", ""))
+                await asyncio.wait(passing)
 
     return Server("tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False)
 
