@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
 _ALIKE = 0.85
+_TELLING = 3  # letters of a value that no message has by chance
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
@@ -79,6 +80,32 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     return {"": _values(group, shared)} | {
         name: _values(command, {**shared, **own.get(name, {})}) for name, command in commands.items()
     }
+
+
+def named_in_file(group: TyperGroup, arguments: Sequence[str], message: str) -> str:
+    """Returns ` (KEY in FILE)` if an error is about an option that only the file gives; empty: it is not.
+
+    Args:
+        group: all commands.
+        arguments: of the command line.
+        message: of the error, which has the option or its value.
+    """
+    path = config_path()
+    if path is None or str(path) in message:
+        return ""
+    try:
+        tables = _with_hyphens(_parsed(path))
+    except UsageError:
+        return ""
+    command = next((one for one in arguments if one in group.commands), "")
+    own = tables.get(command)
+    own = _with_hyphens(own) if isinstance(own, dict) else {}
+    for key, value in {**tables, **own}.items():
+        is_given = variable_of(key) in os.environ or any(one.partition("=")[0] == f"--{key}" for one in arguments)
+        names = (f"--{key}", *(text for text in _texts(value) if len(text) >= _TELLING))
+        if not is_given and any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.-])", message) for name in names):
+            return f" ({f'[{command}] ' * (key in own)}{key} in {path})"
+    return ""
 
 
 _Text = str | int | float | list[str | int | float]

@@ -77,6 +77,8 @@ def _hint_for_option(name: str, group: Any) -> str:
     """The commands that have an option which this one lacks; empty: none."""
     if name == "--top":
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
+    if name == "--config":
+        return "TPUMON_CONFIG names the file: TPUMON_CONFIG=FILE tpumon ..."
     if name == "--plain":
         return "for plain text: --output text"
     having = [command for command, its in group.commands.items() for one in its.params if name in one.opts]

@@ -55,7 +55,7 @@ def _flush() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    from tpumon.errors import TpumonError
+    from tpumon.errors import TpumonError, UsageError
     from tpumon.system import console
 
     _prepare_streams()
@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except TpumonError as error:
-        _log.error("%s", error)
+        _log.error("%s%s", error, _origin(arguments, error) if isinstance(error, UsageError) else "")
         return error.exit_status
     except OSError as error:
         _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
@@ -82,6 +82,16 @@ def _run(arguments: list[str]) -> int:
         )
         return 1
     return status
+
+
+def _origin(arguments: list[str], error: Exception) -> str:
+    """The key of the configuration file that an error is about; empty: none."""
+    import typer.main
+
+    from tpumon.cli.app import app
+    from tpumon.cli.config_file import named_in_file
+
+    return named_in_file(typer.main.get_group(app), arguments, str(error))
 
 
 def _prepare_streams() -> None:

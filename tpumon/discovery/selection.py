@@ -87,10 +87,11 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
         )
     discovery = _named(selection, runtime_only=not profilers_only)
     if discovery is None:
+        from tpumon.discovery.host.port_survey import Elsewhere
         from tpumon.discovery.host.servers import LocalDiscovery
         from tpumon.discovery.pods import WithPods
 
-        discovery = LocalDiscovery(selection.port, runtime_only=not profilers_only)
+        discovery = LocalDiscovery(selection.port, runtime_only=not profilers_only, elsewhere=Elsewhere())
         if not profilers_only:  # who wants a profile does not wait for the kubelet
             discovery = WithPods(discovery)
         if not selection.runtime_addresses:

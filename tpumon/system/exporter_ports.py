@@ -10,9 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from tpumon.system.host_files import HostFiles, boot
+from tpumon.system.threads import in_thread
 
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
 _LAST_PORT = 65_535
+_ANSWER_S = 1.0
+_own: set[int] = set()  # those of this process
 
 
 def host_key() -> str | None:
@@ -30,12 +33,13 @@ def host_key() -> str | None:
 def announce(port: int) -> Callable[[], None]:
     """Tells all tpumons of this host where one listens; returns what takes that back. Never raises."""
     path = _FILES.new_path()
+    _own.add(port)
     with suppress(OSError):  # then it is found at the usual port only
         for older in _FILES.own():
             if _port_in(older) in {None, port}:
                 older.unlink(missing_ok=True)
         _FILES.write(path, f"{host_key()} {port}\n")
-    return partial(_remove, path)
+    return partial(_remove, path, port)
 
 
 def announced() -> set[tuple[int, int]]:
@@ -45,7 +49,21 @@ def announced() -> set[tuple[int, int]]:
     return set()
 
 
-def _remove(path: Path) -> None:
+async def how_to_read() -> str:
+    """`; tpumon --from ...`, the command that shows another tpumon of this host; empty: none listens, as far as known.
+
+    One that is a view only cannot be read.
+    """
+    try:
+        said = await in_thread(announced, timeout_s=_ANSWER_S)
+    except TimeoutError:  # any user may fill /tmp
+        return ""
+    others = {port for _, port in said} - _own
+    return f"; tpumon --from 127.0.0.1:{min(others)} shows what a running one samples" if others else ""
+
+
+def _remove(path: Path, port: int) -> None:
+    _own.discard(port)
     with suppress(OSError):
         path.unlink()
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
@@ -41,8 +42,13 @@ def surroundings(monkeypatch, tmp_path):
 
 
 def listeners(monkeypatch, *seen):
-    async def survey(_port=None):
-        return list(seen)
+    async def survey(port=None):
+        return [
+            one
+            if port in {None, one.port}
+            else replace(one, is_profiler=False, not_approached=f"only port {port} was asked for")
+            for one in seen
+        ]
 
     monkeypatch.setattr(diagnosis, "survey", survey)
     monkeypatch.setattr(port_survey, "survey", survey)
@@ -52,7 +58,7 @@ def listeners(monkeypatch, *seen):
 def doctor(capsys, monkeypatch):
     """Runs it and returns exit status and what it printed; given addresses are workers, each with its runtime's."""
 
-    def call(*addresses, output="text", simulate=None, runtime=()):
+    def call(*addresses, output="text", simulate=None, runtime=(), port=None):
         targets = [Target(worker=f"w{i}", address=address, runtime_addresses=tuple(runtime) or (NOWHERE,))
                    for i, address in enumerate(addresses)]  # fmt: skip
         if addresses:
@@ -61,7 +67,8 @@ def doctor(capsys, monkeypatch):
                 return targets
 
             monkeypatch.setattr(command, "find_now", find_now)
-        where = Selection(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
+        simulated = simulate and SimulatorSettings(topology=simulate)
+        where = Selection(addresses=addresses, port=port, simulate=simulated)
         status = run(where=where, output=output)
         printed = capsys.readouterr()
         assert printed.err == ""
@@ -518,9 +525,14 @@ def test_a_wrong_port_of_this_host_names_the_right_one(doctor, monkeypatch):
     listeners(monkeypatch, right)
     words = "a profiler server answers at 127.0.0.1:9999 (pid 42, python3): `tpumon --service-addr 127.0.0.1:9999`"
     status, text = doctor(DEAD)
-    assert (status, one_line(text).count(words)) == (3, 2), "what it answered, and what is wrong"
+    assert (status, one_line(text).count(words)) == (3, 1)
+    assert "start_server" not in text
     _, text = doctor(DEAD, "127.0.0.1:9999")
     assert words not in one_line(text)
+    status, text = doctor(port=9998)
+    assert (status, one_line(text).count(words)) == (3, 1)
+    assert "no profiler server on port 9998 of this host" in one_line(text)
+    assert "start_server" not in text
 
 
 def test_chips_with_their_files_and_holders(doctor, monkeypatch):

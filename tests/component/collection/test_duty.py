@@ -18,7 +18,7 @@ from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import SourceError
 from tpumon.model import Process, Query, Target, Workers
-from tpumon.system import host_files, ledger
+from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause
 
@@ -232,6 +232,18 @@ def test_each_of_those_who_share_a_job_says_once_that_another_one_is_there(many,
     shared = [line for line in said if "another tpumon of this host samples it, too" in line]
     assert len(shared) == (many if many > 1 else 0)
     assert all(line.startswith(f"{ADDRESS}: another tpumon") for line in shared)
+    assert all("--from" not in line for line in said), "views have nothing that it could read"
+
+
+def test_where_another_tpumon_can_be_read_it_is_said_how(said, monkeypatch):
+    """Not by itself, of what it serves."""
+    take_back = exporter_ports.announce(7001)
+    virtual_time.run(for_a_while(600, *(tpumon(Job(), interval_s=1.0) for _ in range(2))))
+    assert not any("--from" in line for line in said)
+    monkeypatch.setattr(exporter_ports, "_own", set())
+    virtual_time.run(for_a_while(600, *(tpumon(Job(), interval_s=1.0) for _ in range(2))))
+    take_back()
+    assert any(line.endswith("; tpumon --from 127.0.0.1:7001 shows what a running one samples") for line in said)
 
 
 async def test_the_smallest_share_that_one_of_them_allows_holds_for_all():
@@ -317,15 +329,16 @@ async def test_a_pause_that_begins_while_a_worker_waits_for_its_share_holds():
     assert {sample.errors[0].reason for sample in samples} == {"paused"}
 
 
-async def test_late_first_figures_are_explained(said):
-    """Another tpumon has just used the credit: who comes now is told why it waits, once."""
+@pytest.mark.parametrize("address", [ADDRESS, "127.0.0.1:9999"])
+async def test_late_first_figures_are_explained(address, said):
+    """Another tpumon has just used the credit: who comes now is told why it waits, once, of the worker's address."""
     job = Job()
     for _ in range(4):
-        await for_a_while(3, tpumon(job, interval_s=0.0))
+        await for_a_while(3, tpumon(job, address=address, interval_s=0.0))
     said.clear()
-    await tpumon(job, num_queries=1).run()
+    await tpumon(job, address=address, num_queries=1).run()
     assert len(said) == 1
-    assert said[0].startswith(f"{ADDRESS}: the first sample comes in ")
+    assert said[0].startswith(f"{address}: the first sample comes in ")
     assert "--max-duty" in said[0]
 
 

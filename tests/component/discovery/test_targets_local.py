@@ -22,7 +22,7 @@ from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
 from tpumon.discovery.host.jobs import find_job
 from tpumon.discovery.host.listening import Owner
-from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB
+from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB, Elsewhere
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.identity import Identified, names
@@ -479,11 +479,11 @@ async def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(wo
     assert world.calls[6000] == 1
 
 
-def waiting_line(world):
+def waiting_line(world, port=None, **options):
     """What is said while there is no worker; None: there is one."""
 
     async def main():
-        async with watching(world.finder()) as watch:
+        async with watching(world.finder(port, **options)) as watch:
             await watch.until(lambda: watch.found, "the first look")
             return watch.found[0].waiting
 
@@ -598,6 +598,26 @@ def test_a_job_that_may_have_a_profiler_server_is_not_said_to_have_none(world):
     world.proc.close(23456)
     world.proc.listen(8476, JOB)
     assert waiting_line(world).startswith("pid 42 `train.py` runs JAX")
+
+
+def test_a_server_at_another_port_than_the_one_asked_for_is_named(world, said):
+    """Also where there are runtime metrics; a job that has one needs no other."""
+
+    class At9999(Elsewhere):
+        async def words(self, address, asked=()):
+            return f"; a profiler server answers at 127.0.0.1:9999, not at {address}"
+
+    world.job(9999, JOB)
+    line = waiting_line(world, 9998, elsewhere=At9999())
+    assert line == (
+        "no profiler server on this host's port 9998; a profiler server answers at 127.0.0.1:9999, "
+        "not at 127.0.0.1:9998"
+    )
+    assert LINE_FOR_A_JOB in waiting_line(world, 9998)
+    world.proc.listen(8431, JOB)
+    assert waiting_line(world, 9998, elsewhere=At9999()) is None
+    assert "a profiler server answers at 127.0.0.1:9999" in said[0]
+    assert LINE_FOR_A_JOB not in said[0]
 
 
 def test_jobs_of_other_containers_and_tpumon_itself_are_not_meant(world):

@@ -85,7 +85,7 @@ def test_the_traced_share_of_time_is_of_time_that_passed(set_by_s):
     history = history_of(clocks, clocks.sample(traced_s=1.0))
     clocks.set_by_s = set_by_s
     clocks.passed_s = 100.0
-    assert history.traced_ratio(clocks.time()) == pytest.approx(0.01)
+    assert history.traced_ratio(clocks.time()) == pytest.approx(1 / 600)
 
 
 @pytest.mark.parametrize("set_by_s", [-HOUR_S, 0.0, HOUR_S])

@@ -30,7 +30,22 @@ HOSTILE = (
 )
 KEYS = (
     *("p", " ", "s", "S", "f", "h", "?", "/", "j", "k", "g", "G", "r", "x", "1"),
-    *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "esc", "backspace", "tab", "ctrl-l"),
+    *(
+        "up",
+        "down",
+        "left",
+        "right",
+        "pageup",
+        "pagedown",
+        "home",
+        "end",
+        "enter",
+        "esc",
+        "backspace",
+        "tab",
+        "ctrl-l",
+        "ctrl-u",
+    ),
     *(
         "e",
         "w",

@@ -41,7 +41,7 @@ def test_a_real_job_is_examined_and_trains_on(start_job, version, states, age):
 def test_a_wrong_port_of_this_host_names_the_right_one(start_job, dead_address):
     job = start_job("0.10.2")
     right = f"{job.address} (pid {job.process.pid}, "
-    assert right in examined(dead_address, rc=3)["problems"][0]["what"]
+    assert right in examined(dead_address, rc=3)["problems"][0]["remedy"]
     done = tpumon("once", "--service-addr", dead_address).ended(3)
     assert all(f"a profiler server answers at {right}" in said for said in (done.out, done.err))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -64,6 +66,43 @@ def test_an_agent_finds_out_why_a_simulated_job_is_slow(tmp_path):
         assert first["figures"]["mxu"] > 0
 
     asking(tmp_path, ["--simulate", "v6e-4", "--scenario", "input-bound", "--interval", "0.2"], questions)
+
+
+ASKED = b"".join(
+    json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n"
+    for message in (
+        {
+            "id": 0,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "cat", "version": "1"}
+            },
+        },
+        {"method": "notifications/initialized"},
+        {"id": 1, "method": "tools/call", "params": {"name": "why", "arguments": {}}},
+        {"id": 2, "method": "tools/call", "params": {"name": "list_workers", "arguments": {}}},
+    )
+)  # fmt: skip
+
+
+def test_what_was_asked_before_stdin_ended_is_answered(tmp_path):
+    """`cat FILE | tpumon mcp`: all answers come, then it ends; without a word if nobody reads them."""
+    (tmp_path / "home").mkdir()
+    command = [sys.executable, "-m", "tpumon", "mcp", "--simulate", "v6e-4", "--interval", "0.2"]
+    done = subprocess.run(
+        command, input=ASKED, capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=100, check=True
+    )
+    answers = {each["id"]: each["result"] for each in map(json.loads, done.stdout.splitlines())}
+    assert answers.keys() == {0, 1, 2}
+    assert json.loads(answers[1]["content"][0]["text"])["workers"] == 1
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as stdout:
+        done = subprocess.run(
+            command, input=ASKED, stdout=stdout, stderr=subprocess.PIPE, env=environment(tmp_path), cwd=tmp_path,
+            timeout=100, check=True,
+        )  # fmt: skip
+    assert b"bug" not in done.stderr
 
 
 def test_what_it_cannot_answer_is_an_error_that_says_why(tmp_path):

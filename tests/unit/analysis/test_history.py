@@ -130,7 +130,18 @@ def test_counts_are_of_all_queries():
     errors = {reason: count for (reason,), count in exposed("tpumon_sample_errors_total", history).items()}
     assert errors == usual | {"busy": 2.0}
     assert exposed("tpumon_traced_seconds_total", history) == {(): 0.75}
-    assert history.traced_ratio(NOW + 75) == pytest.approx(0.01)
+    assert history.traced_ratio(NOW) == pytest.approx(0.75 / 600)
+
+
+def test_the_traced_share_is_of_the_last_ten_minutes():
+    """Whenever it began; what was traced before counts no longer, minute by minute."""
+    samples = [answered(time_unix_s=NOW + second, traced_s=0.1) for second in range(0, 3600, 10)]
+    history = history_of(*samples)
+    assert history.traced_s == pytest.approx(36)
+    for later_s, ratio in ((0, 0.01), (300, 0.005), (599, 0.0), (3600, 0.0)):
+        assert history.traced_ratio(NOW + 3600 + later_s) == pytest.approx(ratio, abs=0.001), later_s
+    assert history_of(*samples[:3]).traced_ratio(NOW + 30) == pytest.approx(0.3 / 600)
+    assert history_of(answered()).traced_ratio(NOW) is None
 
 
 def test_truncated_samples_are_counted():

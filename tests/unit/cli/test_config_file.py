@@ -12,7 +12,7 @@ import typer.main
 
 from tpumon.cli.app import app
 from tpumon.cli.config_file import configuration_type
-from tpumon.cli.process import command_of
+from tpumon.cli.process import _run, command_of
 from tpumon.errors import UsageError
 
 
@@ -102,6 +102,38 @@ def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
     with pytest.raises(UsageError, match=message) as caught:
         settings()
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "key"),
+    [
+        ('from = "nosuch"', "--from nosuch: no such file or directory; ", "from"),
+        ('[once]\nfrom = ["http://"]', "--from: not the URL of an exporter; ", "[once] from"),
+        ('level = 2\nsimulate = "v9-8"', "unknown TPU generation 'v9' in 'v9-8'; ", "simulate"),
+    ],
+)
+def test_an_error_that_comes_of_the_file_names_it(config, text, begins, key, said):
+    """Also of an option that the parser takes for text. Not if what is wrong was typed."""
+    path = config(text)
+    assert _run(["once"]) == 2
+    assert said[0].startswith(begins)
+    assert said[0].endswith(f" ({key} in {path})")
+    assert _run(["once", "--from", "nowhere"]) == 2
+    assert str(path) not in said[1]
+
+
+def test_an_address_to_listen_on_is_found_wrong_late_and_names_its_key(config, monkeypatch, said):
+    path = config('[serve]\nlisten = "nosuch.invalid:1"\n')
+    monkeypatch.setenv("TPUMON_SIMULATE", "v5e-8")
+    assert _run(["serve"]) == 2
+    assert said[0].startswith("cannot listen on nosuch.invalid:1: unknown host; ")
+    assert said[0].endswith(f" ([serve] listen in {path})")
+
+
+@pytest.mark.parametrize("arguments", [["--config", "x.toml"], ["once", "--config=x.toml"]])
+def test_who_looks_for_an_option_is_told_the_variable(arguments):
+    with pytest.raises(UsageError, match="no such option: --config; TPUMON_CONFIG names the file"):
+        settings(*arguments)
 
 
 def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_path, monkeypatch):

@@ -156,11 +156,11 @@ def test_how_figures_were_got_is_said_where_it_is_unusual():
 
 
 def test_the_share_of_traced_time_is_in_the_header():
-    """The greatest of all workers, once there is enough time to speak of a share."""
+    """The greatest of all workers, of the last ten minutes: a view that has just begun frightens nobody."""
     early = display_of(answered("w", NOW - 1))
-    late = display_of(*(answered("w", NOW - 100 + i) for i in range(0, 100, 10)))
+    late = display_of(*(answered("w", NOW - 600 + i) for i in range(0, 600, 10)))
 
-    assert "traced" not in lines(early)[0]
+    assert "traced 0.0%" in lines(early)[0]
     assert "traced 1.9%" in lines(late)[0]
 
 
@@ -212,6 +212,20 @@ def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
     display.take(answered(name_of(0)))
     display.refresh(NOW)
     assert "EXPORTER" not in lines(display, width, 24)[0]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_the_workers_of_an_exporter_that_never_answered_are_missed(width):
+    """What is shown is live, and not all."""
+    display = display_of(answered("w0"), answered("w1"))
+    followed = tuple(Target(worker=name, address=f"{name}:1") for name in ("w0", "w1"))
+    for unheard, words in ((("http://b:1",), "1 EXPORTER DOWN"), (("a", "b"), "2 EXPORTERS DOWN"), ((), "")):
+        display.take(Workers(targets=followed, unheard=unheard))
+        display.refresh(NOW)
+        top = " ".join(" ".join(lines(display, width, 24)[:3]).split())
+        assert words in top
+        assert "LIVE" in top
+        assert ("EXPORTER" in top) == bool(words)
 
 
 def test_a_graph_of_what_was_says_until_when():
@@ -368,7 +382,12 @@ def test_a_filter_is_typed_shown_kept_and_cleared():
     assert rows_of(display) == [name_of(i) for i in (2, *range(20, 30))]
     assert "1-11/11 of 30" in lines(display, 120)[-1]
     assert "/er-2 " in lines(display, 120)[-1]
-    press(display, "/", "x", "esc")
+    press(display, "/")
+    assert "/er-2_   Enter keeps  Ctrl-U empties  Esc clears" in lines(display, 120)[-1]
+    press(display, "ctrl-u", "1", "9")
+    assert "/19_" in lines(display)[-1]
+    assert rows_of(display) == [name_of(19)]
+    press(display, "x", "esc")
     assert "/30" in lines(display)[-1]
 
 

@@ -18,7 +18,7 @@ KEYS = {
     b"\x1b[5;2~": ["pageup"],
     b"\x1b[H\x1b[F\x1bOH\x1bOF\x1b[1~\x1b[4~\x1b[7~\x1b[8~": ["home", "end"] * 4,
     b"\r\n\x1bOM": ["enter"] * 3,
-    b"\x7f\x08\t\x0c\x1a": ["backspace", "backspace", "tab", "ctrl-l", "ctrl-z"],
+    b"\x7f\x08\t\x0c\x15\x1a": ["backspace", "backspace", "tab", "ctrl-l", "ctrl-u", "ctrl-z"],
     "é√🙂".encode(): ["é", "√", "🙂"],
     b"\x1b\x1b[A": ["esc", "up"],
     b"\x1b[<0;10;20M\x1b[<0;10;20m": ["clicked:9:19"],

@@ -22,6 +22,9 @@ from tpumon.model import Distribution, KeptWorker, Process, Sample, State, Targe
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
+_TRACED_S = 600.0
+_TRACED_STEPS = 5
+_TRACED_STEP_S = _TRACED_S / _TRACED_STEPS
 STEP_SCHEMA = 2
 """Prometheus' name for buckets of which four make a power of two."""
 FIRST_STEP_BUCKET = -10 << STEP_SCHEMA
@@ -73,7 +76,8 @@ class WorkerHistory(Struct):
         truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
-        first: the sample of its first query; `traced_ratio` counts from its start.
+        traced: the same of the last minutes, by step: its begin on the wall and the monotonic clock, and for how long.
+        first: the sample of its first query.
         steps: histogram of the steps of its traces; None before the first one.
         failed: the sample of its last failed query; None: none failed.
         series: its figures over time, up to now; None if they are not remembered.
@@ -93,6 +97,7 @@ class WorkerHistory(Struct):
     truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
+    traced: tuple[tuple[float, float | None, float], ...] = ()
     first: Sample | None = None
     steps: Distribution | None = None
     failed: Sample | None = None
@@ -176,9 +181,19 @@ class WorkerHistory(Struct):
             self.series.add(
                 sample.time_unix_s, self.last_state, self.figures.values(), taken_monotonic_s=sample.taken_monotonic_s
             )
-        self.traced_s += sample.traced_s
+        if sample.traced_s:
+            self._add_traced(sample)
         if self.first is None:
             self.first = sample.with_ops(0)  # those of the last trace are enough
+
+    def _add_traced(self, sample: Sample) -> None:
+        self.traced_s += sample.traced_s
+        if self.traced and 0 <= sample.time_unix_s - self.traced[-1][0] < _TRACED_STEP_S:
+            *before, (begin_unix_s, begin_s, traced_s) = self.traced
+            self.traced = (*before, (begin_unix_s, begin_s, traced_s + sample.traced_s))
+        else:
+            begun = sample.time_unix_s, sample.taken_monotonic_s, sample.traced_s
+            self.traced = (*self.traced[-_TRACED_STEPS:], begun)
 
     def had_figures(self) -> bool:
         """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""
@@ -207,10 +222,6 @@ class WorkerHistory(Struct):
         """Begin of one of its samples, by the wall clock as it is set now: ages are differences to that."""
         return now_unix_s - sample.age_s(now_unix_s, self.monotonic_s())
 
-    def followed_for_s(self, now_unix_s: float) -> float:
-        """Seconds since its first query; 0 before it."""
-        return 0.0 if self.first is None else max(self.first.age_s(now_unix_s, self.monotonic_s()), 0.0)
-
     def is_up(self, now_unix_s: float) -> bool | None:
         """True if the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
         if self.last is None or self.last.of_exporter or self.state(now_unix_s) == "paused":
@@ -220,9 +231,17 @@ class WorkerHistory(Struct):
         return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 
     def traced_ratio(self, now_unix_s: float) -> float | None:
-        """Share of the time since the first query for which its job was traced; None before the first query."""
-        followed_for_s = self.followed_for_s(now_unix_s)
-        return self.traced_s / followed_for_s if followed_for_s else None
+        """Share of the last 10 minutes for which its job was traced, as far as is known here; None: it never was.
+
+        It counts from then also where it was followed later: the first traces come at once, and are few.
+        """
+        now_s = self.monotonic_s()
+        shares = (
+            traced_s * min(max((_TRACED_S - age_s) / _TRACED_STEP_S + 1, 0.0), 1.0)
+            for begin_unix_s, begin_s, traced_s in self.traced
+            for age_s in (now_unix_s - begin_unix_s if begin_s is None else now_s - begin_s,)
+        )
+        return sum(shares) / _TRACED_S if self.traced_s else None
 
 
 class Histories:

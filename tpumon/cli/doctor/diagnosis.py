@@ -65,6 +65,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
         gives: which figures those are, and their price.
         simulated: whether tpumon's simulator answered.
         attached: whether its job says that its own traces wait for samples (`tpumon run`).
+        elsewhere: which profiler servers of this host answer at other ports, with a command; empty: none.
     """
 
     worker: str
@@ -81,6 +82,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     gives: str = ""
     simulated: bool = False
     attached: bool = False
+    elsewhere: str = ""
 
 
 class CompanionReports(Struct, frozen=True, kw_only=True):
@@ -117,6 +119,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         versions: of tpumon and what it runs on, by name.
         local: whether this host was examined; if not, workers were named.
         port: the only port of this host that was examined; None: all.
+        elsewhere: which profiler servers of this host answer at other ports than that, with a command; empty: none.
         chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
         companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
         job: a job of this host without a profiler server.
@@ -128,6 +131,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     local: bool
     port: int | None
+    elsewhere: str = ""
     chips: tuple[Chip, ...]
     chip_remarks: tuple[str, ...]
     paused_until_unix_s: float | None
@@ -170,6 +174,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, page
         versions=_versions(),
         local=find is None,
         port=port,
+        elsewhere=look.elsewhere,
         chips=chips.chips,
         chip_remarks=chips.remarks,
         paused_until_unix_s=look.paused_until_unix_s,
@@ -193,6 +198,7 @@ class _Look:
         self._ends_s = time.monotonic() + _ALL_S
         pause = current_pause()
         self.paused_until_unix_s = None if pause is None else pause.until_unix_s
+        self.elsewhere = ""
         self.servers: list[ServerDiagnosis] = []
         self.companions: list[CompanionReports] = []
         self.ports: list[OtherPort] = []
@@ -219,6 +225,8 @@ class _Look:
         if port is None:
             with_server = [one.owner for one in profilers if one.owner is not None]
             self.job = await asyncio.to_thread(find_job, but_for=with_server)
+        elif not profilers:
+            self.elsewhere = (await Elsewhere().words(f"127.0.0.1:{port}")).removeprefix("; ")
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(
@@ -242,9 +250,8 @@ class _Look:
         elsewhere, asked = Elsewhere(), {target.address for target in targets}
         for place, server in enumerate(self.servers):
             if server.reason is not None and MEANING[server.reason].unreached:
-                last = server.answers[-1]
-                words = last.words + await elsewhere.words(server.address, asked)
-                self.servers[place] = replace(server, answers=(*server.answers[:-1], replace(last, words=words)))
+                words = (await elsewhere.words(server.address, asked)).removeprefix("; ")
+                self.servers[place] = replace(server, elsewhere=words)
 
     async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
         """Walks the two tables of sources."""

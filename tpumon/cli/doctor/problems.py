@@ -45,7 +45,7 @@ def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
 def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
     if server.reason is not None:
         what = f"{server.address}: {server.answers[-1].words}"
-        yield Problem(what=what, remedy=MEANING[server.reason].remedy)
+        yield Problem(what=what, remedy=server.elsewhere or MEANING[server.reason].remedy)
     elif server.writes_only and not server.source:
         yield Problem(
             what=f"{server.address}: this old server cannot return traces, and what it writes is not seen here",
@@ -65,7 +65,8 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
     job = diagnosis.job
     add_line = _add_line(diagnosis.framework if job is None else job.framework)
     if diagnosis.port is not None:
-        return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
+        what = f"no profiler server on port {diagnosis.port} of this host"
+        return Problem(what=what, remedy=diagnosis.elsewhere or add_line)
     if job is not None and job.not_yet(time.time()) is not None:
         return _job_without_server(job)
     holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of, user_named
+from tpumon.system.exporter_ports import how_to_read
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
@@ -72,6 +73,8 @@ class DutyAccount:
         """Likely cost of the next query in seconds, by the last answer; None: there was none."""
         self.process: int | None = None
         """The start of its process, in clock ticks since this machine was started; None: not known."""
+        self.address = ""
+        """Its address as the worker has it that followed it last, for messages."""
         self.explained = False
         """True if the user knows why its first figures are late."""
         self.followers = 0
@@ -273,6 +276,7 @@ class DutyControl:
         """The account of the server at an address: it outlives the worker, its name and its slice."""
         account = self._accounts.setdefault(server_name(address), DutyAccount(self._duty_ratio, _now_s()))
         account.followers += 1
+        account.address = address
         return account
 
     def note_process(self, address: str, pid: int | None) -> None:
@@ -301,7 +305,7 @@ class DutyControl:
             await self._exchange()
         while True:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
-                self._explain(account, wait_s)
+                await self._explain(account, wait_s)
                 waits(wait_s)
                 await account.wait(min(wait_s, _LOOK_AGAIN_S))
                 await self._exchange()
@@ -334,17 +338,17 @@ class DutyControl:
         if self._ledger is not None:
             self._exchange_soon()
 
-    def _explain(self, account: DutyAccount, wait_s: float) -> None:
+    async def _explain(self, account: DutyAccount, wait_s: float) -> None:
         """Says why the first figures are late."""
         if wait_s < _LONG_S or account.likely_s is not None or account.explained:
             return
         account.explained = True
-        server = next((name for name, one in self._accounts.items() if one is account), "")
         _log.info(
             "%s: the first sample comes in %.0f s: this host's tpumons have traced the job, or one before it at this "
-            "address, for their share of its time (--max-duty); tpumon --from shows what a running one samples",
-            server,
+            "address, for their share of its time (--max-duty)%s",
+            account.address,
             wait_s,
+            await how_to_read(),
         )
 
     async def close(self) -> None:
@@ -394,21 +398,22 @@ class DutyControl:
         now_s = _now_s()
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
-        self._say_shared()
+        await self._say_shared()
         self._look_again()
         self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
 
-    def _say_shared(self) -> None:
+    async def _say_shared(self) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
-        shared = [server for server, account in self._accounts.items() if account.is_shared and account.followers]
+        shared = [one.address for one in self._accounts.values() if one.is_shared and one.followers]
         if not shared or self._has_said_shared:
             return
         self._has_said_shared = True
         _log.info(
             "%s%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time "
-            "for which a job may be traced (--max-duty); tpumon --from shows what a running one samples",
+            "for which a job may be traced (--max-duty)%s",
             shared[0],
             f" and {len(shared) - 1} more" if len(shared) > 1 else "",
+            await how_to_read(),
         )
 
     def _look_again(self) -> None:

@@ -23,6 +23,7 @@ from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
+from tpumon.system.exporter_ports import how_to_read
 from tpumon.system.pausing import Pause
 from tpumon.untrusted_text import one_line
 
@@ -30,7 +31,7 @@ _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
-_OF_ANOTHER = "another tpumon of this host samples the job just now (tpumon --from shows what a running one samples)"
+_OF_ANOTHER = "another tpumon of this host samples the job just now"
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
@@ -290,7 +291,7 @@ class SampledWorker:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
                 self._is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
-                words = _OF_ANOTHER if self._is_others else error.message
+                words = f"{_OF_ANOTHER}{await how_to_read()}" if self._is_others else error.message
                 failure, window_s = self._failure(profiler.name, error.reason, words, error.address), error.window_s
                 if error.reason != "unimplemented":
                     break

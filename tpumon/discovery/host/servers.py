@@ -22,6 +22,7 @@ from tpumon.discovery.host.port_survey import (
     SUGGESTED_PORT,
     TPU_RUNTIME_PORTS,
     USUAL_PORTS,
+    Elsewhere,
     line_for,
     owners_of,
     parent_of,
@@ -108,6 +109,7 @@ class LocalDiscovery:
         port: the only one to look at; None: all, as `why_not_approached` says.
         runtime_only: whether a job with runtime metrics, but without a profiler server, is a worker.
         proc: where /proc is.
+        elsewhere: names the profiler servers at other ports than the one; None: they are not looked for.
         only: which listeners to see; for tests, which share their machine.
         call: the harmless call.
         poll_s: time between looks.
@@ -119,6 +121,7 @@ class LocalDiscovery:
         port: int | None = None,
         *,
         runtime_only: bool = True,
+        elsewhere: Elsewhere | None = None,
         proc: Path = PROC,
         only: Callable[[Listener], bool] = lambda _listener: True,
         call: Callable[[str], Awaitable[SourceError | None]] = knock,
@@ -127,6 +130,8 @@ class LocalDiscovery:
     ) -> None:
         self._port = port
         self._runtime_only = runtime_only
+        self._elsewhere = elsewhere
+        self._others = ""  # the words for profiler servers at other ports
         self._proc = proc
         self._only = only
         self._call = call
@@ -160,6 +165,7 @@ class LocalDiscovery:
                 if sent is None:
                     await self._first_answers(clock_s)
                 await self._find_job(clock_s())
+                await self._look_elsewhere()
                 await self._read_environments()
                 await self._name_workers(clock_s())
                 workers = self._now()
@@ -206,6 +212,12 @@ class LocalDiscovery:
         if ended or now_s - self._look_for_job_s >= _JOBS_S:
             self._look_for_job_s = now_s
             self._job = await asyncio.to_thread(find_job, self._proc)
+
+    async def _look_elsewhere(self) -> None:
+        """While nothing answers at the one port: which profiler servers answer at others."""
+        self._others = ""
+        if self._elsewhere is not None and self._port is not None and self._port not in {*self._workers, *self._calls}:
+            self._others = (await self._elsewhere.words(f"127.0.0.1:{self._port}")).removeprefix("; ")
 
     async def _name_workers(self, now_s: float) -> None:
         """Names those that are new: the host, for what is at the port that was its first one, else host and port."""
@@ -407,10 +419,6 @@ class LocalDiscovery:
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
 
-    @property
-    def _refused_silently(self) -> set[int]:
-        return {port for port, refused in self._refused.items() if refused.silent}
-
     def _without_profiler(self) -> Target | None:
         """A worker that has only the runtime metric service."""
         ports = self._runtime_ports()
@@ -433,6 +441,8 @@ class LocalDiscovery:
 
     def _lack(self) -> tuple[str, str]:
         """The words for a job that has only the runtime metric service, and what to do."""
+        if self._others:
+            return f"no profiler server on this host's port {self._port}", self._others
         if self._job is not None and (words := self._job.not_yet(time.time())) is not None:
             return words
         owners = (self._owners.get(port) for port in self._runtime_ports())
@@ -453,9 +463,12 @@ class LocalDiscovery:
                 where += "; ports of other users were left alone (run tpumon as the job's user, or give --port)"
             else:
                 where += ", nor on another port of a job"
-        silent = [one.address for port, one in self._listeners.items() if port in self._refused_silently]
+        refused = ((one.address, self._refused.get(port)) for port, one in self._listeners.items())
+        silent = [address for address, its in refused if its is not None and its.silent]
         if silent:
             where += f" ({', '.join(silent[:3])} took the call and never answered)"
+        if self._others:
+            return f"no profiler server on this host's {where}; {self._others}"
         job = self._job
         if job is not None and not self._may_have_profiler(job.pid):
             if (words := job.not_yet(time.time())) is not None:

@@ -355,8 +355,11 @@ class Display(Output):
         for_time = controls.typing == "time"
         typed = f"go to: {controls.typed}_" if for_time else f"/{controls.filter}_"
         typed = tame(typed, ascii_only=self._glyphs.ascii)
+        empties = ("Ctrl-U empties",) if controls.filter else ()
         words = (
-            (EXAMPLES, "Enter", "Esc cancels") if for_time else ("Enter keeps", "Esc clears", "name, state or finding")
+            (EXAMPLES, "Enter", "Esc cancels")
+            if for_time
+            else ("Enter keeps", *empties, "Esc clears", "name, state or finding")
         )
         keys = hints(words, width - cell_len(typed) - cell_len(position) - 5)
         # If it is too long, its end is shown: that is where the user types.

@@ -29,6 +29,7 @@ _CONTROL = {
     0x0A: "enter",
     0x0C: "ctrl-l",
     0x0D: "enter",
+    0x15: "ctrl-u",
     0x1A: "ctrl-z",
     0x7F: "backspace",
 }
@@ -52,8 +53,8 @@ class KeyParser:
     """Parses bytes into keys, however the bytes are split.
 
     A key is a printable character as itself, or one of up, down, left, right, pageup, pagedown, home, end, enter, esc,
-    backspace, tab, ctrl-l, ctrl-z, wheelup, wheeldown. Pasted text is one key, PASTED and the text, so that it does
-    not act as a command; a click of the left button is CLICKED and its place. Unknown sequences are dropped.
+    backspace, tab, ctrl-l, ctrl-u, ctrl-z, wheelup, wheeldown. Pasted text is one key, PASTED and the text, so that it
+    does not act as a command; a click of the left button is CLICKED and its place. Unknown sequences are dropped.
     """
 
     def __init__(self) -> None:

@@ -250,11 +250,11 @@ class Controls:
     # ---- which rows, in which order
 
     def sort(self, *, reverse: bool) -> None:
-        """Sorts by the next figure, or reverses the order."""
+        """Sorts by the next figure that there is, or reverses the order."""
         if reverse:
             self.order.reverse = not self.order.reverse
         else:
-            self.order.cycle()
+            self.order.cycle(self.scene.rows)
         self._arrange(at_once=True)
 
     def sort_by(self, key: str) -> None:
@@ -294,8 +294,8 @@ class Controls:
             self.typing = ""
         elif key == "esc":
             self.typing, self.filter = "", ""
-        elif key == "backspace":
-            self.filter = self.filter[:-1]
+        elif key in {"backspace", "ctrl-u"}:
+            self.filter = self.filter[:-1] if key == "backspace" else ""
         elif key in {"up", "down"}:
             self.choose(1 if key == "down" else -1)
             return True
@@ -307,8 +307,8 @@ class Controls:
     def _type_time(self, key: str) -> bool:
         if key in {"enter", "esc"}:
             self.typing, self.typed = "", self.typed if key == "enter" else ""
-        elif key == "backspace":
-            self.typed = self.typed[:-1]
+        elif key in {"backspace", "ctrl-u"}:
+            self.typed = self.typed[:-1] if key == "backspace" else ""
         else:
             return len(key) == 1 and self.type_text(key)
         return True

@@ -127,6 +127,9 @@ def _must(
         word = word._replace(text=frame.recorded + word.text.removeprefix("LIVE"))
     elif frame.recorded:
         right.append(recorded)
+    if (unheard := len(scene.status.exporters_unheard)) and scene.rows:
+        words = "1 EXPORTER DOWN" if unheard == 1 else f"{unheard} EXPORTERS DOWN"
+        right.append(HeaderPiece(words, LOOKS["down"].header))
     return left, [*right, word, HeaderPiece(f"last {clock(last_unix_s, clock_unix_s)}", HEADER_WORD)]
 
 

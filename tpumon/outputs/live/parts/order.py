@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.history import WELL
-from tpumon.model import FindingId
+from tpumon.model import Figures, FindingId
 from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.outputs.live.drawing.names import natural
 from tpumon.outputs.live.parts.scene import Scene
@@ -47,9 +47,13 @@ class Order:
         self._shared: frozenset[FindingId] = frozenset()
         self._since_unix_s = 0.0
 
-    def cycle(self) -> None:
-        """Sorts by the next figure."""
-        self.by, self.reverse = SORT_KEYS[(SORT_KEYS.index(self.by) + 1) % len(SORT_KEYS)], False
+    def cycle(self, rows: Sequence[WorkerStatus]) -> None:
+        """Sorts by the next figure that some of these workers have."""
+        figures = [row.sample.figures for row in rows if row.sample is not None]
+        place = SORT_KEYS.index(self.by) + 1
+        following = (*SORT_KEYS[place:], *SORT_KEYS[:place])
+        self.by = next(key for key in following if key not in COMPARED or any(_has(key, each) for each in figures))
+        self.reverse = False
 
     def arrange(self, rows: Sequence[WorkerStatus], now_unix_s: float, *, at_once: bool = False) -> list[WorkerStatus]:
         """Returns the rows in order.
@@ -103,6 +107,10 @@ class Order:
         if step is None or abs(exact - step) > 1:
             step = self._excesses[row.name] = round(exact)
         return step
+
+
+def _has(key: str, figures: Figures) -> bool:
+    return COMPARED[key].value(figures) is not None
 
 
 def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:

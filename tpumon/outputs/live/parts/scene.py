@@ -19,8 +19,6 @@ from tpumon.outputs.live.drawing.steady import Steady
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.trends import Trend
 
-_SOON_S = 30.0
-
 
 class Scene(Struct, frozen=True, kw_only=True):
     """A fleet at one time.
@@ -31,7 +29,7 @@ class Scene(Struct, frozen=True, kw_only=True):
         figures: each figure over all workers, by key.
         fresh_until_unix_s: when the first present sample becomes stale; None: there is no present sample.
         began_unix_s: start of each worker's last sample with figures, by the wall clock as it is set now.
-        traced_ratio: share of time that a job is traced, of the job traced most; None: not known yet.
+        traced_ratio: share of the last ten minutes for which a job was traced, of the job traced most; None: none was.
         labels: short names of the workers.
         held: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
@@ -160,11 +158,7 @@ class Scenes:
         present = [row.sample for row in rows if row.sample is not None]
         held = held_by(present or [last for last in lasts.values() if last is not None])
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
-        traced = [
-            row.history.traced_ratio(now_unix_s)
-            for row in rows
-            if row.history.traced_s and row.history.followed_for_s(now_unix_s) > _SOON_S
-        ]
+        traced = [row.history.traced_ratio(now_unix_s) for row in rows]
         return Scene(
             status=status,
             rows=rows,

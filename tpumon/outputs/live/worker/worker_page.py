@@ -449,7 +449,7 @@ class WorkerPage:
             )
         if history.traced_s:
             ratio = history.traced_ratio(self._now_unix_s)
-            share = "" if ratio is None else f", {100 * ratio:.1f}% of the time"
+            share = "" if ratio is None else f", {100 * ratio:.1f}% of the last 10 min"
             lines += self._text(f"traced for {short_time(history.traced_s)} in all{share}")
         return lines + self._last_error()
 
