@@ -58,12 +58,10 @@ class Source:
     left_s: float | None = None
     is_new: bool = False
     held: list[SourceEvent] = field(default_factory=list)
-    _places: dict[str, tuple[str | None, str]] = field(default_factory=dict)
 
     def follow(self, workers: Workers) -> None:
         """Takes its workers; labels fill in what it does not know."""
         self.said, self.runs, self.is_new = workers, frozenset(workers.via), True
-        self._places = {}
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
 
@@ -102,11 +100,7 @@ class Source:
 
     def place_of(self, worker: str) -> tuple[str | None, str]:
         """The machine and the port of a worker's profiler server; None: the machine is not known from here."""
-        if worker not in self._places:
-            self._places[worker] = self._place_of(self.targets[worker])
-        return self._places[worker]
-
-    def _place_of(self, target: Target) -> tuple[str | None, str]:
+        target = self.targets[worker]
         try:
             address = Address.parse(target.address).place
         except ValueError:
