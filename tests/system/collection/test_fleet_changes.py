@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -42,12 +41,12 @@ class Served:
 
     def __init__(self, command: Tpumon) -> None:
         self.command = command.wait_for(lambda: "listening on" in command.err)
-        self.url = re.search(r"listening on (\S+)", command.err)[1]
+        self._url = re.search(r"listening on (\S+)", command.err)[1]
 
     @property
     def figures(self) -> set[str]:
         """Workers with figures on the page."""
-        with urllib.request.urlopen(self.url, timeout=10) as answer:
+        with urllib.request.urlopen(self._url, timeout=10) as answer:
             return {worker for worker, _ in SERIES.findall(answer.read().decode())}
 
     def shows(self, *workers: str) -> None:
@@ -119,27 +118,6 @@ def test_a_worker_that_gets_another_name(tmp_path: Path):
             name("old")
             served.shows("stays", "old")
             assert not served.said("stays:")  # who has nothing to do with it goes on without a word
-
-
-def test_two_workers_of_one_host_each_with_its_exporter(tmp_path: Path):
-    """Each exporter gives its worker the bare name of the host: whoever reads both shows two, on every output."""
-    with TpuNode(FIGURES) as first, TpuNode(FIGURES) as second, ExitStack() as stack:
-        one, other = (stack.enter_context(serving("--service-addr", node.address)) for node in (first, second))
-        names = {f"{socket.gethostname()}:{node.address.rpartition(':')[2]}" for node in (first, second)}
-        both = ("--from", f"{one.url},{other.url}")
-        for served in (one, other):
-            served.shows(socket.gethostname())
-        with Tpumon("once", *both, "--output", "json") as command:
-            table = json.loads(command.end().ended(0).out)
-        assert {worker["worker"] for worker in table["workers"]} == names
-        assert "is the name of 2 workers" in command.err
-        with serving(*both, "--expose", "all") as fleet:
-            fleet.shows(*names)
-        third = stack.enter_context(serving("--service-addr", first.address))
-        third.shows(socket.gethostname())
-        with Tpumon("once", "--from", f"{one.url},{third.url}", "--output", "json") as command:
-            table = json.loads(command.end().ended(0).out)
-        assert [worker["worker"] for worker in table["workers"]] == [socket.gethostname()], "one worker, sampled twice"
 
 
 @pytest.fixture

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-import math
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Address, Finding, Handover, Sample, SourceEvent, Target, Workers
+from tpumon.model import Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
 from tpumon.model.page import MOST_RUNS, MOST_WORKERS
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)
 
-_FRESH_INTERVALS, _FRESH_S = 1.3, 2.0  # no worker is sampled at another exporter so soon after it has moved there
-_SAME_START_S = 0.5
+_GRADES: tuple[Severity, ...] = ("critical", "warning", "info", "unknown", "ok")
+_TWICE_S = 30.0  # for so long two exporters may give a worker that moves from one to the other
 
 Key = tuple[str | None, str | None, str]
 """Job, slice and name of a worker, as its exporter or the labels of its place say."""
@@ -38,9 +34,9 @@ class Source:
         place: where it is, with the labels of its workers.
         ask_for_everything: makes it hand on again all that it knows.
         said: its workers, as it says.
-        runs: of the exporters that their samples came through.
         targets: the same with labels, by its own names.
         last: the last sample of each worker.
+        grades: how bad its worst finding was when its samples said so last; 0 is the worst.
         heard: whether it answered or failed at least once.
         left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
         is_new: whether its workers are not published yet.
@@ -51,9 +47,9 @@ class Source:
     place: Place = field(default_factory=lambda: Place(url=""))
     ask_for_everything: Callable[[], None] = lambda: None
     said: Workers = field(default_factory=Workers)
-    runs: frozenset[str] = frozenset()
     targets: dict[str, Target] = field(default_factory=dict)
     last: dict[str, Sample] = field(default_factory=dict)
+    grades: dict[str, int] = field(default_factory=dict)
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
@@ -61,19 +57,15 @@ class Source:
 
     def follow(self, workers: Workers) -> None:
         """Takes its workers; labels fill in what it does not know."""
-        self.said, self.runs, self.is_new = workers, frozenset(workers.via), True
+        self.said, self.is_new = workers, True
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
+        self.grades = {worker: grade for worker, grade in self.grades.items() if worker in self.targets}
 
     @property
     def is_gone(self) -> bool:
         """True if it has left the list."""
         return self.left_s is not None
-
-    @property
-    def reads_others(self) -> bool:
-        """True if it samples its workers through other exporters."""
-        return len(self.runs) > 1
 
     @property
     def is_unheard(self) -> bool:
@@ -91,32 +83,6 @@ class Source:
         last = self.last.get(worker)
         return not self.is_gone and last is not None and not last.is_stale(now_unix_s, now_s)
 
-    def is_fresh(self, worker: str, now_unix_s: float, now_s: float) -> bool:
-        """Tells that it has sampled a worker just now."""
-        if not self.is_live(worker, now_unix_s, now_s):
-            return False
-        last = self.last[worker]
-        return last.age_s(now_unix_s, now_s) <= _FRESH_INTERVALS * (last.interval_s or 0.0) + last.took_s + _FRESH_S
-
-    def place_of(self, worker: str) -> tuple[str | None, str]:
-        """The machine and the port of a worker's profiler server; None: the machine is not known from here."""
-        target = self.targets[worker]
-        try:
-            address = Address.parse(target.address).place
-        except ValueError:
-            return None, target.address
-        port = str(address.port)
-        if not address.is_this_host:
-            return address.host, port
-        host = urlsplit(self.name).hostname
-        if host is None or self.reads_others:  # then the address is theirs
-            return None, port
-        if not Address(host, 0).place.is_this_host:
-            return host, port
-        # At a loopback address may be a tunnel to another machine.
-        name = _plain(target).removesuffix(f":{port}")
-        return name if name == socket.gethostname() else None, port
-
 
 Candidate = tuple[Source, str]
 """A worker of an exporter, by its name there."""
@@ -125,9 +91,9 @@ Candidate = tuple[Source, str]
 class Merging:
     """Sends what exporters say as if they were one.
 
-    (job, slice, name) is one worker: the first live one in the order of the exporters. Where it is several workers, or
-    may be, each is shown with its place in its name, and compared with none. Where workers differ in job or slice only,
-    JOB/SLICE/NAME is the name of each.
+    (job, slice, name) is one worker: the first live one in the order of the exporters. Where two are live for long,
+    these are different workers: that in the worse state is shown, and compared with none. Where workers differ in job
+    or slice only, JOB/SLICE/NAME is the name of each.
 
     Args:
         send: takes the events of the stream.
@@ -155,10 +121,11 @@ class Merging:
         self._published: Workers | None = None
         self._names: dict[Candidate, str] = {}  # by which each followed worker is known in the stream
         self._shown: frozenset[str] = frozenset()
-        self._owners: dict[Key, dict[str, Candidate]] = {}  # by place where several workers have the name, else by ""
+        self._owners: dict[Key, Candidate] = {}
         self._shared: dict[Key, list[Candidate]] = {}
         self._collided: set[str] = set()
-        self._apart: set[Key] = set()  # names of several workers
+        self._both_live: dict[Key, float] = {}  # since when
+        self._said: set[Key] = set()
         self._is_cut = False
 
     @property
@@ -175,6 +142,8 @@ class Merging:
             return
         if isinstance(event, Sample) and event.worker in source.targets:
             source.last[event.worker] = event
+            if event.findings is not None:
+                source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
         if source.is_new:
             source.held.append(event)
         else:
@@ -186,12 +155,12 @@ class Merging:
         Args:
             waiting: why there are none; None: what the exporters say.
         """
-        before, hidden = self._names, {*chain.from_iterable(self._shared.values())} - self._names.keys()
+        before_owners, before_names = self._owners, self._names
         self._choose()
         names = self._names = self._named()
         self._shown = frozenset(names.values())
-        apart = {owner for key in self._apart if len(its := self._owners[key]) > 1 for owner in its.values()}
-        targets = tuple(_target(*each, name, ambiguous=each in apart) for each, name in names.items())
+        doubted = {self._owners[key] for key in self._said if self._is_doubted(key)}
+        targets = tuple(_target(*each, name, ambiguous=each in doubted) for each, name in names.items())
         runs = dict.fromkeys(run for source in self.sources if not source.is_gone for run in source.said.via)
         workers = Workers(
             targets=targets,
@@ -204,8 +173,9 @@ class Merging:
         if workers != self._published:
             self._published = workers
             self._send(workers)
-        for owner, name in names.items():
-            if owner in hidden or before.get(owner, name) != name:
+        for key, owner in self._owners.items():
+            name = names.get(owner)
+            if name is not None and (before_owners.get(key, owner), before_names.get(owner, name)) != (owner, name):
                 self._catch_up(*owner)
         for source in self.sources:
             held, source.held, source.is_new = source.held, [], False
@@ -213,64 +183,58 @@ class Merging:
                 self._pass_on(source, event)
 
     def look(self) -> None:
-        """Looks whether another exporter has a worker now, and whether two are one. Call it each second."""
-        self.is_due |= any(self._chosen(key, its) != self._owners.get(key) for key, its in self._shared.items())
+        """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
+        now_s = self._monotonic_s()
+        for key, candidates in self._shared.items():
+            live = self._live(candidates)
+            owner = self._owners.get(key)
+            if live and self._best(key, live) != owner:
+                self.is_due = True
+            if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
+                self.is_due |= self._is_doubted(key)
+                self._both_live.pop(key, None)
+            elif now_s - self._both_live.setdefault(key, now_s) >= _TWICE_S and key not in self._said:
+                self._said.add(key)
+                self.is_due = True
+                first, second = live[0][0].name, live[1][0].name
+                _log.warning(
+                    "%s is a worker of %s and of %s; the worse is shown, compared with none; tell "
+                    "them apart by --job where they are sampled",
+                    _joined(key),
+                    first,
+                    second,
+                )
+
+    def _is_doubted(self, key: Key) -> bool:
+        """True if two live exporters have had a worker for long."""
+        return key in self._said and key in self._both_live
+
+    def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
+        """The one of several live ones that is shown: the first, or the worst if these are different workers."""
+        return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
 
     def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         now_unix_s, now_s = self._clock(), self._monotonic_s()
         return [each for each in candidates if each[0].is_live(each[1], now_unix_s, now_s)]
 
     def _choose(self) -> None:
-        """Says whose each worker is."""
+        """Says whose each worker is: of several the first that is live, else the one whose it was."""
         having: dict[Key, list[Candidate]] = {}
         for source, worker in self._each():
             target = source.targets[worker]
             having.setdefault((target.job, target.slice, _plain(target)), []).append((source, worker))
-        self._shared = {key: candidates for key, candidates in having.items() if len(candidates) > 1}
-        self._apart &= having.keys()
-        self._owners = {key: self._chosen(key, candidates) for key, candidates in having.items()}
-
-    def _chosen(self, key: Key, candidates: Sequence[Candidate]) -> dict[str, Candidate]:
-        """Whose a worker is: of several exporters the first that is live, else the one whose it was."""
-        if len(candidates) == 1 and key not in self._apart:
-            return {"": candidates[0]}
-        if key not in self._apart:
-            candidates = [each for each in candidates if not each[0].is_gone] or candidates
-        places = _by_place(candidates)
-        if key not in self._apart and self._are_several(key, places):
-            self._apart.add(key)
-        before = self._owners.get(key, {})
-        by_place = places if key in self._apart else {"": list(candidates)}
-        return {place: self._best(each, before.get(place)) for place, each in by_place.items()}
-
-    def _best(self, candidates: Sequence[Candidate], was: Candidate | None) -> Candidate:
-        there = [each for each in candidates if not each[0].is_gone] or candidates
-        live = self._live(there)
-        return live[0] if live else was if was is not None and was in there else there[0]
-
-    def _are_several(self, key: Key, places: Mapping[str, Sequence[Candidate]]) -> bool:
-        """True if candidates of one name are, or may be, different workers; it is said.
-
-        Of an unknown job nobody knows what belongs together. A worker of a job may have moved, unless both are there.
-        """
-        if len(places) < 2:
-            return False
-        now_unix_s, now_s = self._clock(), self._monotonic_s()
-        first, second = (each[0] for each in list(places.values())[:2])
-        (machine, port), (other, other_port) = first[0].place_of(first[1]), second[0].place_of(second[1])
-        is_certain = port != other_port or None not in {machine, other}
-        fresh = [its for its in places.values() if any(each[0].is_fresh(each[1], now_unix_s, now_s) for each in its)]
-        if len(fresh) < 2 and not (is_certain and key[0] is None):
-            return False
-        _log.warning(
-            "%s %s: %s of %s and %s of %s; %s shown, compared with none; tell them apart by --job where they are "
-            "sampled",
-            _joined(key),
-            f"is the name of {len(places)} workers" if is_certain else f"may be one worker or {len(places)}",
-            *chain.from_iterable((each[0].targets[each[1]].address, _short(each[0])) for each in (first, second)),
-            "both are" if len(places) == 2 else "all are",
-        )
-        return True
+        before, self._owners, self._shared = self._owners, {}, {}
+        for key, candidates in having.items():
+            owner = candidates[0]
+            if len(candidates) > 1:
+                there = [each for each in candidates if not each[0].is_gone] or candidates
+                live = self._live(there)
+                was = before.get(key)
+                owner = self._best(key, live) if live else was if was in there else there[0]
+                self._shared[key] = candidates
+            self._owners[key] = owner
+        self._said &= self._shared.keys()
+        self._both_live = {key: since for key, since in self._both_live.items() if key in self._shared}
 
     def _each(self) -> Iterator[Candidate]:
         """All workers, of each exporter as many as there is room for."""
@@ -297,18 +261,17 @@ class Merging:
             name for name, times in count.items() if times > 1
         }
         names: dict[Candidate, str] = {}
-        taken = {key[2] for key in self._owners.keys() - self._apart} - self._collided
-        for key, owners in self._owners.items():
-            for place, owner in owners.items():
-                name = key[2]
-                if name in self._collided or place:
-                    name = _with_place(key, place)
-                    if name in taken:
-                        name = one_line(f"{name} ({_short(owner[0])})", limit=200)
-                    if name in taken:
-                        continue
-                    taken.add(name)
-                names[owner] = name
+        taken = set(count) - self._collided
+        for key, owner in self._owners.items():
+            name = key[2]
+            if name in self._collided:
+                name = _joined(key)
+                if name in taken:
+                    name = one_line(f"{name} ({owner[0].name})", limit=200)
+                if name in taken:
+                    continue
+                taken.add(name)
+            names[owner] = name
         return names
 
     def _waiting(self) -> str | None:
@@ -340,59 +303,10 @@ class Merging:
             self._send(event)
 
 
-def _by_place(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
-    """Candidates by `MACHINE:PORT`, or by exporter where it does not know the machine of a worker.
-
-    Samples that came by two ways are one worker's, and so is a process.
-    """
-    places: dict[str, list[Candidate]] = {}
-    of_sign: dict[object, str] = {}
-    seen: list[tuple[Source, str, str]] = []
-    chains: list[tuple[Source, str, str]] = []  # those of them that read other exporters
-    for source, worker in candidates:
-        machine, port = source.place_of(worker)
-        place = _short(source) if machine is None else f"{machine}:{port}"
-        address = source.targets[worker].address
-        for sign in _signs(source, worker, port):
-            place = of_sign.setdefault(sign, place)
-        compared = seen if source.reads_others else chains
-        same = (each[2] for each in compared if each[1] == address and not source.runs.isdisjoint(each[0].runs))
-        place = next(same, place)
-        seen.append((source, address, place))
-        chains += seen[-1:] if source.reads_others else ()
-        places.setdefault(place, []).append((source, worker))
-    return places
-
-
-def _signs(source: Source, worker: str, port: str) -> Iterator[object]:
-    """Signs of one worker, which no other has: who sampled it, and its process."""
-    if source.runs:
-        yield source.targets[worker].address, source.runs
-    last = source.last.get(worker)
-    if last is not None and last.process is not None and last.process.started_unix_s is not None:
-        halves = last.process.started_unix_s / _SAME_START_S
-        yield from ((port, last.process.pid, each) for each in (math.floor(halves), math.floor(halves + 0.5) + 0.5))
-
-
-def _with_place(key: Key, place: str) -> str:
-    """Job, slice, name, and the place where workers of that name differ in it: of a host's own name, its port."""
-    name, (host, _, port) = _joined(key), place.rpartition(":")
-    if not place:
-        return name
-    if host and key[2].removesuffix(f":{port}") == host:
-        return f"{name.removesuffix(f':{port}')}:{port}"
-    return one_line(f"{name} ({place})", limit=200)
-
-
-def _short(source: Source) -> str:
-    return source.name.removeprefix("http://")
-
-
 def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Target:
-    """The worker by its name in the stream; where others have all that identifies it, that is its only one."""
     target = source.targets[worker]
     plain = _plain(target)
-    return replace(target, worker=name, name=None if ambiguous or name == plain else plain, ambiguous=ambiguous)
+    return replace(target, worker=name, name=None if name == plain else plain, ambiguous=ambiguous)
 
 
 def _plain(target: Target) -> str:
