@@ -160,9 +160,7 @@ def test_two_live_ones_are_said_once(said):
         stream.later(10)
         assert len(said) == (passed_s >= 30)
     (line,) = said
-    assert line.startswith(
-        "j/w is a worker of a and of b; the worse is shown, compared with none; tell them apart by --job"
-    )
+    assert line.startswith("j/w is the name of two workers: localhost:9999 of a and localhost:9999 of b; the worse is ")
     stream.sources["c"].follow(at("v", via=("3",)))
     stream.say("b", at("v", via=("2", "3")))
     for _ in range(10):
@@ -171,6 +169,23 @@ def test_two_live_ones_are_said_once(said):
         stream.publish()
         stream.later(10)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(("job", "port", "two"), [(None, 2, True), (None, 9999, False), ("j", 2, False)])
+def test_two_of_no_job_at_two_ports_are_said_at_once(said, job, port, two):
+    """Nothing moves where no job is known, and a name belongs to a port."""
+    stream = Stream("a", "b")
+    first = at("w", job=job, via=("1",))
+    stream.say("a", first, stream.taken())
+    other = replace(first.targets[0], address=f"127.0.0.1:{port}")
+    stream.say("b", replace(first, targets=(other,), via=("2",)), stream.taken())
+    stream.publish()
+    stream.later(1)
+    assert len(said) == two
+    assert all("localhost:9999 of a and 127.0.0.1:2 of b" in line for line in said)
+    stream.publish()
+    (target,) = stream.last_workers.targets
+    assert target.ambiguous == two
 
 
 def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):

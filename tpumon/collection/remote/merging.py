@@ -193,13 +193,15 @@ class Merging:
             if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
                 self.is_due |= self._is_doubted(key)
                 self._both_live.pop(key, None)
-            elif now_s - self._both_live.setdefault(key, now_s) >= _TWICE_S and key not in self._said:
+                continue
+            both_live_s = now_s - self._both_live.setdefault(key, now_s)
+            if key not in self._said and (both_live_s >= _TWICE_S or _are_two(key, live)):
                 self._said.add(key)
                 self.is_due = True
-                first, second = live[0][0].name, live[1][0].name
+                first, second = (f"{source.targets[worker].address} of {source.name}" for source, worker in live[:2])
                 _log.warning(
-                    "%s is a worker of %s and of %s; the worse is shown, compared with none; tell "
-                    "them apart by --job where they are sampled",
+                    "%s is the name of two workers: %s and %s; the worse is shown, compared with none; tell them apart "
+                    "by --job where they are sampled",
                     _joined(key),
                     first,
                     second,
@@ -312,6 +314,11 @@ def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Targe
 def _plain(target: Target) -> str:
     """The name of a worker where it is sampled."""
     return target.name or target.worker
+
+
+def _are_two(key: Key, live: Sequence[Candidate]) -> bool:
+    """True if no job moves, and the ports differ."""
+    return key[0] is None and len({source.targets[worker].address.rpartition(":")[2] for source, worker in live}) > 1
 
 
 def _joined(key: Key) -> str:
