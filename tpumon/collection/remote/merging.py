@@ -181,6 +181,7 @@ class Merging:
             held, source.held, source.is_new = source.held, [], False
             for event in held:
                 self._pass_on(source, event)
+        self.look()
 
     def look(self) -> None:
         """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
@@ -200,8 +201,8 @@ class Merging:
                 self.is_due = True
                 first, second = (f"{source.targets[worker].address} of {source.name}" for source, worker in live[:2])
                 _log.warning(
-                    "%s is the name of two workers: %s and %s; the worse is shown, compared with none; tell them apart "
-                    "by --job where they are sampled",
+                    "%s is two workers; tell them apart by --job where they are sampled: %s, and %s; the worse is "
+                    "shown, compared with none",
                     _joined(key),
                     first,
                     second,
