@@ -74,11 +74,11 @@ def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingI
     return missing
 
 
-def lacking_s(worker: WorkerStatus, *, decisive: bool = False) -> float:
+def lacking_s(worker: WorkerStatus) -> float:
     """Seconds until these samples are there, at the present interval."""
     last = worker.history.last
     interval_s = 0.0 if last is None else last.interval_s or 0.0
-    return max(lacking(worker, decisive=decisive).values(), default=0) * interval_s
+    return max(lacking(worker).values(), default=0) * interval_s
 
 
 def samples_of(history: WorkerHistory) -> int:

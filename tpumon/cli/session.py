@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
-from tpumon.analysis.sufficiency import lacking, lacking_s, needs_several, samples_of
+from tpumon.analysis.sufficiency import lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
@@ -264,30 +264,33 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, decisive=not is_ok) for each in workers]
     names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
+    sustained = settings.output_options.thresholds.sustained
+    few = () if is_ok else unjudged(status, sustained)
+    counts = [count for each in lacks for count in each.values()]
+    lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
+    interval_s = max((each.history.last.interval_s or 0.0 for each in workers if each.history.last), default=0.0)
     if settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
-        lack = max((count for each in lacks for count in each.values()), default=0)
-        more = _longer_look(workers, needs, names, lack, is_ok=is_ok) if is_ok or lack or awaited else ""
-    elif names or awaited:
-        left_s = max(lacking_s(each, decisive=not is_ok) for each in workers)
-        when = (
-            f"{names}: known in about {math.ceil(left_s)} s" if left_s and not awaited else "More is known in a minute"
-        )
+        more = _longer_look(workers, needs, names, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
+    elif lack or awaited:
+        known = lack and interval_s and not awaited
+        when = f"{names or 'More'}: known in about {math.ceil(lack * interval_s)} s" if known else "More: in a minute"
         more = f"{when}; then ask again: {_command()}"
     else:
         more = ""
     return replace(answer, sentence=f"{answer.sentence} {more}".rstrip())
 
 
-def _longer_look(workers: Sequence[WorkerStatus], needs: Needs, names: str, lack: int, *, is_ok: bool) -> str:
+def _longer_look(
+    workers: Sequence[WorkerStatus], needs: Needs, names: str, lack: int, interval_s: float, *, is_ok: bool
+) -> str:
     """The command that takes so many samples that what comes and goes shows; that waits longer, if samples lack."""
     samples = min(_queries(each.history) for each in workers)
-    if not is_ok and needs.all_of_them:
+    if not is_ok and needs.all_of_them and lack:
         return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
     if not is_ok:
         return f"To wait longer: {_command(f'--timeout {_minutes(_LONGER * 2 * needs.timeout_s)}')}"
     if samples >= _MANY:
         return ""
-    interval_s = max((each.history.last.interval_s or 0.0 for each in workers if each.history.last), default=0.0)
     timeout_s = _LONGER * _MANY * interval_s
     more = f"--num-queries {_MANY}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
     few = f"These are {samples} samples{f', too few for {names}' if names else ''}"
