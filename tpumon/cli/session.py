@@ -268,13 +268,14 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     few = () if is_ok else unjudged(status, sustained)
     counts = [count for each in lacks for count in each.values()]
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
-    interval_s = max((each.history.last.interval_s or 0.0 for each in workers if each.history.last), default=0.0)
+    last = [each.history.last for each in workers if each.history.last is not None]
+    interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
     if settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
         more = _longer_look(workers, needs, names, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
     elif lack or awaited:
-        known = lack and interval_s and not awaited
-        when = f"{names or 'More'}: known in about {math.ceil(lack * interval_s)} s" if known else "More: in a minute"
-        more = f"{when}; then ask again: {_command()}"
+        known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
+        when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
+        more = f"{f'{names}: known' if names else 'More is known'} in {when}; then ask again: {_command()}"
     else:
         more = ""
     return replace(answer, sentence=f"{answer.sentence} {more}".rstrip())
