@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 
 from tpumon.analysis.findings import group_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
+from tpumon.model import FindingId
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 
 _RECENT_S = 3600.0
+_TAKES = re.compile(r"\bit takes (\d{1,2}) samples\b|\b(\d{1,2}) samples in a row must agree")
+_DECISIVE: frozenset[FindingId] = frozenset({"idle", "straggler", "hang", "stuck"})  # without them nothing is ok
+_FEWEST = 3  # samples by which workers are compared
+_OTHERS = "workers have current samples"  # and they were not there yet when it was judged last
 
 
 def needs_several(history: WorkerHistory) -> bool:
@@ -43,6 +50,35 @@ def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
     if worker.verdict.status not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False
     return needs_several(worker.history) and samples_of(worker.history) < sustained
+
+
+def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingId, int]:
+    """Samples that findings of a worker take still, as the reasons say, its exporter's too; of a live one only.
+
+    At least one, however many there are: some tell too little.
+
+    Args:
+        worker: the worker.
+        decisive: leave out findings without which it is known whether anything is wrong.
+    """
+    if worker.verdict.state != "live":
+        return {}
+    taken, missing = samples_of(worker.history), dict[FindingId, int]()
+    for finding, reason in worker.not_judged:
+        if decisive and finding not in _DECISIVE:
+            continue
+        if (takes := _TAKES.search(reason)) is not None:
+            missing[finding] = max(int(takes[1] or takes[2]) - taken, 1)
+        elif reason.endswith(_OTHERS):
+            missing[finding] = max(_FEWEST - taken, 1)
+    return missing
+
+
+def lacking_s(worker: WorkerStatus) -> float:
+    """Seconds until these samples are there, at the present interval."""
+    last = worker.history.last
+    interval_s = 0.0 if last is None else last.interval_s or 0.0
+    return max(lacking(worker).values(), default=0) * interval_s
 
 
 def samples_of(history: WorkerHistory) -> int:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL = "1s"  # samples at the same moment would agree too easily
+_MORE_S = 30.0  # for what takes more samples than must agree
 _LISTEN = "127.0.0.1:10466"
 
 app = typer.Typer(
@@ -246,10 +247,11 @@ def why_command(
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
-    Takes as many samples of each worker as must agree (--sustained), or judges
-    what --from names: a running exporter, recorded samples, or a saved profile
-    (*.xplane.pb, as one sample). Also says what cannot be judged. The exit
-    status is 1 if a worker is as bad as --fail-on, 3 if none answers.
+    Takes as many samples of each worker as must agree (--sustained), more if
+    half a minute is enough for what takes more; or judges what --from names: a
+    running exporter, recorded samples, or a saved profile (*.xplane.pb, as one
+    sample). Also says what cannot be judged, and the command that looks longer.
+    The exit status is 1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why
@@ -265,6 +267,7 @@ def why_command(
     if request is not None:
         return partial(why_request.run, request, paths or (), form)
     feed, needs = _judged(context, options, thresholds, verdict)
+    needs = needs if needs.all_of_them else replace(needs, more_s=_MORE_S)
     return partial(why.run, feed=feed, needs=needs, output=form, fail_on=verdict.fail_on, brief=brief)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import re
+import shlex
 import sys
 import threading
 import time
@@ -14,8 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis import FleetStatus, WorkerStatus
+from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
-from tpumon.analysis.sufficiency import needs_several, samples_of
+from tpumon.analysis.sufficiency import lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
@@ -38,6 +42,8 @@ _LATE_S = 5.0  # beyond the time that the samples of an exporter take
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
 _STOP_S = 5.0
+_MANY = 40  # samples: in so many shows what comes and goes
+_LONGER = 1.5  # than these take if nothing is late
 
 
 class Needs(Struct, frozen=True, kw_only=True):
@@ -47,11 +53,13 @@ class Needs(Struct, frozen=True, kw_only=True):
         samples: of each worker.
         all_of_them: True to wait for all of them even where fewer suffice.
         timeout_s: how long to wait for them.
+        more_s: how much longer to wait for findings that take more samples, if these are there by then.
     """
 
     samples: int
     all_of_them: bool = False
     timeout_s: float = 120.0
+    more_s: float = 0.0
 
 
 def with_one_sampler(settings: FeedSettings) -> FeedSettings:
@@ -126,6 +134,7 @@ class _Waiting:
         self._several: set[str] = set()  # workers of which several samples are needed
         self._began_s = time.monotonic()
         self._deadline_s: float | None = None
+        self._more_until_s: float | None = None
         self._next_line_s = self._began_s + _LONG_S
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
@@ -151,12 +160,22 @@ class _Waiting:
         missing = [worker.history for worker in workers if not self._is_settled(worker)]
         if not missing and all(worker.verdict.state != "down" for worker in workers):
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each)]
+        if not missing and not is_late:
+            missing = list(self._more(workers))
         if self._deadline_s is None:
             left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
+            left_s = max(left_s, *(min(lacking_s(each), self._needs.more_s) for each in workers))
             self._deadline_s = time.monotonic() + left_s + _LATE_S
         if missing and is_late:
             self._say_late(len(missing))
         return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
+
+    def _more(self, workers: Sequence[WorkerStatus]) -> Sequence[WorkerHistory]:
+        """Those of which more can be judged within the time for that."""
+        if self._more_until_s is None:
+            self._more_until_s = time.monotonic() + self._needs.more_s
+        more_s = self._more_until_s - time.monotonic()
+        return [each.history for each in workers if lacking(each) and lacking_s(each) <= more_s]
 
     def show(self, bar: Bar) -> None:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then."""
@@ -194,9 +213,10 @@ class _Waiting:
 
     def _say_late(self, missing: int) -> None:
         _log.warning(
-            "the time is over (%g s, --timeout): %s workers have too few samples; this is what is known",
+            "the time is over (%g s, --timeout): %s workers have too few samples (%s); this is what is known",
             self._needs.timeout_s,
             missing,
+            self._words(),
         )
 
     def _is_settled(self, worker: WorkerStatus) -> bool:
@@ -227,6 +247,67 @@ def _left_s(history: WorkerHistory, samples: int) -> float:
 def _queries(history: WorkerHistory) -> int:
     """Number of queries, answered or not; what is remembered counts both."""
     return max(samples_of(history), history.samples + history.errors.total())
+
+
+def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: FleetStatus) -> Diagnosis:
+    """The answer with the moment, or the command, at which more is known, if it rests on few samples.
+
+    Args:
+        answer: to `ok` it is added only if this command waited for what takes more samples.
+        settings: the source of samples that was asked for.
+        needs: the samples that were waited for.
+        status: what the answer rests on.
+    """
+    workers, is_ok = status.all(), answer.verdict == "ok"
+    if settings.origin.is_over or not workers or not (answer.verdict == "unknown" or (is_ok and needs.more_s)):
+        return answer
+    awaited = any(each.verdict.state == "waiting" for each in workers)
+    lacks = [lacking(each, decisive=not is_ok) for each in workers]
+    names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
+    sustained = settings.output_options.thresholds.sustained
+    few = () if is_ok else unjudged(status, sustained)
+    counts = [count for each in lacks for count in each.values()]
+    lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
+    last = [each.history.last for each in workers if each.history.last is not None]
+    interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
+    if settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
+        more = _longer_look(workers, needs, names, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
+    elif lack or awaited:
+        known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
+        when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
+        more = f"{f'{names}: known' if names else 'More is known'} in {when}; then ask again: {_command()}"
+    else:
+        more = ""
+    return replace(answer, sentence=f"{answer.sentence} {more}".rstrip())
+
+
+def _longer_look(
+    workers: Sequence[WorkerStatus], needs: Needs, names: str, lack: int, interval_s: float, *, is_ok: bool
+) -> str:
+    """The command that takes so many samples that what comes and goes shows; that waits longer, if samples lack."""
+    samples = min(_queries(each.history) for each in workers)
+    if not is_ok and needs.all_of_them and lack:
+        return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
+    if not is_ok:
+        return f"To wait longer: {_command(f'--timeout {_minutes(_LONGER * 2 * needs.timeout_s)}')}"
+    if samples >= _MANY:
+        return ""
+    timeout_s = _LONGER * _MANY * interval_s
+    more = f"--num-queries {_MANY}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
+    few = f"These are {samples} samples{f', too few for {names}' if names else ''}"
+    return f"{few}; what comes and goes, such as recompiling, takes a longer look: {_command(more)}"
+
+
+def _minutes(time_s: float) -> str:
+    return f"{math.ceil(time_s / 60)}m"
+
+
+def _command(more: str = "") -> str:
+    """The command as it was typed, without passwords, with other samples or time."""
+    typed = shlex.join(re.sub(r"(//)[^/@]*@", r"\1", each) for each in sys.argv[1:])
+    if more:
+        typed = re.sub(r" --(num[-_]queries|timeout)[ =]\S+", "", typed)
+    return f"tpumon {typed} {more}".rstrip()
 
 
 class Watch:

@@ -437,6 +437,28 @@ async def test_who_comes_second_is_told_why_it_waits_and_goes_first_once():
     assert max(gaps) <= 2.5 * 10
 
 
+@pytest.mark.parametrize("late_s", [0.05, 1.0, 5.0])
+@pytest.mark.parametrize(("first_s", "trace_s"), [(0.8, 0.3), (1.0, 0.5), (1.5, 0.3)])
+async def test_the_time_that_the_second_is_promised_holds_whatever_the_first_one_costs(said, late_s, first_s, trace_s):
+    """The first call of the other turns out dearer than was thought, and its second one is due before this one's."""
+    job, samples, clock_s = Job(trace_s, first_s=first_s), [], asyncio.get_running_loop().time
+    first = asyncio.create_task(for_a_while(300, tpumon(job)))
+    await asyncio.sleep(late_s)
+    second = tpumon(job, samples=samples)
+    following = asyncio.create_task(for_a_while(300 - late_s, second))
+    await asyncio.sleep(5)
+    promised_s = second._duty._accounts[ADDRESS].promised_s
+    assert promised_s > clock_s()
+    await asyncio.sleep(promised_s - clock_s())
+    assert not samples
+    await asyncio.sleep(first_s + 2)
+    assert samples
+    promises = [line for line in said if "the first sample comes" in line]
+    assert all(f"tpumon {os.getpid()} of " in line for line in promises)
+    assert [" comes only in " in line for line in promises] == [False, True][: len(promises)]
+    await asyncio.gather(first, following)
+
+
 ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0}
 
 

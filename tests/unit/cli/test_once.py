@@ -16,11 +16,11 @@ from support.samples import failed_sample, sample
 from tpumon.analysis.findings.rule import TooFew
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.cli import session
-from tpumon.cli.commands import once
+from tpumon.cli.commands import once, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
 from tpumon.errors import NoTargetError
-from tpumon.model import Process, Query, Spread, StepTimes, Target, Workers
+from tpumon.model import FunctionFigures, Process, Query, Spread, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings
 
 NAMES = ("w0", "w1", "w2")
@@ -46,7 +46,7 @@ def failed(worker, reason="unavailable", message=None, **given):
 def run(monkeypatch, capsys):
     """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
 
-    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, job_kind=None):
+    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, job_kind=None, command=once, **more):
         taken = []
         targets = tuple(
             Target(worker=worker, address=f"{worker}:1", job_kind=job_kind, independent=origin is LOCAL)
@@ -61,7 +61,7 @@ def run(monkeypatch, capsys):
 
         monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
         monkeypatch.setattr(session, "_AGAIN_S", 0.0)
-        status = once.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples), output=output)
+        status = command.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples, **more), output=output)
         return status, capsys.readouterr().out, len(taken)
 
     return run
@@ -111,6 +111,57 @@ def test_too_few_samples_are_said_and_make_nobody_ok(run):
     assert '3 of 3 workers have too few samples: "w0", "w1", "w2".' in found["sentence"]
     assert found["fleet"] == {"unknown": 3}
     assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
+
+
+def compiled(interval_s, count):
+    """Samples of one worker whose traces show which program runs."""
+    shown = {
+        "idle_ratio": 0.05,
+        "programs": ("1",),
+        "functions": (FunctionFigures(name="f", runs=5),),
+        "interval_s": interval_s,
+    }
+    return [lambda: answered("w0", **shown)] * count
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "more_s", "taken", "few", "longer"),
+    [
+        (1.0, 30.0, 7, "", ""),
+        (10.0, 30.0, 3, ", too few for recompiling", " --timeout 10m"),
+        (1.0, 0.0, 3, None, None),
+    ],
+)
+def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
+    run, monkeypatch, interval_s, more_s, taken, few, longer
+):
+    monkeypatch.setattr("sys.argv", ["x", "why", "--from", "http://me:secret@h:1", "--timeout", "3m"])
+    given = {"workers": ["w0"], "origin": LOCAL, "more_s": more_s, "command": why}
+    _, printed, count = run(compiled(interval_s, 60), **given)
+    assert count == taken
+    first = printed.splitlines()[0]
+    assert first.startswith("ok: Nothing is wrong, as far as it can be judged.")
+    assert ("secret" in first, "longer look" in first) == (False, longer is not None)
+    if longer is not None:
+        assert f" These are {taken} samples{few}; what comes and goes, " in first
+        assert first.endswith(f": tpumon why --from http://h:1 --num-queries 40{longer}")
+    _, printed, _ = run(compiled(interval_s, 60), **given, samples=40, all_of_them=True)
+    assert printed.splitlines()[0] == "ok: Nothing is wrong, as far as it can be judged."
+
+
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        (EXPORTER, "straggler: known in about 20 s; then ask again: tpumon once --num-queries 1"),
+        (LOCAL, "To take more samples: tpumon once --num-queries 3"),
+    ],
+)
+def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, origin, told):
+    monkeypatch.setattr("sys.argv", ["x", "once", "--num-queries", "1"])
+    events = [lambda worker=worker: answered(worker, interval_s=10.0) for worker in NAMES]
+    _, printed, _ = run(events, samples=1, all_of_them=True, origin=origin)
+    assert printed.splitlines()[0].startswith("unknown: ")
+    assert printed.splitlines()[0].endswith(f" {told}")
 
 
 def test_a_worker_alone_needs_as_many_samples(run):

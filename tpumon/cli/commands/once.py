@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.explain import NOTHING_WRONG, Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
-from tpumon.cli.session import Needs, collect
+from tpumon.cli.session import Needs, collect, told_when
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure import Figure
@@ -46,7 +46,7 @@ def run(
     status = collect(feed, needs)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
-    answer = diagnose(status, unsure, keeps=feed.state is not None)
+    answer = told_when(diagnose(status, unsure, keeps=feed.state is not None), feed, needs, status)
     rows = [
         _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
         for worker in status.worst_first()

@@ -11,7 +11,7 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
-from tpumon.cli.session import Needs, collect
+from tpumon.cli.session import Needs, collect, told_when
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding
@@ -48,7 +48,8 @@ def run(
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = judged(feed, read_status(feed, needs))
+    status = read_status(feed, needs)
+    answer = told_when(judged(feed, status), feed, needs, status)
     if output == "json":
         show(answer.to_json(brief=brief))
     else:

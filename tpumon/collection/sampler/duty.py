@@ -75,8 +75,8 @@ class DutyAccount:
         """The start of its process, in clock ticks since this machine was started; None: not known."""
         self.address = ""
         """Its address as the worker has it that followed it last, for messages."""
-        self.explained = False
-        """True if the user knows why its first figures are late."""
+        self.promised_s = float("-inf")
+        """When its first figures come, as the user knows it; minus infinity: nothing was said of it."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
@@ -108,8 +108,8 @@ class DutyAccount:
 
     @property
     def is_informed(self) -> bool:
-        """True if it was seen lately what the others have traced."""
-        return abs(since_boot_s() - self._looked_s) < _LOOK_AGAIN_S
+        """True if it was seen just now who the others are, and what they have traced."""
+        return abs(since_boot_s() - self._looked_s) < _LOOK_S
 
     @property
     def is_shared(self) -> bool:
@@ -128,9 +128,14 @@ class DutyAccount:
 
     @property
     def gives_way_until_s(self) -> float:
-        """Until when another one goes first that has not traced the server yet; not so long that figures are stale."""
-        waits = any(one.trusted and not one.entry.traced_s for one in self._sharing)
-        return self._last_s + 2 * self._last_interval_s if waits and self._last_s is not None else float("-inf")
+        """Until when another one goes first that has not traced the server yet; for two intervals at most."""
+        if self._last_s is None or not any(one.trusted and not one.entry.traced_s for one in self._sharing):
+            return float("-inf")
+        return self._last_s + 2 * max(self._last_interval_s, (self.likely_s or 0.0) * self.pace_s)
+
+    def looks_again_s(self, wait_s: float) -> float:
+        """The time until the others are asked again by who waits so long: soon, while a call may turn out dearer."""
+        return min(wait_s, _LOOK_S if self.is_charged_elsewhere else _LOOK_AGAIN_S)
 
     @property
     def is_charged_elsewhere(self) -> bool:
@@ -307,7 +312,7 @@ class DutyControl:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
                 await self._explain(account, wait_s)
                 waits(wait_s)
-                await account.wait(min(wait_s, _LOOK_AGAIN_S))
+                await account.wait(account.looks_again_s(wait_s))
                 await self._exchange()
             if (left_s := account.gives_way_until_s - _now_s()) > 0:
                 waits(left_s)
@@ -339,15 +344,19 @@ class DutyControl:
             self._exchange_soon()
 
     async def _explain(self, account: DutyAccount, wait_s: float) -> None:
-        """Says why the first figures are late."""
-        if wait_s < _LONG_S or account.likely_s is not None or account.explained:
+        """Says when the first figures come, and why so late; again, when it is known that they come still later."""
+        late_s = _now_s() + wait_s - account.promised_s
+        if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
             return
-        account.explained = True
+        again = "only " if account.promised_s > 0 else ""
+        account.promised_s = _now_s() + wait_s
         _log.info(
-            "%s: the first sample comes in %.0f s: this host's tpumons have traced the job, or one before it at this "
-            "address, for their share of its time (--max-duty)%s",
+            "%s: the first sample comes %sin %.0f s: %s (--max-duty)%s",
             account.address,
+            again,
             wait_s,
+            account.others
+            or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",
             await how_to_read(),
         )
 
