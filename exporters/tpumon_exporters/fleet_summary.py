@@ -137,6 +137,7 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
         "severity": verdict.severity,
         "causes": [cause.words for cause in verdict.causes],
         "since_unix_s": verdict.since_unix_s,
+        "since_or_earlier": verdict.since_or_earlier,
         "sample": None if worker.sample is None else worker.sample.with_ops(most_ops).document(),
     }
 

@@ -321,7 +321,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
-            since_or_earlier=any(worker.since_or_earlier for worker in workers),
+            since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
             sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
             remedy=MEANING[reason].remedy,
             url="docs/states.md#states",

@@ -8,7 +8,16 @@ from math import inf
 
 from msgspec.structs import replace
 
-from tpumon.analysis.history import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, WorkerHistory, change_between
+from tpumon.analysis.history import (
+    GAPS,
+    SEVERITIES,
+    WELL,
+    Moment,
+    StatusTimeline,
+    ToldStatus,
+    WorkerHistory,
+    change_between,
+)
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.recorded_clock import OVERLAP_S
 from tpumon.analysis.status import Verdict
@@ -25,6 +34,7 @@ from tpumon.model import (
     State,
     Status,
     StatusSnapshot,
+    mark_of,
 )
 from tpumon.untrusted_text import one_line
 
@@ -50,9 +60,11 @@ class Judgement:
         kind: the kind of its job.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         timeline: what it counted as, and since when.
+        told: what its changes have told.
+        first_unix_s: since when it was as it was when it was first looked at, here or upstream; None: it is known when
+            that began, or it is over.
         changed_unix_s, number: time and number of the last change of its timeline.
         late: the change to stale while that is too short to be one; None: it is not stale, or that is remembered.
-        hang: the severity of its hang, as its changes told it last.
     """
 
     upstream: bool = False
@@ -70,23 +82,23 @@ class Judgement:
     judged_as: Severity = "unknown"
     kind: KindOfWorker = field(default_factory=KindOfWorker)
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
+    told: ToldStatus = field(default_factory=ToldStatus)
+    first_unix_s: float | None = None
     changed_unix_s: float = -inf
     number: int = 0
     late: Change | None = None
-    hang: Severity = "ok"
-
-    def worse_hang(self, state: State, severity: Severity) -> ChangeKind | None:
-        """The kind of change, once for each severity above info that a hang comes to; arguments as of now."""
-        if state in GAPS:
-            return None
-        before, self.hang = self.hang, severity if state == "no-activity" else "ok"
-        level = SEVERITY_LEVELS.get(self.hang, 0)
-        return "severity" if level > max(SEVERITY_LEVELS.get(before, 0), SEVERITY_LEVELS["info"]) else None
 
     def resume(self, snapshot: StatusSnapshot) -> None:
         """Goes on from what was known of the worker before."""
         self.timeline = _resumed(snapshot)
-        self.hang = snapshot.severity if snapshot.state == "no-activity" else "ok"
+        self.told = ToldStatus(None if snapshot.state == "waiting" else mark_of(snapshot.state, snapshot.severity))
+        since = self.timeline.since
+        self.first_unix_s = since.time_unix_s if snapshot.since_or_earlier and since is not None else None
+
+    def is_or_earlier(self, since_unix_s: float | None) -> bool:
+        """True if what the worker has since then was there when it was first looked at."""
+        first_unix_s = self.first_unix_s
+        return since_unix_s is not None and first_unix_s is not None and abs(since_unix_s - first_unix_s) < 1
 
     def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
         """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
@@ -94,6 +106,7 @@ class Judgement:
         if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
             return None
         late, self.late = self.late, None
+        self.told.status = self.told.now = "stale"
         return late
 
     @property
@@ -188,16 +201,22 @@ def noted(
     Returns:
         The changes to remember, without numbers; None: nothing has changed. `lasting_gap` gives one to stale, later.
     """
-    timeline = judgement.timeline
-    before, since = timeline.status, timeline.status_since
-    worse = judgement.worse_hang(state, severity)
-    what = timeline.note(at, state, severity, began=began, restarted=restarted) or worse
-    if judgement.upstream or (what is None and not restarted and timeline.status == before):
+    timeline, before = judgement.timeline, judgement.told.status
+    was, since = timeline.status, timeline.status_since
+    timeline.note(at, state, severity, began=began, restarted=restarted)
+    is_first = timeline.since == at and history.queries == 1
+    if is_first:
+        judgement.first_unix_s = at.time_unix_s
+    elif state == "no-activity" and was in WELL:
+        judgement.first_unix_s = None  # it was seen to run
+    if judgement.upstream:
+        judgement.told.status = mark_of(state, severity)
         return None
-    late, judgement.late = judgement.late, None
-    if late is not None:  # it was stale for so short a time that it was no change
-        before, what = late.before, change_between(late.before, timeline.status) or worse
-    words = _words_of(judgement, what, at, since)
+    what = _told(judgement, history, at, restarted=restarted)
+    if what is None and not restarted and timeline.status == was:
+        return None
+    if what is not None and state != "stale" and judgement.told.since != at:
+        time_unix_s = judgement.told.since.as_of(at).time_unix_s
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
     change = Change(
@@ -214,21 +233,49 @@ def noted(
     if restarted and history.restart_unix_s is not None:
         earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
         changes.append(replace(change, time_unix_s=earliest_unix_s))
-    if before is None or before in WELL or (before in SEVERITIES and state == "no-activity"):
+    if before is None or before in WELL or (before in SEVERITIES and state == "no-activity" and what == "state"):
         time_unix_s = min(time_unix_s, began.time_unix_s)  # in trouble from now on; getting worse happens now
-    judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
+    time_unix_s = max(time_unix_s, earliest_unix_s)
+    judgement.changed_unix_s = time_unix_s if changes or what is not None else judgement.changed_unix_s
     if what is not None:
-        change = replace(change, what=what, time_unix_s=judgement.changed_unix_s, words=one_line(words))
+        change = replace(change, what=what, time_unix_s=time_unix_s, words=_words_of(judgement, what, at, since))
+        if state not in GAPS and (is_first or _was_there(judgement, change)):
+            change = replace(change, before=None, since_or_earlier=True)
+            judgement.first_unix_s = began.time_unix_s
         changes.append(change)
     if state == "stale":
         judgement.late, changes = None if what is None else change, []
     return changes
 
 
-def _words_of(judgement: Judgement, what: ChangeKind | None, at: Moment, since: Moment | None) -> str:
+def _told(judgement: Judgement, history: WorkerHistory, at: Moment, *, restarted: bool) -> ChangeKind | None:
+    """The kind of the change that is to be told now; None: none is."""
+    timeline, told = judgement.timeline, judgement.told
+    before, last = told.status, history.last
+    assert timeline.state is not None
+    if restarted:
+        judgement.told = told = ToldStatus(before)
+    if timeline.state == "stale":
+        return change_between(before, "stale")
+    judgement.late = None  # it was stale for so short a time that it was no change
+    status = mark_of(timeline.state, timeline.severity)
+    interval_s = 0.0 if last is None else last.interval_s or 0.0
+    if told.note(at, status, interval_s) is None:
+        return None
+    is_hang = timeline.state == "no-activity" and status in SEVERITIES and before not in GAPS
+    return "severity" if is_hang else change_between(before, timeline.status)
+
+
+def _was_there(judgement: Judgement, change: Change) -> bool:
+    """True if the first samples showed already what the worker, which seemed well till then, is marked for."""
+    marking = (one for one in judgement.causes if one.severity != "info")
+    return change.state == "live" and change.before in WELL and any(one.since_or_earlier for one in marking)
+
+
+def _words_of(judgement: Judgement, what: ChangeKind, at: Moment, since: Moment | None) -> str:
     if what == "capture-ended" and since is not None:
         return f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
-    return "; ".join(cause.words for cause in judgement.causes)
+    return one_line("; ".join(cause.words for cause in judgement.causes))
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:
@@ -247,6 +294,7 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
         severity=severity,
         causes=causes,
         since_unix_s=None if since is None else min(since, now_unix_s),
+        since_or_earlier=judgement.is_or_earlier(since),
         critical_since_unix_s=None if critical is None else min(critical, now_unix_s),
         excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
     )
@@ -292,6 +340,7 @@ def snapshot_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float)
         ok=ok,
         ok_since_unix_s=ok_since,
         critical_since_unix_s=critical,
+        since_or_earlier=judgement.is_or_earlier(time_of(timeline.since)),
         findings=None if history.last is None else history.last.findings,
     )
 

@@ -27,6 +27,7 @@ from tpumon.model import (
     Status,
     Target,
     Workers,
+    mark_of,
 )
 from tpumon.model.figure_table import COMPARED
 
@@ -41,6 +42,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         since_unix_s: while it is live and well, since when it is well; while it is in trouble, warning or critical,
             since when; otherwise since when it is in this state. Gaps that say nothing about a worker (another session,
             a pause, a late sample) do not count. None: it was never queried.
+        since_or_earlier: True if it was so when it was first looked at, so that it may have begun before.
         critical_since_unix_s: since when it is critical; None: it is not.
         excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
     """
@@ -49,18 +51,24 @@ class Verdict(Struct, frozen=True, kw_only=True):
     severity: Severity
     causes: tuple[Cause, ...] = ()
     since_unix_s: float | None = None
+    since_or_earlier: bool = False
     critical_since_unix_s: float | None = None
     excess: float = 0.0
 
     @property
     def status(self) -> Status:
-        """Mark of the worker: its severity while it is live, otherwise its state."""
+        """Status of the worker: its severity while it is live, otherwise its state."""
         return self.severity if self.state == "live" else self.state
+
+    @property
+    def mark(self) -> Status:
+        """Mark of the worker: its status, or the severity of its hang."""
+        return mark_of(self.state, self.severity)
 
     @property
     def rank(self) -> int:
         """Sort key that puts the worst first; 0 is the worst."""
-        return _RANKS[self.status]
+        return min(_RANKS[self.status], _RANKS[self.mark])
 
     @property
     def marking(self) -> list[Cause]:
@@ -136,16 +144,6 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
         return self.target.process if last is None else last.process or self.target.process
 
     @property
-    def since_or_earlier(self) -> bool:
-        """True if it counted as what it does when it was first looked at, so that this may have begun before."""
-        return self.was_first(self.verdict.since_unix_s)
-
-    def was_first(self, since_unix_s: float | None) -> bool:
-        """True if what it has since then was there when it was first looked at."""
-        first = self.history.first
-        return first is not None and since_unix_s is not None and abs(since_unix_s - first.time_unix_s) < 1
-
-    @property
     def is_seen(self) -> bool:
         """False if no trace of it could show whether anything runs."""
         last = self.history.last
@@ -194,8 +192,8 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return tuple(self.workers.values())
 
     def counts(self) -> Counter[Status]:
-        """Number of workers by severity; those that are not live, by state."""
-        return Counter(worker.verdict.status for worker in self.workers.values())
+        """Number of workers by mark."""
+        return Counter(worker.verdict.mark for worker in self.workers.values())
 
     def figures(self) -> Mapping[str, FigureStats]:
         """Each compared figure over all workers, by key; only those that at least one worker has."""

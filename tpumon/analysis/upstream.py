@@ -132,7 +132,11 @@ def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[
 
 def _worse(one: Cause, other: Cause) -> Cause:
     worse = max(one, other, key=lambda cause: SEVERITY_LEVELS[cause.severity])
-    return replace(worse, since_unix_s=earliest((one.since_unix_s, other.since_unix_s)))
+    return replace(
+        worse,
+        since_unix_s=earliest((one.since_unix_s, other.since_unix_s)),
+        since_or_earlier=one.since_or_earlier or other.since_or_earlier,
+    )
 
 
 def _joined(one: Finding, other: Finding) -> Finding:

@@ -43,7 +43,17 @@ from tpumon.model.finding import (
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
 from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
-from tpumon.model.state import Change, ChangeKind, Handover, Severity, SourceEvent, State, Status, StatusSnapshot
+from tpumon.model.state import (
+    Change,
+    ChangeKind,
+    Handover,
+    Severity,
+    SourceEvent,
+    State,
+    Status,
+    StatusSnapshot,
+    mark_of,
+)
 from tpumon.model.target import (
     LONGEST_WINDOW_S,
     Framework,
@@ -126,4 +136,5 @@ __all__ = [
     "TracedPrograms",
     "Workers",
     "bounded",
+    "mark_of",
 ]

@@ -106,6 +106,7 @@ class Cause(Struct, frozen=True, kw_only=True):
         finding: ID of the finding; None for a failed query.
         severity: "info", "warning" or "critical", for this worker.
         since_unix_s: since when this worker has it; None if unknown.
+        since_or_earlier: whether its first samples showed it already, so that it may have begun before them.
         figure: the figure that exceeds its limit, by the key that `--sort` takes; None if there is none.
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
@@ -114,6 +115,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     finding: FindingId | None = None
     severity: FindingSeverity = "warning"
     since_unix_s: UnixTime | None = None
+    since_or_earlier: bool = False
     figure: str | None = None
     excess: Amount = 0.0
 

@@ -34,6 +34,15 @@ restarted. capture-began, capture-ended: another profiling session began or ende
 answer, or answers again."""
 
 
+def mark_of(state: State, severity: Severity) -> Status:
+    """Mark of a worker: its severity while it is live, otherwise its state, or the severity of its hang."""
+    return severity if state == "live" or (state == "no-activity" and severity in _HUNG) else state
+
+
+_HUNG: frozenset[Severity] = frozenset({"warning", "critical"})
+SINCE_OR_EARLIER = "since then or earlier"
+
+
 class Change(Struct, frozen=True, kw_only=True):
     """One change of a worker, or of the exporter that workers come from.
 
@@ -43,8 +52,9 @@ class Change(Struct, frozen=True, kw_only=True):
         worker: name of the worker; or `exporter HOST:PORT`.
         what: kind of the change.
         state, severity: those of the worker after the change.
-        before: what the worker counted as before; None: it was not known before.
+        before: what the worker counted as before, as was told last; None: no sample showed it.
         words: the reason in a few words; empty if there is none.
+        since_or_earlier: whether it was so when the worker was first looked at, so that it may have begun before.
     """
 
     number: Count
@@ -55,6 +65,7 @@ class Change(Struct, frozen=True, kw_only=True):
     severity: Severity
     before: Status | None = None
     words: str = ""
+    since_or_earlier: bool = False
 
     @property
     def status(self) -> Status:
@@ -78,7 +89,8 @@ class Change(Struct, frozen=True, kw_only=True):
                 return f"capture ended, {self.status}"
             case "exporter":
                 return "answers again" if self.state == "live" else "does not answer"
-        return self.status if self.is_seen else "not seen"
+        status = self.status if self.is_seen else "not seen"
+        return f"{status} {SINCE_OR_EARLIER}" if self.since_or_earlier else status
 
     @property
     def sentence(self) -> str:
@@ -102,6 +114,7 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
+        since_or_earlier: whether it was so when it was first looked at, so that it may have begun before.
         findings: of its last sample, as they are by now; None: not known.
     """
 
@@ -112,6 +125,7 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
     ok: bool | None = None
     ok_since_unix_s: UnixTime | None = None
     critical_since_unix_s: UnixTime | None = None
+    since_or_earlier: bool = False
     findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
 
 

@@ -142,4 +142,4 @@ def test_workers_can_be_watched_for_changes(capsys):
     )
     assert events.run(feed=FeedSettings(origin=sampling)) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert "  sim-v5e-8-w0  no-activity: the trace holds no event" in line
+    assert "  sim-v5e-8-w0  no-activity since then or earlier: the trace holds no event" in line

@@ -30,8 +30,8 @@ class Watching:
         )
         self.output.take(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
 
-    def infeed(self, ratio, worker="a"):
-        self.now += 1
+    def infeed(self, ratio, worker="a", after_s=1):
+        self.now += after_s
         spread = Spread(avg=ratio, min=ratio, max=ratio)
         self.output.take(sample(worker, time_unix_s=self.now, infeed_ratio=spread))
         return self.tick()
@@ -51,11 +51,13 @@ def changes(path):
 
 
 def test_the_command_gets_each_change_as_one_object(tmp_path, said):
-    """Not the first state of a worker that is well."""
+    """Not the first state of a worker that is well; that it is well again once that lasts."""
     path = tmp_path / "out"
     watching = Watching(f"cat >> {path}", "a").infeed(0.01).tick()
     assert changes(path) == []
     watching.infeed(0.5).infeed(0.5).lost().infeed(0.01)
+    assert [one["severity"] for one in changes(path)] == ["critical", "critical"]
+    watching.infeed(0.01, after_s=15)
     found = changes(path)
     assert [(one["worker"], one["before"], one["state"], one["severity"]) for one in found] == [
         ("a", "ok", "live", "critical"),
@@ -94,12 +96,12 @@ def test_a_command_that_fails_is_said_once_until_it_works_again(tmp_path, said):
     """What it writes stays out of tpumon's own output."""
     flag = tmp_path / "flag"
     watching = Watching(f"echo noise; echo noise >&2; test -e {flag} || exit 7", "a")
-    watching.infeed(0.01).infeed(0.5).infeed(0.01)
+    watching.infeed(0.01).infeed(0.5).infeed(0.01, after_s=20)
     assert said == ["--on-change: the command failed with exit status 7; run it by hand to see why"]
     flag.touch()
-    watching.infeed(0.5)
+    watching.infeed(0.01, after_s=20)
     flag.unlink()
-    watching.infeed(0.01)
+    watching.infeed(0.5)
     assert len(said) == 2
 
 

@@ -61,6 +61,7 @@ def test_an_agent_finds_out_why_a_simulated_job_is_slow(tmp_path):
         listed = await json_of(client, "list_workers")
         (worker,) = listed["workers"]
         assert (worker["severity"], worker["findings"][0], listed["more_workers"]) == ("critical", "input-bound", 0)
+        assert worker["since_or_earlier"]
         first = await json_of(client, "figures", worker=worker["worker"])
         assert first["figures"]["infeed"] > 0.2
         assert first["figures"]["mxu"] > 0

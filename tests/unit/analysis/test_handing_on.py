@@ -172,6 +172,7 @@ def shown(view):
             verdict.severity,
             verdict.causes,
             round(verdict.since_unix_s, 1),
+            verdict.since_or_earlier,
             None if verdict.critical_since_unix_s is None else round(verdict.critical_since_unix_s, 1),
         )
         for worker, verdict in view.verdicts().items()
@@ -254,7 +255,7 @@ def test_every_change_is_told_once(hour):
     assert told == {
         "w0": [],
         "w1": ["warning", "critical"],
-        "w2": ["critical", "ok", "capture began", "capture ended, ok"],
+        "w2": ["critical since then or earlier", "ok", "capture began", "capture ended, ok"],
         "w3": ["down", "job restarted", "ok"],
         "w4": ["no-activity"],
         "w5": [],

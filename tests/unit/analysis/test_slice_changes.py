@@ -54,6 +54,21 @@ def test_it_is_one_change_whatever_each_counted_as_before_and_names_them_in_orde
     assert as_one(together(changes[1:], targets(*names))[0], targets(*names)).before == "ok"
 
 
+def test_a_hang_of_a_slice_is_one_change_that_names_who_stopped():
+    """Whatever words each worker has for it."""
+    names = ["w0", "w1", "w2"]
+    words = (
+        "waits for w1, nothing runs for 606 s",
+        "w1 stopped first, nothing runs for 605 s",
+        "nothing runs for 610 s",
+    )
+    changes = [
+        replace(change(name, 10.0, severity="critical", words=said, before="no-activity"), state="no-activity")
+        for name, said in zip(names, words, strict=True)
+    ]
+    assert lines(changes, targets(*names)) == [("all 3 workers of s", "w1 stopped first, nothing runs for 605 s")]
+
+
 def test_other_changes_stay_apart():
     known = targets("a", "b", "c") | targets("d", of="t") | targets("e", "f", independent=True)
     usual = change("a", 10.0)

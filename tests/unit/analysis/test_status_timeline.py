@@ -8,8 +8,9 @@ import pytest
 
 from support.exporter import found
 from support.samples import failed_sample, sample
+from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline
+from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline, ToldStatus
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.analysis.playback import played
 from tpumon.analysis.recorded_clock import RecordedClock
@@ -85,6 +86,56 @@ def test_a_restarted_job_begins_anew():
 def test_what_changed(marks, whats):
     """Each change once; to be well from the first is none."""
     assert timeline_of(*marks)[1] == whats
+
+
+def told_of(marks, interval_s=10.0):
+    """Of a worker that counts as this from query to query, what is told: when, since when, and as what."""
+    told, letters = (
+        ToldStatus(),
+        {"o": "ok", "n": "no-activity", "w": "warning", "c": "critical", "d": "down", "b": "busy"},
+    )
+    for place, letter in enumerate(marks):
+        at = Moment(interval_s * place)
+        if (since := told.note(at, letters[letter], interval_s)) is not None:
+            yield place, int(since.time_unix_s / interval_s), letter
+
+
+@pytest.mark.parametrize(
+    ("marks", "told"),
+    [
+        ("oooo", []),
+        ("onooo", [(1, 1, "n"), (4, 2, "o")]),  # an end is told once it lasts
+        ("ononoonnooooo", [(1, 1, "n"), (12, 8, "o")]),  # and that is longer than between two pauses
+        ("onoon" + "won" * 9 + "wwwww" + "ooooo", [(1, 1, "n"), (5, 5, "w"), (41, 37, "o")]),
+        ("onoo" + "wwnn" * 5 + "oooooo", [(1, 1, "n"), (4, 4, "w"), (28, 24, "o")]),
+        ("onooonnnnn", [(1, 1, "n"), (4, 2, "o"), (7, 5, "n")]),  # a hang soon after a pause
+        ("onnnnooonnnnnnnnnnnnn", [(1, 1, "n"), (7, 5, "o"), (16, 8, "n")]),  # after a long one
+        ("ocococ", [(1, 1, "c")]),
+        ("ococooocooooooo", [(1, 1, "c"), (6, 4, "o"), (7, 7, "c"), (14, 8, "o")]),  # what is critical never waits
+        ("odoodoo", [(1, 1, "d")]),
+        ("odooodooooooo", [(1, 1, "d"), (4, 2, "o"), (5, 5, "d"), (12, 6, "o")]),
+        ("wcwcwww", [(0, 0, "w"), (1, 1, "c"), (6, 4, "w")]),
+        ("obobo", [(1, 1, "b"), (2, 2, "o"), (3, 3, "b"), (4, 4, "o")]),  # captures are all told
+        ("o" + "n" * 70 + "o", [(1, 1, "n"), (71, 71, "o")]),  # long ago is not again
+    ],
+)
+def test_what_comes_and_goes_is_told_once(marks, told):
+    """What is new, and what is critical, at once; what comes again only when it lasts, from when it began."""
+    assert list(told_of(marks)) == told
+
+
+def test_a_compile_storm_is_told_when_it_begins_as_a_warning_and_when_it_ends():
+    """However often its pauses fall into a sample."""
+    scene, fleet = Scene("recompiling@30+120:every=8", "v5e-8", interval_s=2.0), Analysis()
+    fleet.take(scene.workers)
+    for number in range(110):
+        for one in scene.round(number):
+            fleet.take(one)
+    changes = fleet.status(BEGIN_UNIX_S + 220).changes
+    assert [(one.before, one.status) for one in changes] == [
+        ("ok", "no-activity"), ("no-activity", "warning"), ("warning", "ok"),
+    ]  # fmt: skip
+    assert changes[1].words == "3 new programs"
 
 
 def change(worker):
@@ -194,6 +245,17 @@ def test_a_restart_before_the_first_sample_is_told(sampled, told):
     assert [one.time_unix_s for one in fleet.status(NOW + 91).changes if one.what == "restart"] == told
 
 
+def test_a_restart_before_the_first_sample_is_told_of_a_recording():
+    """Which does not say with which process a worker was found; a sample that was not answered may."""
+    fleet = Analysis()
+    fleet.take(found("a"))
+    for at_s, pid, taken in ((10, 1, failed_sample), (20, 2, failed_sample), (60, 2, sample)):
+        given = {"reason": "paused"} if taken is failed_sample else {}
+        process = Process(pid=pid, started_unix_s=NOW - 100 + 110 * (pid - 1))
+        fleet.take(taken("a", time_unix_s=NOW + at_s, process=process, **given))
+    assert [one.time_unix_s for one in fleet.status(NOW + 61).changes if one.what == "restart"] == [NOW + 10]
+
+
 @pytest.mark.parametrize("started_s", [-50.0, 1e9])
 def test_a_restart_is_never_dated_before_the_job_that_it_ended(started_s):
     """A process that has run for long takes the port of another one, or starts its runtime again."""
@@ -246,12 +308,12 @@ def test_a_long_gap_of_a_recording_is_told(interval_s):
 
 
 def test_what_came_of_a_short_gap_is_told_as_if_there_was_none():
+    good, bad = ({"devices": [{"device": "0", "hbm_used_bytes": used, "hbm_total_bytes": 100}]} for used in (9, 99))
     fleet = Analysis()
     fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW))
+    fleet.take(sample("a", time_unix_s=NOW, **good))
     for at_s in range(1, 30):
         fleet.tick(NOW + at_s)
-    bad = {"devices": [{"device": "0", "hbm_used_bytes": 99, "hbm_total_bytes": 100}]}
     for at_s in (30, 40, 50, 60):
         fleet.take(sample("a", time_unix_s=NOW + at_s, **bad))
     told = [(one.what, one.before, one.status) for one in fleet.status(NOW + 61).changes]

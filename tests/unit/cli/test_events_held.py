@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from msgspec.structs import replace
+
 from tpumon.cli.commands import events
-from tpumon.model import Change
+from tpumon.model import Change, Target
 
 
 def test_changes_are_not_held_for_longer_than_15_seconds_though_more_come(monkeypatch, capsys):
@@ -20,3 +22,29 @@ def test_changes_are_not_held_for_longer_than_15_seconds_though_more_come(monkey
         printer.print_due()
         now_s[0] += 1
     assert "stale" in capsys.readouterr().out
+
+
+def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch, capsys):
+    """One is asked 8 s after another: a hang of both is one line."""
+    now_s = [100.0]
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0], strftime=lambda *_: "then",
+                                                        localtime=lambda _: None))  # fmt: skip
+    targets = [Target(worker=name, address=f"{name}:1", slice="s") for name in "ab"]
+    workers = {one.worker: SimpleNamespace(target=one) for one in targets}
+    printer = events._Printer("text", SimpleNamespace(status=lambda: SimpleNamespace(workers=workers)))
+    change = Change(
+        number=1, time_unix_s=1e9, worker="a", what="severity", state="no-activity", severity="critical",
+        words="waits for b, nothing runs for 606 s",
+    )  # fmt: skip
+    printer.add([], SimpleNamespace(worker="b"))
+    printer.add([change], SimpleNamespace(worker="a"))
+    for passed_s, printed in ((5, ""), (3, "")):
+        now_s[0] += passed_s
+        printer.print_due()
+        assert capsys.readouterr().out == printed
+    printer.add(
+        [replace(change, worker="b", words="b stopped first, nothing runs for 610 s")], SimpleNamespace(worker="b")
+    )
+    now_s[0] += 4
+    printer.print_due()
+    assert capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, nothing runs for 610 s\n"

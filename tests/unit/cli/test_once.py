@@ -176,11 +176,17 @@ def test_what_was_there_at_the_first_look_may_have_begun_before(run):
     """Not so a worker that went down meanwhile."""
     _, printed, _ = run(rounds(3, ["w0"]), workers=["w0"])
     assert re.search(r"ok +[0-9:]{8} or earlier \(\d+s\)", printed)
+    _, printed, _ = run(rounds(9), output="json")
+    slow = next(worker for worker in json.loads(printed)["workers"] if worker["severity"] == "critical")
+    assert (slow["since_or_earlier"], [one["since_or_earlier"] for one in slow["findings"]]) == (True, [True])
     begin_unix_s = time.time() - 20
     later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 10)]
     _, printed, _ = run(later, workers=["w0"])
     assert "DOWN: " in printed
     assert "or earlier" not in printed
+    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 10)]
+    _, printed, _ = run(later, workers=["w0"], output="json")
+    assert [worker["since_or_earlier"] for worker in json.loads(printed)["workers"]] == [False]
 
 
 def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):

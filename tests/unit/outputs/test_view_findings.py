@@ -282,13 +282,15 @@ def test_a_row_says_the_worst_cause_only():
 
 
 def test_a_hang_is_said_in_the_row():
-    """From the first moment on; while it is no more than a pause may be, that it may be one."""
-    for severity, word in (("info", "may hang"), ("warning", "hang"), ("critical", "hang")):
+    """From the first moment on; while it is no more than a pause may be, that it may be one. The mark is the hang's."""
+    for severity, word, mark in (("info", "may hang", "N"), ("warning", "hang", "!"), ("critical", "hang", "X")):
         stuck = Cause(words="nothing runs for 400 s", finding="hang", severity=severity, since_unix_s=NOW - 400)
         display = told(workers=4)
         display.take(failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,)))
         display.refresh(NOW)
-        assert f"NO ACTIVITY >0s: {word}: nothing runs" in line_about(display, "NO ACTIVITY >0s: ")
+        line = line_about(display, "NO ACTIVITY 0s: ")
+        assert f" {mark} {name_of(3)} " in line
+        assert f"{word}: nothing runs" in line
 
 
 # ---- order

@@ -376,7 +376,7 @@ def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     assert "  DOWN >20s  " in lines(display, *size)[0]
     reader = empty_display()
     reader.take(Workers(targets=(Target(worker="w", address="w:1"),)))
-    cause = Cause(words="infeed 9%", finding="input-bound", since_unix_s=NOW - 500)
+    cause = Cause(words="infeed 9%", finding="input-bound", since_unix_s=NOW - 500, since_or_earlier=True)
     found = Finding(
         finding="input-bound", severity="warning", workers=("w",), since_unix_s=NOW - 500, since_or_earlier=True
     )
@@ -386,6 +386,22 @@ def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     assert f"! input-bound since {clock(NOW - 500, NOW)} or earlier: infeed 9%" in screen(reader, *size), (
         "of an exporter"
     )
+
+
+def test_what_began_before_the_first_look_was_nothing_before_it():
+    """A finding takes several samples; no earlier one showed that the worker was ok."""
+    waits = [answered("w", NOW - 20 + 10 * i, **infeed(0.5)) for i in range(3)]
+    display = display_of(*waits, now=NOW, workers=["w", "v"])
+    display.take(answered("v", NOW), failed("v", time_unix_s=NOW + 10))
+    display.refresh(NOW + 10)
+    press(display, "e")
+    shown = screen(display, 120, 24, now=NOW + 10)
+    assert f"{clock(NOW - 20, NOW)}  X w  critical since then or earlier: infeed 50%" in shown
+    assert f"{clock(NOW + 10, NOW)}  D v  down, was ok: connection refused" in shown
+    event = next(one for one in display.fleet.status(NOW).changes if one.worker == "w")
+    assert (event.before, event.since_or_earlier, event.sentence) == (
+        None, True, "critical since then or earlier: infeed 50%",
+    )  # fmt: skip
 
 
 # ---- the slice
@@ -497,5 +513,11 @@ def test_a_worker_where_nothing_runs_looks_like_it():
     assert row.startswith(" N ")
     assert "NO ACTIVITY" in row
     assert "N 1 no activity" in lines(display, 120)[0]
+    hang = Cause(words="nothing runs for 610 s", finding="hang", severity="critical", since_unix_s=NOW - 610)
+    display.take(failed(name_of(3), "empty-trace", "nothing ran", findings=(hang,)))
+    display.refresh(NOW)
+    assert "X 1 critical" in lines(display, 120)[0]
+    row = next(line for line in lines(display) if f" {name_of(3)} " in line)
+    assert (row[:3], "NO ACTIVITY" in row) == (" X ", True)
     press(display, "enter")
     assert "NO ACTIVITY" in screen(display)

@@ -349,6 +349,7 @@ def _causes(worker: WorkerState, hidden: Container[FindingId]) -> Iterator[Cause
                 finding=each.rule.finding,
                 severity=detail.severity,
                 since_unix_s=since.time_unix_s,
+                since_or_earlier=each.was_there,
                 figure=detail.figure,
                 excess=max(each.severity_ratio - 1, 0.0),
             )

@@ -3,7 +3,7 @@
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
 from tpumon.analysis.history.states import state_of
-from tpumon.analysis.history.timeline import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, change_between
+from tpumon.analysis.history.timeline import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, ToldStatus, change_between
 from tpumon.analysis.history.worker_history import (
     FIRST_STEP_BUCKET,
     NO_FIGURES,
@@ -29,6 +29,7 @@ __all__ = [
     "RollupSeries",
     "State",
     "StatusTimeline",
+    "ToldStatus",
     "WorkerHistory",
     "change_between",
     "state_of",

@@ -13,6 +13,7 @@ TOGETHER_S = 60.0
 """Seconds within which the same change of several workers is one."""
 
 _NAMED = 3
+_ALIKE = frozenset({"no-activity", "paused"})
 _NUMBERS = re.compile(r"[\d.,]+")
 
 
@@ -33,8 +34,10 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         if target is None or target.independent:
             found.append([change])
             continue
-        # It is the same whatever its worker counted as before; a restart also whatever it counts as since.
-        kind = () if change.what == "restart" else (change.status, _NUMBERS.sub("", change.words))
+        # It is the same whatever its worker counted as before; a restart also whatever it counts as since, and a hang
+        # whether its worker has stopped or waits for the one that has.
+        words = "" if change.state in _ALIKE else _NUMBERS.sub("", change.words)
+        kind = () if change.what == "restart" else (change.status, words)
         key = target.job, target.slice, change.what, *kind
         group = last.get(key)
         if (
@@ -55,6 +58,8 @@ def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:
         return first
     if any(one.before != first.before for one in group):
         first = replace(first, before=None)
+    # Who has stopped tells more than who waits for it.
+    first = replace(first, words=next((one.words for one in group if one.words.startswith(one.worker)), first.words))
     target = targets[first.worker]
     members = sum((one.job, one.slice) == (target.job, target.slice) for one in targets.values())
     if len(group) < members:

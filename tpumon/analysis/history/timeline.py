@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self, get_args
 
 from tpumon.model import ChangeKind, Sample, Severity, State, Status
@@ -61,6 +61,69 @@ class Moment(NamedTuple):
             return self
         time_unix_s = self.unix_s(later.time_unix_s, later.monotonic_s)
         return self if abs(time_unix_s - self.time_unix_s) < _SET_S else Moment(time_unix_s, self.monotonic_s)
+
+    def seconds_until(self, later: Moment) -> float:
+        """Seconds from this moment to a later one."""
+        return later.time_unix_s - self.as_of(later).time_unix_s
+
+
+_RECENT_S, _RECENT_INTERVALS = 600.0, 10
+_INTERVALS, _LEAST_S, _MOST_S = 1.5, 10.0, 60.0  # a few samples
+_TIMES, _LONGEST_S = 2.0, 300.0
+_AT_ONCE = frozenset({"critical", "down", *GAPS})
+
+
+@dataclass(slots=True)
+class ToldStatus:
+    """The status that changes of a worker have told.
+
+    What it counted as a short time ago, and counts as again, is told once that lasts: for longer than a few samples,
+    and than it did before, but for five minutes at most. So what comes and goes is told once, and once when it ends.
+    What is new, and what is critical, is told at once; so is all that follows a gap.
+
+    Attributes:
+        status: as told last; None: nothing was noted yet.
+        now, since: what it counts as, and since when; of one that is well, `ok`.
+        counted: when it last counted as what.
+        is_again: whether it counted as that a short time ago.
+        waits: whether `now` is told only once it lasts.
+        lasted_s: for how long it lately counted as what; as `ok` between others.
+    """
+
+    status: Status | None = None
+    now: Status | None = None
+    since: Moment = field(default_factory=lambda: Moment(0.0))
+    counted: dict[Status, Moment] = field(default_factory=dict)
+    is_again: bool = False
+    waits: bool = False
+    lasted_s: dict[Status, float] = field(default_factory=dict)
+
+    def note(self, at: Moment, status: Status, interval_s: float) -> Moment | None:
+        """Notes what the worker counts as at a moment; returns since when, if that is to be told now."""
+        kind: Status = "ok" if status in WELL else status
+        if kind != self.now:
+            self._begin(at, kind, interval_s)
+        self.counted[kind] = at
+        if kind == ("ok" if self.status is None or self.status in WELL else self.status):
+            self.status = status
+            return None
+        if self.waits and self.since.seconds_until(at) < self._least_s(kind, interval_s):
+            return None
+        self.status, self.waits = status, False
+        return self.since
+
+    def _begin(self, at: Moment, kind: Status, interval_s: float) -> None:
+        if self.now is not None and (self.is_again or self.now != "ok"):
+            self.lasted_s[self.now] = max(self.lasted_s.get(self.now, 0.0), self.since.seconds_until(at))
+        last, recent_s = self.counted.get(kind), max(_RECENT_S, _RECENT_INTERVALS * interval_s)
+        self.now, self.since, self.is_again = kind, at, last is not None and last.seconds_until(at) <= recent_s
+        if not self.is_again:
+            self.lasted_s.pop(kind, None)
+        self.waits = self.is_again and kind not in _AT_ONCE and self.status not in GAPS
+
+    def _least_s(self, kind: Status, interval_s: float) -> float:
+        few_s = min(max(_INTERVALS * interval_s, _LEAST_S), _MOST_S)
+        return max(few_s, min(_TIMES * self.lasted_s.get(kind, 0.0), _LONGEST_S))
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ class WorkerHistory(Struct):
     job_began_unix_s: float | None = None
     _uptime_s: float | None = None
     _process: Process | None = None
-    _found: Process | None = None  # with which the worker was found
+    _found: Process | None = None  # with which the worker was found, or that its first sample names
     _listened_unix_s: float = -math.inf
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
@@ -147,6 +147,7 @@ class WorkerHistory(Struct):
         self.queries += 1
         if self.restarted is not None:
             self.restarted = self.restarted.with_ops(0)
+        self._found = self._found or sample.process  # recordings, and other exporters, do not say of whom they are
         if self._process is None and began_before(self._found, sample.process):
             self._process = self._found  # of which there was no sample
         is_restart = restarted(sample, process=self._process, uptime_s=self._uptime_s, was_closed=self._was_closed)

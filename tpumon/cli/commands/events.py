@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpumon.analysis import FleetStatus, Update
-    from tpumon.model import Change
+    from tpumon.model import Change, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
                 changes = status.changes
-            printer.add(changes)
+            printer.add(changes, None if update is None else update.sample)
             if not ends:
                 printer.print_due()
             elif not origin.is_over:
@@ -84,10 +84,12 @@ class _Printer:
         self.got = 0
         self._output, self._feed = output, feed
         self._held: list[Change] = []
+        self._sampled: set[str] = set()
         self._first_s = self._last_s = 0.0
 
-    def add(self, changes: Sequence[Change]) -> None:
-        """Holds changes until they are due."""
+    def add(self, changes: Sequence[Change], sample: Sample | None = None) -> None:
+        """Holds changes until they are due; a sample tells whether its worker had them, too."""
+        self._sampled = (self._sampled if self._held else set()) | ({sample.worker} if sample is not None else set())
         if changes:
             self._last_s = time.monotonic()
             self._first_s = self._first_s if self._held else self._last_s
@@ -97,8 +99,17 @@ class _Printer:
     def print_due(self) -> None:
         """Prints those to which no more belong, as far as can be told."""
         now_s = time.monotonic()
-        if self._output == "jsonl" or now_s - self._last_s > _QUIET_S or now_s - self._first_s > _LONGEST_HELD_S:
+        is_due = now_s - self._last_s > _QUIET_S and not self._misses_some()
+        if self._output == "jsonl" or is_due or now_s - self._first_s > _LONGEST_HELD_S:
             self.close()
+
+    def _misses_some(self) -> bool:
+        """True if a worker that may have had what is held, too, was not sampled since."""
+        targets = {name: worker.target for name, worker in self._feed.status().workers.items()} if self._held else {}
+        changed = [targets[one.worker] for one in self._held if one.worker in targets]
+        slices = {(one.job, one.slice) for one in changed if not one.independent}
+        others = (one for one in targets.values() if (one.job, one.slice) in slices and not one.independent)
+        return any(one.worker not in self._sampled for one in others)
 
     def close(self) -> None:
         """Prints all that are held, by time."""

@@ -208,6 +208,7 @@ def _workers(status: FleetStatus) -> str:
             "state": worker.verdict.state,
             "severity": worker.verdict.severity,
             "since_unix_s": worker.verdict.since_unix_s,
+            "since_or_earlier": worker.verdict.since_or_earlier,
             "findings": [cause.finding for cause in worker.verdict.causes if cause.finding is not None],
         }
         for worker in status.worst_first()[:_MOST_WORKERS]

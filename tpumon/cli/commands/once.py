@@ -99,6 +99,7 @@ class _TableRow(NamedTuple):
             state=verdict.state,
             severity=self.kind if self.kind == "unknown" else verdict.severity,
             since_unix_s=verdict.since_unix_s,
+            since_or_earlier=verdict.since_or_earlier,
             causes=tuple(cause.words for cause in verdict.causes),
             findings=tuple(cause for cause in verdict.causes if cause.finding is not None),
         )
@@ -112,6 +113,7 @@ OnceWorker = defstruct(
         ("state", State),
         ("severity", Severity),
         ("since_unix_s", UnixTime | None),
+        ("since_or_earlier", bool),
         ("causes", tuple[str, ...]),
         *fields_of(SampleDocument, {*_OTHERWISE, "time_unix_s"}),
         ("time_unix_s", UnixTime | None, None),
@@ -164,7 +166,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)
         since = verdict.since_unix_s
-        began = clock(since, now_unix_s, or_earlier=row.worker.since_or_earlier)
+        began = clock(since, now_unix_s, or_earlier=verdict.since_or_earlier)
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
         name = one_line(row.worker.name, limit=60)

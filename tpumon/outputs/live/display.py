@@ -146,7 +146,7 @@ class Display(Output):
         first = self._last_change == 0
         for change in status.changes_after(self._last_change):
             self._last_change = change.number
-            if first and change.before in {None, "waiting"}:
+            if first and change.what == "state" and change.before in {None, "waiting"}:
                 continue  # it was so from the first
             row = self._controls.latest.row(change.worker)
             since_unix_s = None if row is None else row.verdict.critical_since_unix_s

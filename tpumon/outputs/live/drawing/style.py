@@ -64,8 +64,13 @@ NOT_SEEN_LOOK = Look(mark="?", word="not seen", style=UNKNOWN)
 
 
 def look_of(worker: WorkerStatus) -> Look:
-    """The look of a worker: its severity's while it is live, otherwise its state's."""
-    return LOOKS[worker.verdict.status] if worker.is_seen else NOT_SEEN_LOOK
+    """The look of a worker: that of its mark."""
+    return LOOKS[worker.verdict.mark] if worker.is_seen else NOT_SEEN_LOOK
+
+
+def state_look(worker: WorkerStatus) -> Look:
+    """The look of a worker's state."""
+    return LOOKS[worker.verdict.state] if worker.is_seen else NOT_SEEN_LOOK
 
 
 class Glyphs(Struct, frozen=True, kw_only=True):

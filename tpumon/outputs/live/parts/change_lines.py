@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpumon.model import Change
+from tpumon.model.state import SINCE_OR_EARLIER
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import DIM, LOOKS, NOT_SEEN_LOOK
@@ -42,5 +43,7 @@ def _what(change: Change, words: str) -> str:
     """The change, and the mark before it: `critical, was ok`."""
     if change.what in _WORDS:
         return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"
+    if change.since_or_earlier:
+        return f"{words} {SINCE_OR_EARLIER}"
     was = None if change.before is None else LOOKS[change.before].word
     return words if was is None or was == words else f"{words}, was {was}"

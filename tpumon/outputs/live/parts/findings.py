@@ -91,19 +91,11 @@ def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
             look, line = _look(cause.severity), Line(frame.width).fill(2)
             line.add(f"{look.mark} {cause.finding}", look.style)
             if cause.since_unix_s is not None:
-                or_earlier = is_or_earlier(frame.scene, row, cause.since_unix_s)
-                line.add(f" since {clock(cause.since_unix_s, frame.now_unix_s, or_earlier=or_earlier)}")
+                began = clock(cause.since_unix_s, frame.now_unix_s, or_earlier=cause.since_or_earlier)
+                line.add(f" since {began}")
             words = tame(cause.words, ascii_only=frame.glyphs.ascii)
             lines.append(line.add(cut(f": {words}", line.room, frame.glyphs.ellipsis)).segments())
     return [plain(" Findings (w: why)", frame.width, BOLD), *lines] if lines else []
-
-
-def is_or_earlier(scene: Scene, row: WorkerStatus, since_unix_s: float | None) -> bool:
-    """True if what a worker has since then may have begun before: it was there at the first look, here or upstream."""
-    return row.was_first(since_unix_s) or any(
-        one.since_or_earlier and one.since_unix_s == since_unix_s and concerns(one, row)
-        for one in scene.status.findings
-    )
 
 
 def _since(frame: Frame, finding: Finding) -> str:

@@ -138,7 +138,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
-    look = LOOKS[worst.verdict.status]
+    look = LOOKS[worst.verdict.mark]
     if look.style is not None:
         return look.mark, look.style
     values = [use.value(row.sample.figures) for row in rows if row.sample is not None]

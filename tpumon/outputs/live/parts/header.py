@@ -17,7 +17,7 @@ from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
 from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of
+from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of, state_look
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
@@ -204,8 +204,9 @@ def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Hea
         return HeaderPiece(f"EXPORTER DOWN{_lasting(rows, now_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
     like = [each for each in rows if each.verdict.state == worst]
-    look = look_of(next((each for each in like if each.is_seen), like[0]))
-    word = look.word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
+    first = min(like, key=lambda each: (not each.is_seen, each.verdict.rank))
+    look, share = look_of(first), f" {len(like)}/{len(rows)}" if len(like) < len(rows) else ""
+    word = state_look(first).word.upper() + share
     if worst == "stale" and row is None and scene.last_unix_s is not None:
         return HeaderPiece(f"{word} {age(now_unix_s - scene.last_unix_s)}", look.header)
     return HeaderPiece(word + ("" if worst == "waiting" else _lasting(like, now_unix_s)), look.header)

@@ -128,7 +128,7 @@ def _rank(row: WorkerStatus) -> int:
 
 def kinds(scene: Scene) -> list[str]:
     """Filters of workers: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
-    marks = sorted({(row.verdict.rank, row.verdict.status) for row in scene.rows})
+    marks = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
     troubles = [kind for _, kind in marks if kind not in WELL]
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
@@ -137,4 +137,4 @@ def is_of(kind: str) -> Callable[[WorkerStatus], bool]:
     """Returns a test for workers of a kind that `kinds` names."""
     if kind == NOT_OK:
         return lambda row: row.verdict.status not in WELL
-    return lambda row: row.verdict.status == kind
+    return lambda row: row.verdict.mark == kind

@@ -18,7 +18,7 @@ from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of, state_look
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words
@@ -314,14 +314,14 @@ def has_figures(row: WorkerStatus) -> bool:
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING; from the first look on: DOWN >20s."""
-    word = look_of(row).word.upper()
+    word = state_look(row).word.upper()
     return word if row.verdict.state == "waiting" else f"{word} {lasting(row, now_unix_s)}".rstrip()
 
 
 def lasting(row: WorkerStatus, now_unix_s: float) -> str:
     """How long it has been in its state: 35s; at least so long: >35s; empty if that is not known."""
     since_unix_s = row.verdict.since_unix_s
-    return "" if since_unix_s is None else f"{'>' * row.since_or_earlier}{age(now_unix_s - since_unix_s)}"
+    return "" if since_unix_s is None else f"{'>' * row.verdict.since_or_earlier}{age(now_unix_s - since_unix_s)}"
 
 
 def cause_words(causes: Iterable[Cause]) -> Iterator[str]:

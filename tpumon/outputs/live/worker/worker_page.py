@@ -28,7 +28,7 @@ from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
-from tpumon.outputs.live.parts.findings import cause_lines, is_or_earlier
+from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words, cause_words, has_figures
@@ -339,7 +339,7 @@ class WorkerPage:
         return f" since {clock(critical, self._now_unix_s)}, in trouble since {self._began(trouble)}"
 
     def _began(self, since_unix_s: float) -> str:
-        or_earlier = self._width >= _ROOM_FOR_EARLIER and is_or_earlier(self._scene, self._row, since_unix_s)
+        or_earlier = self._width >= _ROOM_FOR_EARLIER and self._row.verdict.since_or_earlier
         return clock(since_unix_s, self._now_unix_s, or_earlier=or_earlier)
 
     def _more(self, sample: Sample) -> Lines:
