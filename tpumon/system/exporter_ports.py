@@ -49,17 +49,20 @@ def announced() -> set[tuple[int, int]]:
     return set()
 
 
-async def how_to_read() -> str:
+def command_to_read() -> str:
     """`; tpumon --from ...`, the command that shows another tpumon of this host; empty: none listens, as far as known.
 
     One that is a view only cannot be read.
     """
-    try:
-        said = await in_thread(announced, timeout_s=_ANSWER_S)
-    except TimeoutError:  # any user may fill /tmp
-        return ""
-    others = {port for _, port in said} - _own
+    others = {port for _, port in announced()} - _own
     return f"; tpumon --from 127.0.0.1:{min(others)} shows what a running one samples" if others else ""
+
+
+async def how_to_read() -> str:
+    """The same, in a thread: any user may fill /tmp."""
+    with suppress(TimeoutError):
+        return await in_thread(command_to_read, timeout_s=_ANSWER_S)
+    return ""
 
 
 def _remove(path: Path, port: int) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of, user_named
-from tpumon.system.exporter_ports import how_to_read
+from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import DutyLedger, Entry, PeerEntry
 from tpumon.system.threads import in_thread
@@ -399,19 +399,21 @@ class DutyControl:
         if _now_s() < self._alone_until_s:
             return
         assert self._ledger is not None
+        said = self._has_said_shared
         try:
-            peers = await self._in_thread(partial(self._ledger.exchange, self._entries(), self._processes()))
+            exchange = partial(self._ledger.exchange, self._entries(), self._processes())
+            peers, command = await self._in_thread(lambda: (exchange(), "" if said else command_to_read()))
         except Exception as error:  # noqa: BLE001 - whatever it is, sampling goes on
             self._count_alone(error)
             return
         now_s = _now_s()
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
-        await self._say_shared()
+        self._say_shared(command)
         self._look_again()
         self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
 
-    async def _say_shared(self) -> None:
+    def _say_shared(self, command: str) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
         shared = [one.address for one in self._accounts.values() if one.is_shared and one.followers]
         if not shared or self._has_said_shared:
@@ -422,7 +424,7 @@ class DutyControl:
             "for which a job may be traced (--max-duty)%s",
             shared[0],
             f" and {len(shared) - 1} more" if len(shared) > 1 else "",
-            await how_to_read(),
+            command,
         )
 
     def _look_again(self) -> None:
