@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from tpumon.system.threads import in_thread
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
 _LAST_PORT = 65_535
 _ANSWER_S = 1.0
+_OLD_S = 7 * 86_400.0
 _own: set[int] = set()  # those of this process
 
 
@@ -36,7 +38,8 @@ def announce(port: int) -> Callable[[], None]:
     _own.add(port)
     with suppress(OSError):  # then it is found at the usual port only
         for older in _FILES.own():
-            if _port_in(older) in {None, port}:
+            said = _port_in(older)  # None: perhaps of another network that shares /tmp
+            if said == port or (said is None and time.time() - older.lstat().st_mtime > _OLD_S):
                 older.unlink(missing_ok=True)
         _FILES.write(path, f"{host_key()} {port}\n")
     return partial(_remove, path, port)

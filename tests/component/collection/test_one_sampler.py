@@ -310,6 +310,17 @@ def test_a_file_says_nothing_about_sockets_of_others():
     assert announced() == set()
 
 
+def test_who_listens_in_another_network_that_shares_the_directory_stays_announced(monkeypatch, tmp_path):
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    there, old = (tmp_path / f"tpumon-serve-{os.getuid()}-{number:016x}" for number in (1, 2))
+    for file in (there, old):
+        file.write_text("0123456789abcdef 4444\n")
+    week_ago_s = time.time() - 8 * 86_400
+    os.utime(old, (week_ago_s, week_ago_s))
+    announce(4444)()
+    assert (there.exists(), old.exists()) == (True, False)
+
+
 SIMULATED = ("simulate", "v5e-8", "--port", "9999")
 SERVE = ("serve", "--listen", "127.0.0.1:0", "--max-duty", "1", "--interval", "1")
 
