@@ -192,7 +192,7 @@ class _Waiting:
             return "looking for jobs"
         words = f"{self._taken} of {self._wanted} samples"
         if self._taken == self._wanted:
-            words += ", and more, which a finding needs"
+            words += ", some findings take more"
         progress, target = self._origin.progress, self._waits_for
         doing = None if progress is None or target is None else progress.of(target.address)
         return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"

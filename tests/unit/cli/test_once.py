@@ -307,7 +307,7 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     said.clear()
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
-    assert said[3].partition(";")[0] == "3 of 3 samples, and more, which a finding needs"
+    assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 
 
 def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):
