@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from statistics import median
 from typing import Literal, NamedTuple, overload
 
 from msgspec import UNSET, Struct, UnsetType
@@ -497,4 +496,5 @@ def _steps_run(status: FleetStatus) -> list[str]:
     """A sentence that the job goes on, if all workers have steps."""
     steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
     of_all = bool(steps) and len(steps) == len(status.workers)
-    return [f"Steps run, {1000 * median(steps):.3g} ms each."] if of_all else []
+    low, high = (f"{1000 * end(steps, default=0.0):.3g}" for end in (min, max))
+    return [f"Steps run, {low if low == high else f'{low} to {high}'} ms each."] if of_all else []

@@ -120,4 +120,8 @@ def command_of(arguments: list[str]) -> Callable[[], int]:
         command = app(args=arguments, prog_name="tpumon", standalone_mode=False)
     except typer.TyperException as error:
         raise UsageError(explanation(error)) from error
+    except SystemExit as ended:  # how Typer ends where the reader of its help went away
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise BrokenPipeError from None
+        raise
     return cast("Callable[[], int]", command) if callable(command) else lambda: 0

@@ -202,6 +202,8 @@ def feed_of(
         raise UsageError(
             "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
         )
+    if outputs.record is None and is_typed(context, "record_keep"):
+        raise UsageError("--record-keep requires --record DIR")
     if outputs.web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
     if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
@@ -337,6 +339,8 @@ def selection_of(
 
     if is_typed(context, "from_auth"):
         raise UsageError("--from-auth requires --from URL")
+    if targets.simulate is None and is_typed(context, "scenario"):
+        raise UsageError("--scenario requires --simulate TOPOLOGY")
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     server_metrics = parse_server_metrics(targets.server_metrics or [])
     if targets.simulate is not None:

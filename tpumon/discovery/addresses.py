@@ -6,6 +6,7 @@ gRPC itself reads port 99999 as 34463, and a missing port as 443.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 import socket
 from collections import Counter
@@ -18,6 +19,8 @@ from tpumon.system.first_port import noted_first_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_log = logging.getLogger(__name__)
 
 PROFILER_PORT = 8466
 """Port of the profiler service on TPU nodes, the default."""
@@ -77,14 +80,21 @@ def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) 
     parts = [part for text in given for part in text.split(",") if part.strip()]
     if given and not parts:
         raise _bad(",".join(given), "it is empty")
-    return tuple(dict.fromkeys(address for part in parts for address in _each(part, default_port)))
+    return tuple(dict.fromkeys(address for part in parts for address in _each(part, default_port, parts)))
 
 
-def _each(text: str, default_port: int) -> list[str]:
+def _each(text: str, default_port: int, all_given: Sequence[str]) -> list[str]:
     """The address that a text is, or those of a range of ports."""
     several = _RANGE.fullmatch(text.strip())
     if several is None:
-        return [parse_address(text, default_port=default_port)]
+        single = parse_address(text, default_port=default_port)
+        if not text.strip().endswith(f":{_MASTER_PORT}"):
+            return [single]
+        # Nobody names a TPU node twice: beside its profiler, this is another server.
+        if any(each.strip().removeprefix("grpc://") == single for each in all_given):
+            return [str(Address.parse(single).at(_MASTER_PORT))]
+        _log.warning("%s: port %s is a TPU node's own; its profiler is asked at %s", text, _MASTER_PORT, single)
+        return [single]
     _ = parse_address(f"{several['host']}:{several['last']}")  # whose ports no range turns into others
     address = Address.parse(parse_address(f"{several['host']}:{several['first']}"))
     first, last = int(several["first"]), int(several["last"])

@@ -275,6 +275,12 @@ def test_a_reader_that_goes_away_ends_it_with_0(output):
     assert result.messages == []
 
 
+def test_a_reader_of_the_help_that_goes_away_ends_it_with_0():
+    with Tpumon("--help", head=1) as helping:
+        result = helping.end(timeout_s=20)
+    assert (result.rc, result.messages) == (0, [])
+
+
 def test_an_interrupt_while_it_is_still_loading_is_as_quiet(tmp_path):
     """Ctrl-C in the first tenths of a second, before the libraries are loaded: 130 and no traceback."""
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT)

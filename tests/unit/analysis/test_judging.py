@@ -226,4 +226,4 @@ def test_an_exporters_sentence_stands_for_its_finding():
     judged = at("a", 3, slice="s", findings=(cause,), judged=("input-bound",))
     handover = Handover(complete=True, findings=(finding,))
     (block, *_) = explained(workers("a", "b"), handover, judged)
-    assert block[-1] == "Finding (critical): input-bound. On 2 of 2 workers, X. To do: do Y"
+    assert block[-1] == "Finding (critical): input-bound. On 2 of 2 workers, X. To do: do Y; then Z"

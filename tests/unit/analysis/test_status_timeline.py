@@ -109,7 +109,7 @@ def told_of(marks, interval_s=10.0):
         ("onoon" + "won" * 9 + "wwwww" + "ooooo", [(1, 1, "n"), (5, 5, "w"), (41, 37, "o")]),
         ("onoo" + "wwnn" * 5 + "oooooo", [(1, 1, "n"), (4, 4, "w"), (28, 24, "o")]),
         ("onooonnnnn", [(1, 1, "n"), (4, 2, "o"), (7, 5, "n")]),  # a hang soon after a pause
-        ("onnnnooonnnnnnnnnnnnn", [(1, 1, "n"), (7, 5, "o"), (16, 8, "n")]),  # after a long one
+        ("onnnnooonnnnnnnnnnnnn", [(1, 1, "n"), (7, 5, "o"), (14, 8, "n")]),  # after a long one
         ("ocococ", [(1, 1, "c")]),
         ("ococooocooooooo", [(1, 1, "c"), (6, 4, "o"), (7, 7, "c"), (14, 8, "o")]),  # what is critical never waits
         ("odoodoo", [(1, 1, "d")]),

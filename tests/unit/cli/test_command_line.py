@@ -394,6 +394,8 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--level", "0"], "--level 0 requires --logdir"),
         (["--level", "0", "--logdir", "D", "--from-auth", "F"], "--from-auth requires --from"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
+        (["--scenario", "straggler"], "--scenario requires --simulate TOPOLOGY"),
+        (["--simulate", "v5e-8", "--record-keep", "7d"], "--record-keep requires --record DIR"),
     ],
 )
 def test_errors_say_what_to_do(arguments, message):

@@ -187,6 +187,16 @@ def test_two_of_no_job_at_two_ports_are_said_at_once(said, job, port, two):
     assert target.ambiguous == two
 
 
+@pytest.mark.parametrize(("other", "two"), [("http://10.0.0.2:1", True), ("http://127.0.0.1:1", False)])
+def test_two_of_no_job_on_two_machines_are_said_at_once(said, other, two):
+    """Of one at a loopback address nobody knows the machine: it may be a tunnel."""
+    stream = Stream("http://10.0.0.1:1", other)
+    for name, run in (("http://10.0.0.1:1", "1"), (other, "2")):
+        stream.say(name, at("w", via=(run,)), stream.taken())
+    stream.publish()
+    assert len(said) == two
+
+
 def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
     """They are different workers of one name: whoever compares leaves them out."""
     stream = Stream("a", "b")

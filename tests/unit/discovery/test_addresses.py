@@ -127,6 +127,11 @@ def test_a_range_of_ports_is_an_address_for_each():
     assert len(parse_addresses(["h:1-1024"])) == 1024
 
 
+def test_port_8470_beside_8466_of_the_same_host_is_another_server(said):
+    assert parse_addresses(["h:8466,h:8470", "grpc://g:8470"]) == ("h:8466", "h:8470", "g:8466")
+    assert said == ["grpc://g:8470: port 8470 is a TPU node's own; its profiler is asked at g:8466"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -330,6 +330,14 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
 
 
+def test_why_says_of_which_moment_of_a_recording_all_is_well(tape, capsys):
+    assert why.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.search(
+        rf"^ok: .* So it was at .*; what happened before: tpumon events --from {re.escape(str(tape))}$", first
+    )
+
+
 @pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])
 def test_once_and_why_judge_the_moment_that_is_asked_for(tape, capsys, at):
     """By what was known then: w0 was critical, and nothing of what came later is known."""

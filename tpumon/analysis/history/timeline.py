@@ -69,7 +69,7 @@ class Moment(NamedTuple):
 
 _RECENT_S, _RECENT_INTERVALS = 600.0, 10
 _INTERVALS, _LEAST_S, _MOST_S = 1.5, 10.0, 60.0  # a few samples
-_TIMES, _LONGEST_S = 2.0, 300.0
+_TIMES, _LONGEST_S = 2.0, 60.0
 _AT_ONCE = frozenset({"critical", "down", *GAPS})
 
 
@@ -78,7 +78,7 @@ class ToldStatus:
     """The status that changes of a worker have told.
 
     What it counted as a short time ago, and counts as again, is told once that lasts: for longer than a few samples,
-    and than it did before, but for five minutes at most. So what comes and goes is told once, and once when it ends.
+    and than it did before, but for a minute at most. So what comes and goes is told once, and once when it ends.
     What is new, and what is critical, is told at once; so is all that follows a gap.
 
     Attributes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import replace
 
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
@@ -58,10 +61,15 @@ def run(
 
 
 def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
-    """The answer; of a profile, one sample is enough."""
-    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
+    """The answer; of a profile, one sample is enough. Of a recording it is that of one moment."""
+    recorded = feed.origin.where if isinstance(feed.origin, RecordingSource) else None
+    is_profile = recorded is not None and is_capture(recorded)
     too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
-    return diagnose(status, too_few, keeps=feed.state is not None)
+    answer = diagnose(status, too_few, keeps=feed.state is not None)
+    if recorded is None or is_profile or answer.verdict != "ok":
+        return answer
+    before = f"So it was at {_moment(status.time_unix_s)}; what happened before: tpumon events --from"
+    return replace(answer, sentence=f"{answer.sentence} {before} {shlex.quote(str(recorded))}")
 
 
 def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:

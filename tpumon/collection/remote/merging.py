@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
+from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
 from tpumon.model.page import MOST_RUNS, MOST_WORKERS
 from tpumon.untrusted_text import one_line
 
@@ -318,8 +319,22 @@ def _plain(target: Target) -> str:
 
 
 def _are_two(key: Key, live: Sequence[Candidate]) -> bool:
-    """True if no job moves, and the ports differ."""
-    return key[0] is None and len({source.targets[worker].address.rpartition(":")[2] for source, worker in live}) > 1
+    """True if no job moves, and the ports or the machines differ."""
+    places = [_place(source, source.targets[worker].address) for source, worker in live]
+    machines, ports = ({place[at] for place in places} for at in (0, 1))
+    return key[0] is None and (len(ports) > 1 or (None not in machines and len(machines) > 1))
+
+
+def _place(source: Source, address: str) -> tuple[str | None, str]:
+    """Machine and port of a worker; None: the machine is not known, as of a tunnel."""
+    host, _, port = address.rpartition(":")
+    try:
+        if not Address.parse(address).is_this_host:
+            return host, port
+    except ValueError:
+        return None, address
+    exporter = urlsplit(source.name).hostname
+    return (exporter if exporter and len(source.said.via) < 2 and not Address(exporter, 0).is_this_host else None), port
 
 
 def _joined(key: Key) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpumon.outputs import Context
     from tpumon.outputs.text_blocks import TextOutput
 
-_LONGEST_REMEDY = 160
+_LONGEST_REMEDY = 1000
 
 
 class ExplainedText(Output):
@@ -61,7 +61,7 @@ class ExplainedText(Output):
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding in one line: how bad, what is the matter, and what to do first."""
-    remedy = one_line(finding.remedy.split(";")[0], limit=_LONGEST_REMEDY)
+    """A finding in one line: how bad, what is the matter, and what to do."""
+    remedy = one_line(finding.remedy, limit=_LONGEST_REMEDY)
     remedy = f" To do: {remedy}" if remedy else ""
     return f"Finding ({finding.severity}): {finding.finding}. {finding.sentence}{remedy}"

@@ -49,8 +49,8 @@ class WorkersScreen(Screen):
         ),
         Key(
             names=("s", "S"),
-            words="sort by the next figure that there is (s) or in reverse (S), at once; later figures move rows every "
-            "5 s (held)",
+            words="sort by the next figure, the worst first (s), or in reverse (S), at once; later figures move rows "
+            "every 5 s (held)",
             press=lambda controls, key: controls.sort(reverse=key == "S"),
         ),
         Key(
