@@ -66,7 +66,7 @@ def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     is_profile = recorded is not None and is_capture(recorded)
     too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
     answer = diagnose(status, too_few, keeps=feed.state is not None)
-    if recorded is None or is_profile or answer.verdict != "ok":
+    if recorded is None or is_profile or answer.verdict not in {"ok", "unknown"}:
         return answer
     before = f"So it was at {_moment(status.time_unix_s)}; what happened before: tpumon events --from"
     return replace(answer, sentence=f"{answer.sentence} {before} {shlex.quote(str(recorded))}")
