@@ -49,7 +49,7 @@ REMEDIES: Mapping[FindingId | StateId, str] = {rule.finding: rule.remedy for rul
 
 _GAPS: Mapping[State, str] = {
     "stale": "have no current figures",
-    "waiting": "have not answered yet",
+    "waiting": "have given no sample yet",
     "busy": "are being profiled by somebody else",
     "continuous": "are being profiled by somebody else",
     "paused": "are not sampled, since tpumon is paused",
