@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from msgspec.structs import replace
-
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
@@ -56,20 +54,24 @@ def run(
     if output == "json":
         show(answer.to_json(brief=brief))
     else:
-        show("\n".join(_lines(answer, brief=brief)))
+        lines = list(_lines(answer, brief=brief))
+        head = lines.index("") if "" in lines else len(lines)
+        show("\n".join([*lines[:head], *_recorded_before(feed.origin, answer), *lines[head:]]))
     return answer.exit_status(fail_on)
 
 
 def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
-    """The answer; of a profile, one sample is enough. Of a recording it is that of one moment."""
-    recorded = feed.origin.where if isinstance(feed.origin, RecordingSource) else None
-    is_profile = recorded is not None and is_capture(recorded)
+    """The answer; of a profile, one sample is enough."""
+    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
     too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
-    answer = diagnose(status, too_few, keeps=feed.state is not None)
-    if recorded is None or is_profile or answer.verdict not in {"ok", "unknown"}:
-        return answer
-    before = f"So it was at {_moment(status.time_unix_s)}; what happened before: tpumon events --from"
-    return replace(answer, sentence=f"{answer.sentence} {before} {shlex.quote(str(recorded))}")
+    return diagnose(status, too_few, keeps=feed.state is not None)
+
+
+def _recorded_before(origin: object, answer: Diagnosis) -> Iterator[str]:
+    """Of a recording that is well at one moment: which one, and how to see what happened before."""
+    if isinstance(origin, RecordingSource) and not is_capture(origin.where) and answer.verdict in {"ok", "unknown"}:
+        before = f"tpumon events --from {shlex.quote(origin.where)}"
+        yield f"So it was at {_moment(answer.time_unix_s)}; what happened before: {before}"
 
 
 def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
