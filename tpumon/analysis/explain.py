@@ -492,9 +492,9 @@ def _live(status: FleetStatus) -> list[Figures]:
     return [one.history.last.figures for one in status.all() if one.verdict.state == "live" and one.history.last]
 
 
-def _steps_run(status: FleetStatus) -> list[str]:
+def _steps_run(status: FleetStatus) -> Iterator[str]:
     """A sentence that the job goes on, if all workers have steps."""
     steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
-    of_all = bool(steps) and len(steps) == len(status.workers)
-    low, high = (f"{1000 * end(steps, default=0.0):.3g}" for end in (min, max))
-    return [f"Steps run, {low if low == high else f'{low} to {high}'} ms each."] if of_all else []
+    if steps and len(steps) == len(status.workers):
+        low, high = (f"{1000 * end(steps):.3g}" for end in (min, max))
+        yield f"Steps run, {low if low == high else f'{low} to {high}'} ms each."

@@ -205,10 +205,8 @@ def noted(
     was, since = timeline.status, timeline.status_since
     timeline.note(at, state, severity, began=began, restarted=restarted)
     is_first = timeline.since == at and history.queries == 1
-    if is_first:
-        judgement.first_unix_s = at.time_unix_s
-    elif state == "no-activity" and was in WELL:
-        judgement.first_unix_s = None  # it was seen to run
+    if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
+        judgement.first_unix_s = at.time_unix_s if is_first else None
     if judgement.upstream:
         judgement.told.status = mark_of(state, severity)
         return None
@@ -239,13 +237,18 @@ def noted(
     judgement.changed_unix_s = time_unix_s if changes or what is not None else judgement.changed_unix_s
     if what is not None:
         change = replace(change, what=what, time_unix_s=time_unix_s, words=_words_of(judgement, what, at, since))
-        if state not in GAPS and (is_first or _was_there(judgement, change)):
-            change = replace(change, before=None, since_or_earlier=True)
-            judgement.first_unix_s = began.time_unix_s
-        changes.append(change)
+        changes.append(_dated(judgement, change, began, is_first=is_first))
     if state == "stale":
-        judgement.late, changes = None if what is None else change, []
+        judgement.late, changes = changes[-1] if what is not None else None, []
     return changes
+
+
+def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: bool) -> Change:
+    """The change; where the first samples showed it already, as one that may have begun before. That is noted."""
+    if change.state in GAPS or not (is_first or _was_there(judgement, change)):
+        return change
+    judgement.first_unix_s = began.time_unix_s
+    return replace(change, before=None, since_or_earlier=True)
 
 
 def _told(judgement: Judgement, history: WorkerHistory, at: Moment, *, restarted: bool) -> ChangeKind | None:

@@ -161,7 +161,7 @@ class _Waiting:
         if not missing and all(worker.verdict.state != "down" for worker in workers):
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each)]
         if not missing and not is_late:
-            missing = list(self._more(workers))
+            missing = self._more(workers)
         if self._deadline_s is None:
             left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
             left_s = max(left_s, *(min(lacking_s(each), self._needs.more_s) for each in workers))
@@ -170,11 +170,13 @@ class _Waiting:
             self._say_late(len(missing))
         return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
 
-    def _more(self, workers: Sequence[WorkerStatus]) -> Sequence[WorkerHistory]:
+    def _more(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Those of which more can be judged within the time for that."""
         if self._more_until_s is None:
             self._more_until_s = time.monotonic() + self._needs.more_s
         more_s = self._more_until_s - time.monotonic()
+        if more_s <= 0:  # no more reasons need be read
+            return []
         return [each.history for each in workers if lacking(each) and lacking_s(each) <= more_s]
 
     def show(self, bar: Bar) -> None:

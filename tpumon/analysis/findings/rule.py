@@ -100,13 +100,6 @@ def graded(value: float, limits: Mapping[FindingSeverity, float]) -> tuple[Findi
     return passed[-1] if passed else next(iter(limits.items()))
 
 
-def seconds_between(begin: Moment, end: Moment) -> float:
-    """Seconds from one moment to another, by the monotonic clock where both have it; at least 0."""
-    if begin.monotonic_s is not None and end.monotonic_s is not None:
-        return max(end.monotonic_s - begin.monotonic_s, 0.0)
-    return max(end.time_unix_s - begin.time_unix_s, 0.0)
-
-
 class Peer(Struct, Generic[MemoryT], frozen=True):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 

@@ -3,7 +3,16 @@
 from tpumon.analysis.history.changes import Changes
 from tpumon.analysis.history.series import Point, RollupSeries
 from tpumon.analysis.history.states import state_of
-from tpumon.analysis.history.timeline import GAPS, SEVERITIES, WELL, Moment, StatusTimeline, ToldStatus, change_between
+from tpumon.analysis.history.timeline import (
+    GAPS,
+    SEVERITIES,
+    WELL,
+    Moment,
+    StatusTimeline,
+    ToldStatus,
+    change_between,
+    seconds_between,
+)
 from tpumon.analysis.history.worker_history import (
     FIRST_STEP_BUCKET,
     NO_FIGURES,
@@ -32,5 +41,6 @@ __all__ = [
     "ToldStatus",
     "WorkerHistory",
     "change_between",
+    "seconds_between",
     "state_of",
 ]

@@ -62,14 +62,16 @@ class Moment(NamedTuple):
         time_unix_s = self.unix_s(later.time_unix_s, later.monotonic_s)
         return self if abs(time_unix_s - self.time_unix_s) < _SET_S else Moment(time_unix_s, self.monotonic_s)
 
-    def seconds_until(self, later: Moment) -> float:
-        """Seconds from this moment to a later one."""
-        return later.time_unix_s - self.as_of(later).time_unix_s
+
+def seconds_between(begin: Moment, end: Moment) -> float:
+    """Seconds from one moment to another, by the monotonic clock where both have it; at least 0."""
+    if begin.monotonic_s is not None and end.monotonic_s is not None:
+        return max(end.monotonic_s - begin.monotonic_s, 0.0)
+    return max(end.time_unix_s - begin.time_unix_s, 0.0)
 
 
 _RECENT_S, _RECENT_INTERVALS = 600.0, 10
-_INTERVALS, _LEAST_S, _MOST_S = 1.5, 10.0, 60.0  # a few samples
-_TIMES, _LONGEST_S = 2.0, 60.0
+_INTERVALS, _LEAST_S, _TIMES, _LONGEST_S = 1.5, 10.0, 2.0, 60.0
 _AT_ONCE = frozenset({"critical", "down", *GAPS})
 
 
@@ -107,23 +109,22 @@ class ToldStatus:
         if kind == ("ok" if self.status is None or self.status in WELL else self.status):
             self.status = status
             return None
-        if self.waits and self.since.seconds_until(at) < self._least_s(kind, interval_s):
+        if self.waits and seconds_between(self.since, at) < self._least_s(kind, interval_s):
             return None
         self.status, self.waits = status, False
         return self.since
 
     def _begin(self, at: Moment, kind: Status, interval_s: float) -> None:
         if self.now is not None and (self.is_again or self.now != "ok"):
-            self.lasted_s[self.now] = max(self.lasted_s.get(self.now, 0.0), self.since.seconds_until(at))
+            self.lasted_s[self.now] = max(self.lasted_s.get(self.now, 0.0), seconds_between(self.since, at))
         last, recent_s = self.counted.get(kind), max(_RECENT_S, _RECENT_INTERVALS * interval_s)
-        self.now, self.since, self.is_again = kind, at, last is not None and last.seconds_until(at) <= recent_s
+        self.now, self.since, self.is_again = kind, at, last is not None and seconds_between(last, at) <= recent_s
         if not self.is_again:
             self.lasted_s.pop(kind, None)
         self.waits = self.is_again and kind not in _AT_ONCE and self.status not in GAPS
 
     def _least_s(self, kind: Status, interval_s: float) -> float:
-        few_s = min(max(_INTERVALS * interval_s, _LEAST_S), _MOST_S)
-        return max(few_s, min(_TIMES * self.lasted_s.get(kind, 0.0), _LONGEST_S))
+        return min(max(_INTERVALS * interval_s, _LEAST_S, _TIMES * self.lasted_s.get(kind, 0.0)), _LONGEST_S)
 
 
 @dataclass(slots=True)

@@ -89,7 +89,10 @@ class _Printer:
 
     def add(self, changes: Sequence[Change], sample: Sample | None = None) -> None:
         """Holds changes until they are due; a sample tells whether its worker had them, too."""
-        self._sampled = (self._sampled if self._held else set()) | ({sample.worker} if sample is not None else set())
+        if not self._held:
+            self._sampled.clear()
+        if sample is not None:
+            self._sampled.add(sample.worker)
         if changes:
             self._last_s = time.monotonic()
             self._first_s = self._first_s if self._held else self._last_s

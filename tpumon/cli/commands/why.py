@@ -13,7 +13,7 @@ from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
 from tpumon.cli.session import Needs, collect, told_when
-from tpumon.collection.event_sources import RecordingSource
+from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding
 from tpumon.outputs.live.drawing.cells import age
@@ -54,9 +54,7 @@ def run(
     if output == "json":
         show(answer.to_json(brief=brief))
     else:
-        lines = list(_lines(answer, brief=brief))
-        head = lines.index("") if "" in lines else len(lines)
-        show("\n".join([*lines[:head], *_recorded_before(feed.origin, answer), *lines[head:]]))
+        show("\n".join(_lines(answer, feed.origin, brief=brief)))
     return answer.exit_status(fail_on)
 
 
@@ -65,13 +63,6 @@ def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
     too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
     return diagnose(status, too_few, keeps=feed.state is not None)
-
-
-def _recorded_before(origin: object, answer: Diagnosis) -> Iterator[str]:
-    """Of a recording that is well at one moment: which one, and how to see what happened before."""
-    if isinstance(origin, RecordingSource) and not is_capture(origin.where) and answer.verdict in {"ok", "unknown"}:
-        before = f"tpumon events --from {shlex.quote(origin.where)}"
-        yield f"So it was at {_moment(answer.time_unix_s)}; what happened before: {before}"
 
 
 def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
@@ -98,12 +89,15 @@ def is_capture(where: str) -> bool:
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
-def _lines(answer: Diagnosis, *, brief: bool) -> Iterator[str]:
+def _lines(answer: Diagnosis, origin: EventSource, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
     yield f"{answer.title}: {answer.sentence}"
     if (last := answer.last_restart) is not None:
         ago = age(max(answer.time_unix_s - last.time_unix_s, 0.0))
         yield f"The job of {last.workers} was restarted at {_moment(last.time_unix_s)} ({ago} ago){_RUNS * last.runs}."
+    if isinstance(origin, RecordingSource) and not is_capture(origin.where) and answer.verdict in {"ok", "unknown"}:
+        before = f"tpumon events --from {shlex.quote(origin.where)}"
+        yield f"So it was at {_moment(answer.time_unix_s)}; what happened before: {before}"
     for finding in answer.findings:
         yield ""
         yield from _finding_lines(finding, answer.time_unix_s)

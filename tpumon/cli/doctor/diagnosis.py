@@ -226,7 +226,7 @@ class _Look:
             with_server = [one.owner for one in profilers if one.owner is not None]
             self.job = await asyncio.to_thread(find_job, but_for=with_server)
         elif not profilers:
-            self.elsewhere = (await Elsewhere().words(f"127.0.0.1:{port}")).removeprefix("; ")
+            self.elsewhere = await Elsewhere().remedy(f"127.0.0.1:{port}")
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(
@@ -250,8 +250,8 @@ class _Look:
         elsewhere, asked = Elsewhere(), {target.address for target in targets}
         for place, server in enumerate(self.servers):
             if server.reason is not None and MEANING[server.reason].unreached:
-                words = (await elsewhere.words(server.address, asked)).removeprefix("; ")
-                self.servers[place] = replace(server, elsewhere=words)
+                remedy = await elsewhere.remedy(server.address, asked)
+                self.servers[place] = replace(server, elsewhere=remedy)
 
     async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
         """Walks the two tables of sources."""

@@ -119,12 +119,13 @@ class DutyAccount:
     @property
     def others(self) -> str:
         """The other tpumons that follow the same server, and what it means; empty: there are none."""
+        if not self._sharing:
+            return ""
         if len(self._sharing) > 1:
             return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
-        for one in self._sharing:
-            number = f" {one.pid}" if one.pid else ""
-            return f"tpumon{number} of {user_named(one.uid)} samples it, too: each at half the rate"
-        return ""
+        one = self._sharing[0]
+        number = f" {one.pid}" if one.pid else ""
+        return f"tpumon{number} of {user_named(one.uid)} samples it, too: each at half the rate"
 
     @property
     def gives_way_until_s(self) -> float:

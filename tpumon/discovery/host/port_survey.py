@@ -146,7 +146,12 @@ class Elsewhere:
         self._profilers: list[SurveyedPort] = []
 
     async def words(self, address: str, asked: Collection[str] = ()) -> str:
-        """`; a profiler server answers at ...`, with a command: the end of a message about an address that has none.
+        """`; ` and the same: the end of a message about an address that has none; arguments as of `remedy`."""
+        remedy = await self.remedy(address, asked)
+        return remedy and f"; {remedy}"
+
+    async def remedy(self, address: str, asked: Collection[str] = ()) -> str:
+        """`a profiler server answers at ...`, with a command; empty: none does, as far as known.
 
         Args:
             address: `host:port` that was asked in vain; of another host there is nothing to say.
@@ -168,7 +173,7 @@ class Elsewhere:
             return ""
         places = ", ".join(one.address + _holder(one.owner) for one in others)
         are = "a profiler server answers" if len(others) == 1 else "profiler servers answer"
-        return f"; {are} at {places}: `tpumon --service-addr {','.join(one.address for one in others)}`"
+        return f"{are} at {places}: `tpumon --service-addr {','.join(one.address for one in others)}`"
 
 
 def _holder(owner: Owner | None) -> str:

@@ -217,7 +217,7 @@ class LocalDiscovery:
         """While nothing answers at the one port: which profiler servers answer at others."""
         self._others = ""
         if self._elsewhere is not None and self._port is not None and self._port not in {*self._workers, *self._calls}:
-            self._others = (await self._elsewhere.words(f"127.0.0.1:{self._port}")).removeprefix("; ")
+            self._others = await self._elsewhere.remedy(f"127.0.0.1:{self._port}")
 
     async def _name_workers(self, now_s: float) -> None:
         """Names those that are new: the host, for what is at the port that was its first one, else host and port."""

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded, seconds_between
-from tpumon.analysis.history import Moment
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0

@@ -9,8 +9,8 @@ from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, graded, seconds_between
-from tpumon.analysis.history import Moment
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, graded
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, FindingDetail
 from tpumon.model.figure_table import HBM
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, Rule, graded, seconds_between
-from tpumon.analysis.history import Moment
+from tpumon.analysis.findings.rule import Member, Observation, Rule, graded
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, FindingDetail, State
 
 _LIMIT_S = 600.0

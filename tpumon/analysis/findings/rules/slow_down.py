@@ -125,13 +125,14 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
         memory.mixes = _mixes(figures)
-        matches = [one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)]
-        program = None if memory.mixes else next(iter(matches), _Program(key, flops))
+        matches = (one for one in memory.programs if one.key == key and _is_alike(one.flops, flops))
+        program = None if memory.mixes else next(matches, None)
         others = [one for one in memory.programs if one is not program]
         for one in others:
             one.others += 1
-        if program is None:
+        if memory.mixes:
             return
+        program = program or _Program(key, flops)
         program.others = 0
         memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
         program.steps.add(step_s, (steps.count if steps is not None else None) or 1, seen.at)
@@ -228,7 +229,7 @@ def _resumed(kept: KeptSlowDown) -> Slow:
 
 
 def _mixes(figures: Figures) -> bool:
-    """Whether one function ran as several programs, such as one for each length of sequence.
+    """True if one function ran as several programs, such as one for each length of sequence.
 
     The window then shows steps of unlike lengths, and parts of others at its ends.
     """

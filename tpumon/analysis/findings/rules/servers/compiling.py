@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.rule import Member, Observation, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation
 from tpumon.analysis.findings.rules.recompiling import Compiling
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
-from tpumon.analysis.history import Moment
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import FindingDetail
 
 

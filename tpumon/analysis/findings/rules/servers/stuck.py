@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpumon.analysis.findings.rule import Member, Observation, seconds_between
+from tpumon.analysis.findings.rule import Member, Observation
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
-from tpumon.analysis.history import Moment
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, FindingDetail, KeptWorker
 
 _STEPS = 10.0  # of the longest step
