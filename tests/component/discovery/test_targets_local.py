@@ -604,8 +604,8 @@ def test_a_server_at_another_port_than_the_one_asked_for_is_named(world, said):
     """Also where there are runtime metrics; a job that has one needs no other."""
 
     class At9999(Elsewhere):
-        async def words(self, address, asked=()):
-            return f"; a profiler server answers at 127.0.0.1:9999, not at {address}"
+        async def remedy(self, address, asked=()):
+            return f"a profiler server answers at 127.0.0.1:9999, not at {address}"
 
     world.job(9999, JOB)
     line = waiting_line(world, 9998, elsewhere=At9999())
