@@ -12,7 +12,6 @@ from tpumon.model.figure import Unit
 from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
-_GIB = 1 << 30
 _LONG_STEP_S = 99.9995
 """From this time on a column of milliseconds shows larger units, with the unit."""
 
@@ -97,11 +96,6 @@ FORMATS: Mapping[Unit, Format] = {
     "rate": Format(cell=number, width=5, short=number_short, word=number, unit=""),
 }
 """Formats by the unit of `tpumon.model.figure.Figure`."""
-
-
-def gib(size_bytes: float | None) -> str:
-    """Bytes as GiB: 95.7."""
-    return NOT_KNOWN if size_bytes is None else three_digits(size_bytes / _GIB)
 
 
 def short_time(time_s: float) -> str:
