@@ -282,6 +282,13 @@ def test_infeed_is_a_finding_of_three_samples(run):
     assert (status, json.loads(printed)["fleet"]) == (0, {"unknown": 1})
 
 
+@pytest.mark.parametrize(("missing", "words"), [(("w1",), "1 worker has too"), (("w1", "w2"), "2 workers have too")])
+def test_workers_that_came_too_late_are_counted(run, said, missing, words):
+    """With the right number of the noun."""
+    run(rounds(1, ["w0"]), workers=["w0", *missing], timeout_s=0.0)
+    assert f"--timeout): {words} few samples" in said[0]
+
+
 def test_a_paused_host_and_an_idle_job_are_answers(run):
     """Nobody is down: the status is 0, and the state says what is so."""
     status, printed, taken = run([lambda: failed("w0", "paused")], workers=["w0"])
