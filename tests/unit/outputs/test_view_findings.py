@@ -298,6 +298,21 @@ def test_a_hang_is_said_in_the_row():
 # ---- order
 
 
+def test_in_a_hang_who_stopped_first_comes_before_those_that_wait():
+    """However long each was watched, and whatever its name: in rows, and in `once`, which takes `worst_first`."""
+    display, first = told(workers=4), name_of(2)
+    for i in range(4):
+        queue, excess = (0, 1.0) if name_of(i) == first else (3, 9.0)
+        stuck = Cause(words="nothing runs", finding="hang", severity="critical", since_unix_s=NOW, excess=excess)
+        devices = ({"device": "0", "runtime_hlo_queue_size": queue},)
+        why = "the trace holds no event"
+        display.take(failed(name_of(i), "empty-trace", why, source="runtime", devices=devices, findings=(stuck,)))
+    display.refresh(NOW + 6)
+    rows = [line for line in lines(display, 80, 24) if "nothing runs" in line and " X tpu-worker-" in line]
+    assert first in rows[0], rows
+    assert display.fleet.status(NOW).worst_first()[0].name == first
+
+
 def stepping(worker, work, at=NOW, **figures):
     """A worker that works for this share of a step."""
     step = StepTimes(avg=0.1, min=0.1, max=0.1)
