@@ -80,6 +80,8 @@ class DutyAccount:
         """Length of the last trace that showed its steps, where tpumon chose it; 0: there was none."""
         self.promised_s = float("-inf")
         """When its first figures come, as the user knows it; minus infinity: nothing was said of it."""
+        self.promises = 0
+        """How often that was said."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
@@ -372,12 +374,12 @@ class DutyControl:
             self._exchange_soon()
 
     async def _explain(self, account: DutyAccount, wait_s: float) -> None:
-        """Says when the first figures come, and why so late; again, when it is known that they come still later."""
+        """Says when the first figures come, and why so late; again, when they come still later, but not each time."""
         late_s = _now_s() + wait_s - account.promised_s
-        if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
+        if late_s < _LONG_S * account.promises or wait_s < _LONG_S or account.likely_s is not None:
             return
-        again = "only " if account.promised_s > 0 else ""
-        account.promised_s = _now_s() + wait_s
+        again = "only " if account.promises else ""
+        account.promised_s, account.promises = _now_s() + wait_s, account.promises + 1
         _log.info(
             "%s: the first sample comes %sin %.0f s: %s (--max-duty)%s",
             account.address,
@@ -443,7 +445,8 @@ class DutyControl:
 
     def _say_shared(self, command: str) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
-        shared = [one.address for one in self._accounts.values() if one.is_shared and one.followers]
+        known = [one for one in self._accounts.values() if one.followers and one.likely_s is not None]
+        shared = [one.address for one in known if one.is_shared]
         if not shared or self._has_said_shared:
             return
         self._has_said_shared = True
