@@ -17,7 +17,7 @@ def follow(tmp_path):
     with ExitStack() as running:
 
         def start(node):
-            words = ("--output", "jsonl", "--interval", "0", "--service-addr", node.address)
+            words = ("--output", "jsonl", "--interval", "0", "--duration-ms", "500", "--service-addr", node.address)
             return running.enter_context(Tpumon(*words, env={"TPUMON_PAUSE_DIR": str(tmp_path)}))
 
         yield start
