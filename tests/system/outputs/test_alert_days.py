@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from msgspec.structs import replace
 
 from support import REPOSITORY
-from support.alert_days import BEGIN, ORDINARY, TROUBLE, Fleet
+from support.alert_days import BEGIN, ORDINARY, TROUBLE, Fleet, together
 from support.alerting import described, firing
 from support.dashboards import OWN_RULE_FILES, rules
 from support.scenes import BEGIN_UNIX_S, Scene
@@ -32,13 +33,46 @@ LATE = {
 }
 
 
-def fired(tmp_path, fleet):
-    """The minutes at which each alert began to fire, as `NAME SEVERITY`."""
-    return begun_by(firing(tmp_path, fleet.text(), range(fleet.minutes)))
+ALONE = LONG | OF_A_DAY | {"Prometheus is away for 12 min and for an hour"}
+
+
+def minutes_of(name):
+    return DAY if name in OF_A_DAY else 240 if name in LATE else 180
+
+
+@pytest.fixture(scope="module")
+def fired(tmp_path_factory):
+    """`fired(DAY)`: the minutes at which each alert began to fire, as `NAME SEVERITY`.
+
+    Most of what promtool takes is for the rules, so days of equal length are clusters of one Prometheus.
+    """
+    directory, days = tmp_path_factory.mktemp("days"), {**ORDINARY, **TROUBLE}
+
+    @cache
+    def of_all(names):
+        fleets = [Fleet(minutes_of(names[0])) for _ in names]
+        for name, fleet in zip(names, fleets, strict=True):
+            days[name](fleet)
+        alerts_of = firing(directory, together(fleets), range(fleets[0].minutes))
+        return {
+            name: begun_by(
+                {
+                    minute: [one for one in alerts if one.get("cluster", f"{number}-").startswith(f"{number}-")]
+                    for minute, alerts in alerts_of.items()
+                }
+            )
+            for number, name in enumerate(names)
+        }
+
+    def of_one(name):
+        beside = [one for one in days if minutes_of(one) == minutes_of(name) and one not in ALONE]
+        return of_all((name,) if name in ALONE else tuple(beside))[name]
+
+    return of_one
 
 
 def begun_by(alerts_of):
-    """The same, by the alerts that fire in each minute."""
+    """The minutes in which each alert begins to fire, by the alerts that fire in each minute."""
     begun, before = {}, set()
     for minute, alerts in alerts_of.items():
         now = {tuple(sorted(one.items())) for one in alerts}
@@ -53,18 +87,14 @@ def begun_by(alerts_of):
     "name",
     [pytest.param(name, marks=pytest.mark.nightly) if name in LONG | OF_A_DAY else name for name in ORDINARY],
 )
-def test_an_ordinary_day_is_silent(tmp_path, name):
-    fleet = Fleet(DAY if name in OF_A_DAY else 240 if name in LATE else 180)
-    ORDINARY[name](fleet)
-    assert fired(tmp_path, fleet) == {}
+def test_an_ordinary_day_is_silent(fired, name):
+    assert fired(name) == {}
 
 
 @pytest.mark.parametrize("name", TROUBLE)
-def test_trouble_is_told_once_and_in_time(tmp_path, name):
+def test_trouble_is_told_once_and_in_time(fired, name):
     """Each alert at the minute that the table says, or the next one: groups of rules are evaluated in any order."""
-    fleet = Fleet(180)
-    TROUBLE[name](fleet)
-    begun, expected = fired(tmp_path, fleet), table()[name]
+    begun, expected = fired(name), table()[name]
     assert begun.keys() == expected.keys()
     for alert, minutes in begun.items():
         assert len(minutes) == 1
