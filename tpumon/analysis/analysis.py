@@ -103,7 +103,7 @@ class Analysis:
                     now_unix_s,
                 )
                 for history in self._histories.all()
-                if history.last is not None
+                if history.queries
             )
             return KeptState(time_unix_s=now_unix_s, workers=(*workers, *self._kept.others(workers, now_unix_s)))
 
@@ -449,6 +449,11 @@ class Analysis:
             self._past = self._changes.last
         for worker, series in remembered.items():
             self._take_series(worker, series)
+        for worker in self._upstream.workers_of(handover.exporter) if handover.complete else ():
+            history = self._histories.get(worker)
+            if history is not None and history.last is not None and history.last.of_exporter:  # it answers again
+                self._histories.put(replace(history, last=None, last_state="waiting", figures=NO_FIGURES))
+                self._judgements[worker].causes = ()
         for snapshot in handover.statuses:
             judgement = self._judgements.get(snapshot.worker)
             if judgement is not None:

@@ -149,6 +149,12 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
         last = self.history.last
         return last is None or last.why_not_seen is None
 
+    @property
+    def waits(self) -> bool:
+        """True if it runs nothing although it has work in its queue: the one that it waits for stopped first."""
+        devices = () if self.sample is None else self.sample.figures.devices
+        return self.verdict.state == "no-activity" and any(device.runtime_hlo_queue_size for device in devices)
+
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""
         return self.sample is not None and any(cause.figure == figure for cause in self.verdict.marking)
@@ -207,8 +213,9 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
 
     def worst_first(self) -> list[WorkerStatus]:
-        """The status of each worker, the worst first."""
-        return sorted(self.workers.values(), key=lambda each: (each.verdict.rank, -each.verdict.excess))
+        """The status of each worker, the worst first; of those that are as bad, who waits for another comes last."""
+        rows = self.workers.values()
+        return sorted(rows, key=lambda each: (each.verdict.rank, each.waits, -each.verdict.excess))
 
     def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
         """Findings that cannot be judged of all workers or of one, with the reason that most of them have."""

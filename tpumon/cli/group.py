@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import sys
 from typing import Any
 
 import typer
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 from tpumon.cli.config_file import config_path, misspelled_variables, read_config, variable_of
 from tpumon.cli.legacy import translate
 from tpumon.cli.values import advice
+from tpumon.system.console import terminal_is_utf_8
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class CommandGroup(TyperGroup):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             config = read_config(self)
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
+        if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
+            sys.stdout.reconfigure(encoding="ascii")  # type: ignore[union-attr] # Rich frames what stdout takes
         if rest or shows:
             ctx.auto_envvar_prefix = None  # also so that the page names no variables of Typer's own options
         return super().parse_args(ctx, translated)

@@ -271,7 +271,7 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
     )
 
 
-NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "zone", "project", "targets")
 """Options that name workers."""
 
 
@@ -341,6 +341,10 @@ def selection_of(
         raise UsageError("--from-auth requires --from URL")
     if targets.simulate is None and is_typed(context, "scenario"):
         raise UsageError("--scenario requires --simulate TOPOLOGY")
+    if not targets.tpu and (of_tpu := [f"--{name}" for name in ("zone", "project") if is_typed(context, name)]):
+        if not (targets.service_addr or targets.workers_list):
+            raise UsageError(f"{of_tpu[0]} requires --tpu NAME")
+        _log.info("ignoring %s: there is no --tpu NAME", " and ".join(of_tpu))
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     server_metrics = parse_server_metrics(targets.server_metrics or [])
     if targets.simulate is not None:

@@ -215,9 +215,10 @@ class _Waiting:
 
     def _say_late(self, missing: int) -> None:
         _log.warning(
-            "the time is over (%g s, --timeout): %s workers have too few samples (%s); this is what is known",
+            "the time is over (%g s, --timeout): %s %s too few samples (%s); this is what is known",
             self._needs.timeout_s,
             missing,
+            "worker has" if missing == 1 else "workers have",
             self._words(),
         )
 

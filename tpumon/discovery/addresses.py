@@ -29,7 +29,7 @@ _MASTER_PORT = 8470  # a TPU node's own address; its profiler is beside it
 _MAX_PORT = 65535
 _MOST_PORTS = 1024  # of a range
 _RANGE = re.compile(r"(?P<host>.+):(?P<first>\d{1,5})-(?P<last>\d{1,5})")
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
+_HOST = re.compile(r"(?!\d+$)[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 _GOOD_FORM = "give HOST:PORT, for example 10.0.0.2:8466, tpu-w-0:9999 or [fd00::2]:9999"
 
 

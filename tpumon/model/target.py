@@ -180,6 +180,7 @@ class Query(Struct, frozen=True, kw_only=True):
         interval_s: the effective interval, to be recorded in the sample.
         allowed_s: for how long the job may be traced at a time without being asked less often than is wanted; None:
             not known.
+        known_window_s: the window that shows its steps, as another tpumon of this host found it; None: not known.
         ops: how many top operations and categories to name; 0: none, which costs nothing.
     """
 
@@ -187,4 +188,5 @@ class Query(Struct, frozen=True, kw_only=True):
     window_s: float | None = None
     interval_s: float | None = None
     allowed_s: float | None = None
+    known_window_s: float | None = None
     ops: int = 0

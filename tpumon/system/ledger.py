@@ -45,6 +45,8 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
         debt_s: how much of their common credit all tpumons had used by then, as far as it knew.
         duty_ratio: the share of time for which it may trace.
         interval_s: from one of its queries to the next; 0: it has stopped.
+        calls: how many of its calls have traced the server.
+        window_s: the length of trace that shows the server's steps, as it found; 0: not known.
     """
 
     since_s: _Seconds
@@ -53,6 +55,8 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
     debt_s: _Seconds
     duty_ratio: Annotated[float, Meta(ge=0.0001, le=1)]
     interval_s: _Seconds
+    calls: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    window_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
         """The debt that is left, if nobody has traced since."""

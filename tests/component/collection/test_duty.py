@@ -17,7 +17,7 @@ from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import SourceError
-from tpumon.model import Process, Query, Target, Workers
+from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.virtual_time
 ADDRESS = "10.0.0.2:9999"
 TRACE_S = 0.2
 OTHER_UID = 54321
+STEPS = {"step_time_s": StepTimes(avg=0.04, min=0.04, max=0.04)}
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's files")
 
 
@@ -51,10 +52,11 @@ def directory(tmp_path, monkeypatch):
 class Job:
     """A profiler server that is traced by many: notes when. The first trace of each may take longer than the others."""
 
-    def __init__(self, trace_s=TRACE_S, first_s=None):
+    def __init__(self, trace_s=TRACE_S, first_s=None, figures=None):
         self.trace_s = trace_s
         self.first_s = first_s or trace_s
-        self.spans = []
+        self.figures = figures or {}
+        self.spans, self.queries = [], []
 
     def __call__(self, client, target, options):
         job = self
@@ -62,15 +64,19 @@ class Job:
         class Source:
             name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
 
-            def likely_s(self, _query):
-                return job.trace_s if self.unpaid_s else 0.6  # a first guess, like that of real traces
+            def likely_s(self, query):  # a first guess, like that of real traces
+                return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
 
             async def fetch(self, query):
+                job.queries.append(query)
                 begun_s = asyncio.get_running_loop().time()
-                self.unpaid_s = job.trace_s if self.unpaid_s else job.first_s
-                await asyncio.sleep(self.unpaid_s)
-                job.spans.append((begun_s, begun_s + self.unpaid_s))
-                return taken(target.worker, address=target.address, traced_s=self.unpaid_s, source="fake")
+                self.unpaid_s = job.trace_s if self.unpaid_s or query.known_window_s else job.first_s
+                try:
+                    await asyncio.sleep(self.unpaid_s)
+                finally:  # a session goes on on the server when its caller is gone
+                    job.spans.append((begun_s, begun_s + self.unpaid_s))
+                given = {"window_s": 0.13, "traced_s": self.unpaid_s, "source": "fake"} | job.figures
+                return taken(target.worker, address=target.address, **given)
 
         return Source()
 
@@ -101,11 +107,13 @@ async def no_pause():
     """This host is not paused."""
 
 
-def tpumon(job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, samples=None, attempts=3):
+def tpumon(
+    job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, window_s=0.1, samples=None, attempts=3
+):
     """A tpumon of its own that follows the job."""
     return Sampler(
         Fixed([Target(worker="w", address=address)]),
-        Query(level=2, window_s=0.1),
+        Query(level=2, window_s=window_s),
         Pace(num_queries=num_queries, max_duty_ratio=max_duty_ratio, interval_s=interval_s, attempts=attempts),
         on_sample=(samples if samples is not None else []).append,
         open_client=NoClient,
@@ -201,7 +209,7 @@ async def test_however_many_trace_a_job_and_however_often_they_start_it_is_one_s
     end_s = begun_s + 1200.0
     assert job.largest_share_of(600) <= 0.015
     assert job.largest_share_of(60) <= 0.03
-    assert job.share(job.spans[0][0] + 300, end_s) > 0.004
+    assert job.share(job.spans[0][0] + 300, end_s) > 0.008
 
 
 def test_a_query_is_due_by_what_it_is_likely_to_cost_not_by_what_the_last_one_did():
@@ -437,6 +445,35 @@ async def test_who_comes_second_is_told_why_it_waits_and_goes_first_once():
     assert max(gaps) <= 2.5 * 10
 
 
+@pytest.mark.parametrize("late_s", [60.0, 63.0, 71.0, 79.0])
+async def test_three_samples_beside_another_tpumon_come_soon(late_s):
+    """It has the time of both until then, and the other is without for two of its longer intervals at most."""
+    job, clock_s = Job(0.25, first_s=0.6, figures=STEPS), asyncio.get_running_loop().time
+    first = asyncio.create_task(for_a_while(400, tpumon(job, window_s=None)))
+    await asyncio.sleep(late_s)
+    samples, begun_s = [], clock_s()
+    await tpumon(job, samples=samples, num_queries=3, window_s=None).run()
+    assert len(samples) == 3
+    assert clock_s() - begun_s < 80
+    await first
+    gaps = [later[0] - before[0] for before, later in itertools.pairwise(job.spans)]
+    assert max(gaps) < 2 * 50
+
+
+@pytest.mark.parametrize(
+    ("figures", "window_s", "known_s"), [(STEPS, None, 0.13), (STEPS, 0.13, None), ({}, None, None)]
+)
+async def test_who_comes_second_begins_with_the_window_that_showed_steps(figures, window_s, known_s):
+    """But not with one that a user gave, nor with one that showed none."""
+    job = Job(figures=figures)
+    first = asyncio.create_task(for_a_while(60, tpumon(job, window_s=window_s)))
+    await asyncio.sleep(50)
+    await tpumon(job, num_queries=1).run()
+    assert job.queries[0].known_window_s is None
+    assert job.queries[-1].known_window_s == known_s
+    await first
+
+
 @pytest.mark.parametrize("late_s", [0.05, 1.0, 5.0])
 @pytest.mark.parametrize(("first_s", "trace_s"), [(0.8, 0.3), (1.0, 0.5), (1.5, 0.3)])
 async def test_the_time_that_the_second_is_promised_holds_whatever_the_first_one_costs(said, late_s, first_s, trace_s):
@@ -459,7 +496,8 @@ async def test_the_time_that_the_second_is_promised_holds_whatever_the_first_one
     await asyncio.gather(first, following)
 
 
-ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0}
+ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "duty_ratio": 0.01, "interval_s": 10.0,
+         "calls": 3, "window_s": 0.1}  # fmt: skip
 
 
 def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
@@ -486,6 +524,8 @@ def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
         {"duty_ratio": 0.0},
         {"duty_ratio": 7.0},
         {"boot": "another"},
+        {"calls": -1},
+        {"window_s": float("nan")},
         {"more": 1},
     ],
     ids=str,

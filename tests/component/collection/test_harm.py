@@ -319,7 +319,7 @@ def test_the_trace_that_explains_idle_time_is_short_whatever_the_window():
     with TpuNode(device=True) as node:
 
         def lengthen(source, number):
-            source._window.length_s = 0.8
+            source._window.learn(0.8 / 2.25)
 
         explained(node, lengthen)
         windows = [call.fields["opts"]["duration_ms"] for call in node.captures]

@@ -236,6 +236,17 @@ def test_the_window_of_level_1_is_one_step(source):
     assert window.of_level(1) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("known_s", "level", "window_s"), [(0.13, 2, 0.13), (9.0, 2, 2.0), (0.001, 1, 0.1), (None, 2, 0.5)]
+)
+def test_the_first_window_may_be_known_from_another_tpumon(known_s, level, window_s):
+    """Within the usual bounds; what this one has seen itself counts more."""
+    window = Window()
+    assert window.of_level(level, known_s) == window_s
+    window.grow(2.0)
+    assert window.of_level(2, known_s) == 1.0
+
+
 def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
     """Steps longer than the window are found by and by."""
     window = Window()
@@ -434,16 +445,16 @@ def test_an_idle_device_does_not_make_the_window_grow_beyond_two_seconds():
             (target,) = fleet.targets
             async with Watched(target.address) as client:
                 source = TraceSource(client, target, DEFAULTS)
-                source._window.length_s = 0.04
+                source._window.learn(0.1 / 2.25)
                 for _ in range(2):
                     with pytest.raises(SourceError):
                         await source.fetch(Query(level=2))
                 grown_s = source._window.length_s
-                source._window.length_s = 1.5
+                source._window.learn(1.5 / 2.25)
                 source._learn(None, Query(level=2))
                 return grown_s, source._window.length_s
 
-    assert asyncio.run(main()) == (pytest.approx(0.16), 2.0)
+    assert asyncio.run(main()) == (pytest.approx(0.4), 2.0)
 
 
 def test_a_job_that_stands_still_does_not_make_the_window_grow():
@@ -469,7 +480,8 @@ def test_the_window_grows_again_for_the_next_process_until_it_has_had_steps():
     async def main():
         async with Watched("127.0.0.1:1") as client:
             source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
-            source._had_steps, source._window.length_s = True, 0.1
+            source._had_steps = True
+            source._window.learn(0.01)
             with pytest.raises(SourceError, match="refused"):
                 await source.fetch(Query(level=2))
             source._profiler.saw_devices()

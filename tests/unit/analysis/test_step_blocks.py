@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -134,13 +135,13 @@ def test_half_as_much_again_is_found_within_three_samples():
     assert found_after(0.5, 0.03, "normal", 60, 1) == (3, 600)
 
 
-def given(*parts):
+def given(*parts, interval_s=10):
     """Blocks after so many samples of each of some step times, and how many samples of the last one were slow."""
-    chance, blocks, slow = random.Random(1), StepBlocks(), []
+    chance, blocks, slow, at = random.Random(1), StepBlocks(), [], itertools.count(step=interval_s)
     for time_s, count in parts:
         slow = []
         for _ in range(count):
-            blocks.add(time_s * chance.gauss(1, 0.01), 2, Moment(0.0))
+            blocks.add(time_s * chance.gauss(1, 0.01), 2, Moment(next(at)))
             slow.append(blocks.slow is not None)
     return blocks, slow
 
@@ -154,6 +155,10 @@ def test_one_odd_sample_says_nothing():
     assert not any(given((1, 50), (9, 1))[1])
     blocks, _ = given((1, 50), (1.1, 30), (5, 1))
     assert blocks.slow.now_s == pytest.approx(1.1, rel=0.03)
+
+
+def test_samples_each_second_are_as_many_in_a_row_as_15_s_have():
+    assert given((1, 60), (1.3, 17), interval_s=1)[1] == [False] * 15 + [True] * 2
 
 
 def test_what_is_odd_now_and_then_must_be_so_more_often_in_a_row():
@@ -175,10 +180,10 @@ def test_what_is_kept_goes_on(slow):
     blocks, _ = given((1, 100), (slow, 10))
     again = StepBlocks(blocks.kept, blocks.slow)
     for count in range(6):
-        again.add(1.3, 2, Moment(0.0))
+        again.add(1.3, 2, Moment(10.0 * count))
         assert (again.slow is not None) is (slow > 1 or count >= 2)
-    again.add(1.0, 2, Moment(0.0))
-    again.add(1.0, 2, Moment(0.0))
+    again.add(1.0, 2, Moment(60.0))
+    again.add(1.0, 2, Moment(70.0))
     assert again.slow is None
 
 

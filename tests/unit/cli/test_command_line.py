@@ -265,6 +265,12 @@ def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
     assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
 
 
+def test_an_old_command_line_with_a_zone_of_no_tpu_goes_on(said):
+    """And says that the zone is for nothing."""
+    assert settings("--service_addr=h:1", "--tpu_zone=z", "--gcp_project=p").feed.origin.selection.addresses == ("h:1",)
+    assert said == ["ignoring --zone and --project: there is no --tpu NAME"]
+
+
 def test_once_samples_at_its_own_pace(monkeypatch):
     """Not at a monitor's: only what is typed counts, and --max-duty."""
     monkeypatch.setenv("TPUMON_INTERVAL", "60")
@@ -395,6 +401,8 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--level", "0", "--logdir", "D", "--from-auth", "F"], "--from-auth requires --from"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
         (["--scenario", "straggler"], "--scenario requires --simulate TOPOLOGY"),
+        (["once", "--zone", "us-b"], "--zone requires --tpu NAME"),
+        (["--from", "h:1", "--project", "p"], "--from shows another tpumon's samples; it cannot be combined"),
         (["--simulate", "v5e-8", "--record-keep", "7d"], "--record-keep requires --record DIR"),
     ],
 )

@@ -91,6 +91,7 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("level = 1\nlevel = 2", "not TOML: "),
         ('interval = "soon"', "interval in .*config.toml: soon: give a time of at most 7d, such as 10s"),
         ('service-addr = ["a:1", "b:99999"]', "service-addr in .*config.toml: 'b:99999': its port"),
+        ("service-addr = 5", "service-addr in .*config.toml: '5': its host is not a name or an address"),
         ('[serve]\nworkers-list = "a:0"', r"\[serve\] workers-list in .*: 'a:0': its port"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
         ("max-duty = 7", "max-duty in .*config.toml: 7: give a share of .*; for percent, write 7%"),

@@ -282,6 +282,13 @@ def test_infeed_is_a_finding_of_three_samples(run):
     assert (status, json.loads(printed)["fleet"]) == (0, {"unknown": 1})
 
 
+@pytest.mark.parametrize(("workers", "words"), [(["w0"], "1 worker has"), (["w0", "w1"], "2 workers have")])
+def test_how_many_came_too_late_is_said(run, said, workers, words):
+    """Of one worker as of one."""
+    run(rounds(1), workers=workers, timeout_s=0.0)
+    assert f"--timeout): {words} too few samples" in said[0]
+
+
 def test_a_paused_host_and_an_idle_job_are_answers(run):
     """Nobody is down: the status is 0, and the state says what is so."""
     status, printed, taken = run([lambda: failed("w0", "paused")], workers=["w0"])

@@ -137,7 +137,7 @@ def test_a_click_on_the_line_opens_the_findings_and_one_there_opens_the_worker()
 
 
 def test_all_findings_are_explained():
-    """Severity, since when, how sure, who, figures with their limits, what to do and where to read on."""
+    """Severity, since when, how sure, who, figures with their limits, what to do; no file that is not here."""
     one = finding(
         name_of(1),
         name_of(0),
@@ -149,6 +149,7 @@ def test_all_findings_are_explained():
             "hbm_full_in_s": Evidence(value=7200.0),
             "own_work_s": Evidence(value=0.0593),
             "queue_size": Evidence(value=3),
+            "op_time_ratios.collective": Evidence(value=0.53),
             "full_in_s": Evidence(value=0.0, threshold=900.0),
             "preemptions_per_s": Evidence(value=1.5, threshold=0.0),
         },
@@ -169,11 +170,12 @@ def test_all_findings_are_explained():
         "preemptions 1.5/s, limit 0/s",
         "full in 0s, limit 15m",
         "what to do: replace the host",
-        "see: docs/findings.md#straggler",
+        "op time collective 53.0%",
         "so that its absence is no all-clear",
         "input-bound: no infeed ops (3 of 4 workers)",
     ):
         assert words in shown, (words, shown)
+    assert "docs/" not in shown
     press(display, "w")
     assert "WORKER" in screen(display), "the same key closes it"
 
@@ -294,6 +296,21 @@ def test_a_hang_is_said_in_the_row():
 
 
 # ---- order
+
+
+def test_in_a_hang_who_stopped_first_comes_before_those_that_wait():
+    """However long each was watched, and whatever its name: in rows, and in `once`, which takes `worst_first`."""
+    display, first = told(workers=4), name_of(2)
+    for i in range(4):
+        queue, excess = (0, 1.0) if name_of(i) == first else (3, 9.0)
+        stuck = Cause(words="nothing runs", finding="hang", severity="critical", since_unix_s=NOW, excess=excess)
+        devices = ({"device": "0", "runtime_hlo_queue_size": queue},)
+        why = "the trace holds no event"
+        display.take(failed(name_of(i), "empty-trace", why, source="runtime", devices=devices, findings=(stuck,)))
+    display.refresh(NOW + 6)
+    rows = [line for line in lines(display, 80, 24) if "nothing runs" in line and " X tpu-worker-" in line]
+    assert first in rows[0], rows
+    assert display.fleet.status(NOW).worst_first()[0].name == first
 
 
 def stepping(worker, work, at=NOW, **figures):

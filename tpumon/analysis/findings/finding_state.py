@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,6 +242,8 @@ class SliceState(ComparedWorkers):
         not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
         is_early: whether too few samples tell of any of its workers whether the others wait for it, as of that look.
         unseen: what is not followed of it; also where nothing tells whether there is more of it than one worker.
+        awaited: findings that began and that a straggler may explain: which workers were not sampled since, and until
+            when they are awaited.
     """
 
     job: JobState = field(default_factory=JobState)
@@ -251,3 +253,24 @@ class SliceState(ComparedWorkers):
     not_followed: str | None = None
     is_early: bool = False
     unseen: str | None = None
+    awaited: dict[FindingId, tuple[set[str], float]] = field(default_factory=dict)
+
+    def wait_for_others(self, finding: FindingId, sampled: Container[str], at: Moment) -> None:
+        """Waits for the next sample of each other worker that has figures, for two intervals at most.
+
+        Args:
+            finding: what began, on the first of its workers.
+            sampled: workers that were sampled with it.
+            at: the present moment.
+        """
+        live = {one.target.worker for one in self.workers if one.seen is not None and one.seen.state == "live"}
+        others = {name for name in live if name not in sampled}
+        if others:
+            self.awaited[finding] = others, at.time_unix_s + 2 * self.interval_s
+
+    def note_sampled(self, worker: str, at: Moment) -> None:
+        """Notes that a worker of it was sampled: what awaits nobody else is shown."""
+        for finding, (others, until_unix_s) in list(self.awaited.items()):
+            others.discard(worker)
+            if not others or at.time_unix_s >= until_unix_s:
+                del self.awaited[finding]

@@ -53,6 +53,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
+_EXPLAINED = frozenset(rule.finding for rule in RULES if "straggler" in rule.hidden_by | rule.explained_if_new)
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -173,20 +174,21 @@ class Judge:
                     self._note(group, each.rule.finding, worker, since)
                 if each.memory is not None:
                     each.rule.remember(each.memory, seen)
+            group.note_sampled(seen.target.worker, seen.at)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
             group.interval_s = seen.sample.interval_s or group.interval_s
             group.job.queries += 1
             queried.setdefault(group, []).append(worker)
+        names = {seen.target.worker for seen in queries}
         # A finding of one slice may explain what another one of its job has: then all slices are looked at.
         concerned: dict[SliceState, Sequence[WorkerState]] = dict(queried)
         for group, workers in queried.items():
             notes = group.job.notes
             count_current(group.job, stale)
             for worker in workers:
-                self._apply(worker, group, stale)
+                self._apply(worker, group, stale, names)
             if notes != group.job.notes:
                 concerned = {**dict.fromkeys(group.job.slices, ()), **concerned}
-        names = {seen.target.worker for seen in queries}
         others = []
         for group, those in concerned.items():
             hidden = self._hidden(group)
@@ -224,8 +226,8 @@ class Judge:
         found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], RULE_INDEXES[one.finding], -len(one.workers)))
         return tuple(found)
 
-    def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str]) -> None:
-        """Applies the rules to a worker that was queried."""
+    def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str], queried: Container[str]) -> None:
+        """Applies the rules to a worker that was queried, with these others."""
         seen = worker.seen
         assert seen is not None
         unseen = why_not_alone(group)
@@ -247,6 +249,8 @@ class Judge:
             if seen.job_kind in rule.info_for and each.detail is not None:
                 each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
             if each.since is not before:
+                if rule.finding in _EXPLAINED and not each.was_there and not group.since.get(rule.finding):
+                    group.wait_for_others(rule.finding, queried, seen.at)
                 self._note(group, rule.finding, worker, each.since)
 
     def _slice_stats(self, rule_index: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
@@ -279,10 +283,11 @@ class Judge:
         return _finding(self._rules[rule_index], having, len(workers)) if having else None
 
     def _hidden(self, group: SliceState) -> set[FindingId]:
-        """The findings of a slice that others of it explain, or of another slice of its job."""
+        """The findings of a slice that others of it explain, or of another slice of its job; or soon may."""
         every = group.since | group.job.since
         since = {finding: min(times.values()) for finding, times in every.items() if times}
-        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
+        hidden = explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
+        return hidden | group.awaited.keys()
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
         """True if a finding is more than info for any of the workers that have it."""

@@ -18,13 +18,14 @@ from operator import sub
 from msgspec import Struct
 
 from tpumon.analysis.findings.recent import TO_SIGMA, median_of_ascending
-from tpumon.analysis.history import Moment
+from tpumon.analysis.history import Moment, seconds_between
 
 LIMIT_RATIO = 0.06
 STAYS_RATIO = 0.8  # of the limit: below it, the slow-down is over
 
 _ERROR_RATIO = 0.01  # of what is measured: steps that are just 6 % longer are found
 _ROW = 3  # blocks that must be slow, and one more for each that was as slow before
+_LEAST_S = 15.0  # from the first of a row to its last: of samples each second, three are in a row too often by chance
 # Blocks before them that they are compared with. However many are odd by chance, three in a row and none in 128 before
 # come less than once in two years of samples each minute. Of longer ones, which need not be told as soon, it is four
 # while there are less than 32.
@@ -126,7 +127,9 @@ class _Level:
         if usual:
             self.add([each_s for each_s, _ in self.row[:usual]])
             del self.row[:usual]
-        return len(self.row) >= fewest and len(self.row) >= fewest + sum(each > limit_s for each in self.blocks)
+        if len(self.row) < fewest or seconds_between(self.row[0][1], at) < _LEAST_S:
+            return False
+        return len(self.row) >= fewest + sum(each > limit_s for each in self.blocks)
 
 
 class StepBlocks:

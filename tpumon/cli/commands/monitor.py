@@ -22,7 +22,7 @@ from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import fits
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import shown_by, take_said
+from tpumon.system.console import shown_by, take_said, terminal_is_utf_8
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -129,7 +129,6 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.collection.sources import titles
     from tpumon.outputs.live.display import Display
     from tpumon.outputs.live.loop import live
-    from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
     from tpumon.outputs.live.player import KEYS, Player
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()

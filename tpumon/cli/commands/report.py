@@ -18,7 +18,7 @@ from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import needs, report
-from tpumon.system.console import show
+from tpumon.system.console import show, terminal_is_utf_8
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
@@ -167,7 +167,6 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
         case "json":
             show(encoded(document))
         case "text":
-            from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
             from tpumon.report.render import plain_text
 
             shown = plain_text.render(pages, _width())

@@ -15,8 +15,8 @@ from tpumon.cli.commands.analyze import judge_capture, read_host
 from tpumon.cli.session import Needs, collect, told_when
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
-from tpumon.model import Evidence, Finding
-from tpumon.outputs.live.drawing.cells import age
+from tpumon.model import Finding
+from tpumon.outputs.live.drawing.cells import age, evidence_words
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.system.logdir import TRACE_SUFFIX
@@ -116,21 +116,11 @@ def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     more = f" and {finding.more_workers} more" if finding.more_workers else ""
     yield f"  workers: {', '.join(finding.workers)}{more}"
     if finding.evidence:
-        yield f"  evidence: {', '.join(_shown(name, one) for name, one in finding.evidence.items())}"
+        yield f"  evidence: {evidence_words(finding.evidence)}"
     yield f"  to do: {finding.remedy}"
-    yield f"  see {finding.url}"
 
 
 def _moment(time_unix_s: float) -> str:
     """Local time; with the date where that is not today's."""
     then = time.localtime(time_unix_s)
     return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
-
-
-def _shown(name: str, evidence: Evidence) -> str:
-    against = [
-        f"{what} {value:.4g}"
-        for what, value in (("limit", evidence.threshold), ("compared with", evidence.reference))
-        if value is not None
-    ]
-    return f"{name} {evidence.value:.4g}" + (f" ({', '.join(against)})" if against else "")

@@ -38,6 +38,7 @@ _LOOKING_RATIO = 0.02  # of a core
 _LONG_S = 5.0
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _TURN_S = 1.0  # within which several that begin at once are spread
+_FIRST_CALLS = 3  # of each tpumon go before those of the others: a verdict takes three samples
 
 
 @dataclass(slots=True)
@@ -75,6 +76,8 @@ class DutyAccount:
         """The start of its process, in clock ticks since this machine was started; None: not known."""
         self.address = ""
         """Its address as the worker has it that followed it last, for messages."""
+        self.window_s = 0.0
+        """Length of the last trace that showed its steps, where tpumon chose it; 0: there was none."""
         self.promised_s = float("-inf")
         """When its first figures come, as the user knows it; minus infinity: nothing was said of it."""
         self.followers = 0
@@ -91,6 +94,8 @@ class DutyAccount:
         self._counted_s = now_s
         self._unused_s = 0.0  # of the share, since the others were last asked
         self._own_s = self._under_way_s
+        self._calls = 0
+        self.window_s = 0.0
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
         self._last_interval_s = 0.0  # as it was planned then
@@ -128,9 +133,23 @@ class DutyAccount:
         return f"tpumon{number} of {user_named(one.uid)} samples it, too: each at half the rate"
 
     @property
+    def _is_new(self) -> bool:
+        """True until it has traced the server as often as a verdict takes."""
+        return self._calls < _FIRST_CALLS
+
+    @property
+    def known_window_s(self) -> float | None:
+        """The length of trace that shows its steps, as another tpumon found it; None: none says so."""
+        return max((one.entry.window_s for one in self._peers if one.trusted), default=0.0) or None
+
+    @property
     def gives_way_until_s(self) -> float:
-        """Until when another one goes first that has not traced the server yet; for two intervals at most."""
-        if self._last_s is None or not any(one.trusted and not one.entry.traced_s for one in self._sharing):
+        """Until when another one goes first that has traced the server fewer times than a verdict takes.
+
+        For two intervals at most.
+        """
+        calls = min(self._calls, _FIRST_CALLS)
+        if self._last_s is None or not any(one.trusted and one.entry.calls < calls for one in self._sharing):
             return float("-inf")
         return self._last_s + 2 * max(self._last_interval_s, (self.likely_s or 0.0) * self.pace_s)
 
@@ -168,13 +187,15 @@ class DutyAccount:
         """Counts what the call that was entered cost, not the estimate."""
         self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
-        if not traced_s:
+        if traced_s:
+            self._calls += 1
+        else:
             self._last_s = self._before_s
 
     def ready_s(self, cost_s: float) -> float:
         """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there."""
         ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
-        if self._last_s is None or not self.is_shared:
+        if self._last_s is None or self._is_new or not self.is_shared:
             return ready_s
         return max(ready_s, self._last_s + cost_s * self.pace_s)
 
@@ -197,6 +218,8 @@ class DutyAccount:
             debt_s=self._debt_at(now_s),
             duty_ratio=self.duty_ratio,
             interval_s=self.interval_s,
+            calls=self._calls,
+            window_s=self.window_s,
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
@@ -300,15 +323,19 @@ class DutyControl:
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if one.followers or not one.is_full(now_s)}
 
+    async def look(self, account: DutyAccount) -> None:
+        """Looks what the others have traced, unless that is known as of just now."""
+        if not account.is_informed:
+            await self._exchange()
+
     async def enter(
         self, account: DutyAccount, estimate_s: float, waits: Callable[[float], None] = lambda _wait_s: None
     ) -> None:
         """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
 
-        Others who have no figures yet go first: their first call costs more, so cheaper ones would always be before it.
+        Others who have no verdict yet go first: their first call may cost more, and cheaper ones always be before it.
         """
-        if not account.is_informed:
-            await self._exchange()
+        await self.look(account)
         while True:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
                 await self._explain(account, wait_s)

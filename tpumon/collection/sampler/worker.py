@@ -318,8 +318,11 @@ class SampledWorker:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
         estimate_s, interval_s = 0.0, self._effective_interval_s or profiler.usual_interval_s
         if profiler.costs_job and not self._probes_next:
-            estimate_s = profiler.likely_s(query)
             self._account.interval_s = interval_s
+            await self._duty.look(self._account)
+            if query.known_window_s != self._account.known_window_s:
+                self._query = query = replace(query, known_window_s=self._account.known_window_s)
+            estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
             await self._duty.enter(self._account, estimate_s, self._say_share)
             self._waited_s += self._clock_s() - begun_s
@@ -338,6 +341,8 @@ class SampledWorker:
                 return sample
             sample = await profiler.fetch(query)
             traced_s, answered = sample.traced_s, True
+            if query.window_s is None and sample.window_s and sample.figures.step_time_s is not None:
+                self._account.window_s = sample.window_s
         except SourceError as error:
             traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
             raise

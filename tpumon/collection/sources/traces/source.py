@@ -168,7 +168,9 @@ class TraceSource(ProfilerSource):
         return probe_s + self._window_s(query) + self._collecting_s
 
     def _window_s(self, query: Query) -> float:
-        return query.window_s if query.window_s is not None else self._window.of_level(query.level)
+        if query.window_s is not None:
+            return query.window_s
+        return self._window.of_level(query.level, query.known_window_s)
 
     def _note_failure(self, error: SourceError, query: Query | None) -> None:
         """Notes what a query or a probe cost, and what follows from its failure.

@@ -29,16 +29,29 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self.length_s = FIRST_WINDOW_S
+        self._length_s: float | None = None
         self._longest_s = LONGEST_WINDOW_S
         self._steps_wanted = _STEPS_WANTED
         self._in_vain = 0  # windows of the greatest length without a whole step, in a row
 
-    def of_level(self, level: int) -> float:
-        """The window for the figures of a level."""
+    @property
+    def length_s(self) -> float:
+        """The window that shows steps, as far as it is known."""
+        return FIRST_WINDOW_S if self._length_s is None else self._length_s
+
+    def of_level(self, level: int, known_s: float | None = None) -> float:
+        """The window for the figures of a level.
+
+        Args:
+            level: 1 or 2.
+            known_s: the one that showed steps to somebody else: the first one. None: there is none.
+        """
+        length_s = self.length_s
+        if self._length_s is None and known_s is not None:
+            length_s = min(USUAL_LONGEST_WINDOW_S, max(_SHORTEST_WINDOW_S, known_s))
         if level > 1:
-            return self.length_s
-        return min(FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / self._steps_wanted))
+            return length_s
+        return min(FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, length_s / self._steps_wanted))
 
     def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
         """Notes how long a step takes, on average, and what counts as one."""
@@ -46,7 +59,7 @@ class Window:
         self._in_vain = 0
         wanted_s = step_s * self._steps_wanted
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
-        self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
+        self._length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
 
     def grow(self, longest_s: float) -> None:
         """Notes that the last window held no whole step.
@@ -57,7 +70,7 @@ class Window:
         self._in_vain = self._in_vain + 1 if self.length_s >= self._longest_s else 0
         if self._in_vain >= _MOST_IN_VAIN:
             self._longest_s, self._in_vain = min(LONGEST_WINDOW_S, 2 * self._longest_s), 0
-        self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
+        self._length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
     def serve(self, allowed_s: float) -> None:
         """Notes that the last window shows a server whose requests come at random times: the longer, the better.
@@ -65,7 +78,7 @@ class Window:
         Args:
             allowed_s: the longest that may be traced without asking less often.
         """
-        self.length_s = min(self._longest_s, max(FIRST_WINDOW_S, allowed_s))
+        self._length_s = min(self._longest_s, max(FIRST_WINDOW_S, allowed_s))
 
     def caution(self, query: Query, figures: Figures) -> Caution | None:
         """A caution if the device was busy, no step was whole, and the window does not grow by itself."""
@@ -80,4 +93,4 @@ class Window:
 
     def shrink(self) -> None:
         """Notes that the last window's trace was too large."""
-        self.length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
+        self._length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)

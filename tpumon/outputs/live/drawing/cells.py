@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from tpumon.model import Evidence
 from tpumon.model.figure import Unit
 from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
-_GIB = 1 << 30
 _LONG_STEP_S = 99.9995
 """From this time on a column of milliseconds shows larger units, with the unit."""
 
@@ -99,11 +100,6 @@ FORMATS: Mapping[Unit, Format] = {
 """Formats by the unit of `tpumon.model.figure.Figure`."""
 
 
-def gib(size_bytes: float | None) -> str:
-    """Bytes as GiB: 95.7."""
-    return NOT_KNOWN if size_bytes is None else three_digits(size_bytes / _GIB)
-
-
 def short_time(time_s: float) -> str:
     """A duration in four cells at most: 0.5s, 10s, 2.5m, 12h, 12d, >2y."""
     for most_s, unit_s, unit in (
@@ -146,3 +142,26 @@ def clock(time_unix_s: float | None, now_unix_s: float, *, or_earlier: bool = Fa
     then, now = time.localtime(time_unix_s), time.localtime(now_unix_s)
     form = "%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M"
     return time.strftime(form, then) + (" or earlier" if or_earlier else "")
+
+
+def evidence_words(evidence: Mapping[str, Evidence]) -> str:
+    """Figures with their limits: `infeed 35.2%, limit 5.0%; queue size 3`."""
+    return "; ".join(_evidence(*item) for item in evidence.items())
+
+
+def _evidence(name: str, evidence: Evidence) -> str:
+    name = re.sub(r"_ratios\.(\w+)", r"_\1_ratio", name)
+    base, unit = next(((name.removesuffix(end), end) for end in _UNITS if name.endswith(end)), (name, ""))
+    write = _UNITS.get(unit, "{:g}".format)
+    text = f"{base.replace('_', ' ')} {write(evidence.value)}"
+    if evidence.threshold is not None:
+        text += f", limit {write(evidence.threshold)}"
+    return text if evidence.reference is None else f"{text}, compared with {write(evidence.reference)}"
+
+
+def _seconds(value: float) -> str:
+    return step_word(value) if 0 < value < 1 else short_time(value)
+
+
+_UNITS = {"_ratio": percent, "_per_s": "{:.3g}/s".format, "_s": _seconds}
+"""Forms of figures, by the end of their names, the first that fits."""

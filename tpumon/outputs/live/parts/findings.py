@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Evidence, Finding, FindingSeverity, NotJudged
-from tpumon.outputs.live.drawing.cells import clock, percent, short_time, step_word
+from tpumon.model import Finding, FindingSeverity, NotJudged
+from tpumon.outputs.live.drawing.cells import clock, evidence_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.outputs.live.parts.frame import Frame
@@ -118,9 +118,8 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     if finding.slice is not None:
         lines += _pair(frame, "slice", finding.slice)
     if finding.evidence:
-        lines += _pair(frame, "rests on", "; ".join(_evidence(*item) for item in finding.evidence.items()))
-    lines += _pair(frame, "what to do", finding.remedy) if finding.remedy else []
-    return lines + (_pair(frame, "see", finding.url) if finding.url else [])
+        lines += _pair(frame, "rests on", evidence_words(finding.evidence))
+    return lines + (_pair(frame, "what to do", finding.remedy) if finding.remedy else [])
 
 
 def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool) -> Lines:
@@ -137,24 +136,6 @@ def _named(finding: Finding) -> str:
     named = finding.workers[:_MOST_NAMED]
     more = len(finding.workers) + finding.more_workers - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
-
-
-def _evidence(name: str, evidence: Evidence) -> str:
-    """A figure with its limit: `infeed 35.2%, limit 5.0%`."""
-    base, unit = next(((name.removesuffix(end), end) for end in _UNITS if name.endswith(end)), (name, ""))
-    write = _UNITS.get(unit, "{:g}".format)
-    text = f"{base.replace('_', ' ')} {write(evidence.value)}"
-    if evidence.threshold is not None:
-        text += f", limit {write(evidence.threshold)}"
-    return text if evidence.reference is None else f"{text}, compared with {write(evidence.reference)}"
-
-
-def _seconds(value: float) -> str:
-    return step_word(value) if 0 < value < 1 else short_time(value)
-
-
-_UNITS = {"_ratio": percent, "_per_s": "{:.3g}/s".format, "_s": _seconds}
-"""Forms of figures, by the end of their names, the first that fits."""
 
 
 def _text(frame: Frame, text: str) -> Lines:

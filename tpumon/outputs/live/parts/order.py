@@ -92,8 +92,8 @@ class Order:
         if self.by == NAME:
             return False, 0.0, 0.0, 0.0, name
         if self.by == WORST:
-            # Who differs from the others comes before those that all have the same.
-            alike = not any(cause.finding not in self._shared for cause in row.verdict.marking)
+            # Who differs from the others comes before those that all have the same, and before those that wait for it.
+            alike = row.waits + (not any(cause.finding not in self._shared for cause in row.verdict.marking))
             return False, sign * _rank(row), sign * alike, -sign * self._excess(row), name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
+from tpumon.system.console import terminal_is_utf_8
 
 
 @pytest.mark.parametrize(
