@@ -23,52 +23,31 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 DAY = 24 * 60
 LONG = {"0.5 % of the scrapes of 200 hosts fail", "5 % of the scrapes of 64 hosts fail"}
 OF_A_DAY = {name for name in ORDINARY if name.startswith("25 jobs")}
-# Something happens in their third hour; rules look back for an hour and a half at most.
-LATE = {
-    "a job grows from 4 to 8 workers and shrinks again",
-    "a notebook waits for its user",
-    "a server has no requests at night",
-    "Prometheus is away for 12 min and for an hour",
-    "nodes without a job come and go",
-}
-
-
 ALONE = LONG | OF_A_DAY | {"Prometheus is away for 12 min and for an hour"}
-
-
-def minutes_of(name):
-    return DAY if name in OF_A_DAY else 240 if name in LATE else 180
 
 
 @pytest.fixture(scope="module")
 def fired(tmp_path_factory):
     """`fired(DAY)`: the minutes at which each alert began to fire, as `NAME SEVERITY`.
 
-    Most of what promtool takes is for the rules, so days of equal length are clusters of one Prometheus.
+    Most of what promtool takes is for the rules, so days are clusters of one Prometheus where it is no part of them.
     """
     directory, days = tmp_path_factory.mktemp("days"), {**ORDINARY, **TROUBLE}
 
     @cache
-    def of_all(names):
-        fleets = [Fleet(minutes_of(names[0])) for _ in names]
+    def begun(names):
+        fleets = [Fleet(DAY if name in OF_A_DAY else 240) for name in names]
         for name, fleet in zip(names, fleets, strict=True):
             days[name](fleet)
         alerts_of = firing(directory, together(fleets), range(fleets[0].minutes))
+        mine = lambda alert, own: alert.get("cluster", own).startswith(own)  # noqa: E731
         return {
-            name: begun_by(
-                {
-                    minute: [one for one in alerts if one.get("cluster", f"{number}-").startswith(f"{number}-")]
-                    for minute, alerts in alerts_of.items()
-                }
-            )
+            name: begun_by({at: [one for one in told if mine(one, f"{number}-")] for at, told in alerts_of.items()})
             for number, name in enumerate(names)
         }
 
-    def of_one(name):
-        beside = [one for one in days if minutes_of(one) == minutes_of(name) and one not in ALONE]
-        return of_all((name,) if name in ALONE else tuple(beside))[name]
-
-    return of_one
+    beside = tuple(name for name in days if name not in ALONE)
+    return lambda name: begun((name,) if name in ALONE else beside)[name]
 
 
 def begun_by(alerts_of):
