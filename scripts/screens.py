@@ -1,4 +1,4 @@
-"""Makes the pictures of the live view in docs/screens/: `.venv/bin/python scripts/screens.py [DIRECTORY]`.
+"""Makes the pictures of the live view in docs/screens/: `.venv/bin/python scripts/screens.py [DIRECTORY [NAME...]]`.
 
 Pictures are reproducible: simulated jobs with a fixed seed, and a fixed clock.
 """
@@ -355,12 +355,13 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes all pictures."""
+    """Writes all pictures, or those that are named."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     directory = Path(arguments[0] if arguments else "docs/screens")
     directory.mkdir(parents=True, exist_ok=True)
-    for name, (title, story, keys, size) in SCREENS.items():
+    for name in arguments[1:] or SCREENS:
+        title, story, keys, size = SCREENS[name]
         lines = shown(story, DisplaySettings(sources=titles()), keys, size)
         (directory / f"{name}.svg").write_text(svg(lines, size[0], name, title))
     return 0

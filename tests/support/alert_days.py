@@ -116,6 +116,20 @@ class Fleet:
         self.series[name], self.instances[name] = values, instance
 
 
+def together(fleets: Sequence[Fleet]) -> dict[str, str]:
+    """The series of several in one Prometheus: clusters `0-`, `1-`, ... that know nothing of each other."""
+    series = {}
+    for number, fleet in enumerate(fleets):
+        for labels, values in fleet.text().items():
+            own = labels if 'job="prometheus"' in labels else labels.replace('instance="', f'instance="{number}-')
+            if 'cluster="' in own:
+                own = own.replace('cluster="', f'cluster="{number}-')
+            elif own != labels:
+                own = own.replace("{", f'{{cluster="{number}-", ', 1)
+            series[own] = values
+    return series
+
+
 def _within(values: list[float], first: int, last: int | None) -> list[float | None]:
     return [
         value if first <= minute < (len(values) if last is None else last) else None

@@ -12,7 +12,7 @@ import yaml
 from support.dashboards import OWN_RULE_FILES, rules
 from support.prometheus import promtool
 
-_SHOWN = "alertname, severity, job, tpu_job, tpu_slice, worker, instance, finding, finder"
+_SHOWN = "alertname, severity, cluster, job, tpu_job, tpu_slice, worker, instance, finding, finder"
 
 
 Series = Mapping[str, str]

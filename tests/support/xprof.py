@@ -24,7 +24,14 @@ _MIB, _SHOWN = 1 << 20, 1 << 14  # bytes; the memory viewer adds up smaller buff
 def open_with_xprof(
     files: Sequence[Path], tool: str, *, older: bool = False, options: Mapping[str, str] | None = None
 ) -> Any:
-    """The JSON of one of XProf's tools (`overview_page`, `trace_viewer`, ...) for the traces of one session.
+    """The JSON of one of XProf's tools (`overview_page`, `trace_viewer`, ...) for the traces of one session."""
+    return open_tools(files, [tool], older=older, options=options)[0]
+
+
+def open_tools(
+    files: Sequence[Path], tools: Sequence[str], *, older: bool = False, options: Mapping[str, str] | None = None
+) -> list[Any]:
+    """The same of several tools.
 
     In a process of its own, because a broken trace may end XProf the hard way, and on a copy, because XProf keeps
     its results beside the trace.
@@ -32,24 +39,34 @@ def open_with_xprof(
     require(OLDER.exists() if older else importlib.util.find_spec("xprof"), "XProf 2.23.1" if older else "XProf")
     with TemporaryDirectory() as directory:
         copies = [shutil.copy(file, directory) for file in files]
-        command = [OLDER if older else sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool]
+        command = [OLDER if older else sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), ",".join(tools)]
         command += [json.dumps(options or {}), *copies]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=False, env=environment(Path(directory))
         )
     assert done.returncode == 0, f"XProf does not open {[file.name for file in files]}:\n{done.stderr[-4000:]}"
-    return json.loads(done.stdout)
+    shown: list[Any] = json.loads(done.stdout)
+    return shown
 
 
 def overview(files: Sequence[Path], *, older: bool = False) -> dict[str, Any]:
     """The overview page's properties, of all its parts together."""
-    parts = open_with_xprof(files, "overview_page", older=older)
+    return page_of(open_with_xprof(files, "overview_page", older=older))
+
+
+def page_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those of its JSON."""
     return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
 
 
 def step_rows(files: Sequence[Path]) -> list[dict[str, Any]]:
     """The input pipeline analyzer's rows of single steps."""
-    for part in open_with_xprof(files, "input_pipeline_analyzer"):
+    return rows_of(open_with_xprof(files, "input_pipeline_analyzer"))
+
+
+def rows_of(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those of its JSON."""
+    for part in parts:
         names = [column["id"] for column in part["cols"]]
         if "stepnum" in names:
             return [{name: cell["v"] for name, cell in zip(names, row["c"], strict=True)} for row in part["rows"]]

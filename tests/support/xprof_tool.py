@@ -1,4 +1,4 @@
-"""python xprof_tool.py TOOL OPTIONS FILE...: what XProf shows of traces, as JSON. Writes beside them."""
+"""python xprof_tool.py TOOL,... OPTIONS FILE...: what XProf shows of traces, as a list in JSON. Writes beside them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import sys
 
 from xprof.convert import raw_to_tool_data
 
-tool, options, *files = sys.argv[1:]
-if tool == "memory_viewer":
-    raw_to_tool_data.xspace_to_tool_names(files)  # writes the HLO that it reads
-data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, json.loads(options))
-if data is None:
-    sys.exit(f"XProf has no {tool} for {files}")
-sys.stdout.write(data.decode() if isinstance(data, bytes) else data)
+tools, options, *files = sys.argv[1:]
+shown = []
+for tool in tools.split(","):
+    if tool == "memory_viewer":
+        raw_to_tool_data.xspace_to_tool_names(files)  # writes the HLO that it reads
+    data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, json.loads(options))
+    if data is None:
+        sys.exit(f"XProf has no {tool} for {files}")
+    shown.append(data.decode() if isinstance(data, bytes) else data)
+sys.stdout.write(f"[{','.join(shown)}]")

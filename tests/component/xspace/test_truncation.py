@@ -171,9 +171,11 @@ def test_the_real_trace_is_whole():
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "compile-pause"])
 @pytest.mark.parametrize("topology", ["v3-8", "v5e-8"])
-def test_the_simulators_traces_are_whole(scenario, topology):
+@pytest.mark.parametrize("windows", [3, pytest.param(8, marks=pytest.mark.nightly)])
+def test_the_simulators_traces_are_whole(scenario, topology, windows):
+    """At each level of the host's tracer."""
     job = SimulatedJob(topology=parse_topology(topology), scenario=scenario, seed=4)
-    for start in range(8):
+    for start in range(windows):
         start_ns = start * 777_123_456
         options = TraceOptions(host_tracer_level=start % 3)
         trace = build_trace(

@@ -22,7 +22,7 @@ from support.fleets.xspaces import Look, trace
 from support.xprof import open_with_xprof, overview, ratio
 from tpumon.model import FindingId
 
-_EACH = 11  # fleets of which one is tried each day
+_EACH = 17  # fleets of which one is tried each day
 _MOST = 0.01  # of the expected that are missed, and of the others that are found
 
 

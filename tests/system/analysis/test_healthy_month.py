@@ -12,7 +12,7 @@ _JOBS = 64
 
 @pytest.mark.parametrize("kind", JOBS)
 def test_nothing_is_said_of_a_healthy_job(kind):
-    assert complaints(JOBS[kind](1), 6.0, 1) == []
+    assert complaints(JOBS[kind](1), 3.0, 1) == []
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ _WEEK_H = 7 * 24.0
 _MOST_S = 600.0
 
 
-@pytest.mark.parametrize("hours", [4.0, pytest.param(_WEEK_H, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("hours", [2.0, pytest.param(_WEEK_H, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("with_metrics", [True, False], ids=["with metrics", "without"])
 @pytest.mark.parametrize("load", HEALTHY)
 def test_nothing_is_said_of_a_healthy_server(load, with_metrics, hours):

@@ -36,7 +36,15 @@ from tpumon.pipeline import FeedSettings
 _AWAY = {"down", "stale", "waiting"}
 
 
-@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in every()])
+# Each night only: what they show, another run of each day shows outputs, too.
+_AGAIN = {
+    "steady", "straggler@80:worker=1,by=0.1+jitter", "input-bound@80", "input-bound@80:share=0.15+jitter",
+    "preemption@80:worker=1,lasts=60", "jax+straggler@60:by=0.1", "jax+hang@60", "HBM nearly full",
+}  # fmt: skip
+_RUNS = [pytest.param(make, id=name, marks=[pytest.mark.nightly] * (name in _AGAIN)) for name, make in every()]
+
+
+@pytest.mark.parametrize("make", _RUNS)
 def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
     """Of one run of a job: text, JSON lines, screens, commands, metrics, readers of exporters, a recording of it."""
     job_run = make()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -14,13 +15,15 @@ from fakes.run import environment
 from support.scenes import Scene
 from tpumon.analysis.explain import REMEDIES
 
-mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
 
 TOOLS = {"why", "list_workers", "figures", "explain"}
 
 
 def asking(home, arguments, questions):
     """Starts the server and returns what `questions(client)` returns."""
+    import mcp  # takes long, and each process of tests collects this module
+
     (home / "home").mkdir(exist_ok=True)
     parameters = mcp.StdioServerParameters(
         command=sys.executable, args=["-m", "tpumon", "mcp", *arguments], env=environment(home), cwd=home

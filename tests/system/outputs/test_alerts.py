@@ -357,8 +357,8 @@ def of_slice(present):
 
 
 def test_each_alert_reads_as_a_sentence(tmp_path):
-    """With each of the labels that tell a slice, and without."""
-    combinations_of_labels = [names for count in range(4) for names in combinations(LABELS, count)]
+    """With none, each and all of the labels that tell a slice."""
+    combinations_of_labels = [names for count in (0, 1, 3) for names in combinations(LABELS, count)]
     told = annotated(tmp_path, dict(item for names in combinations_of_labels for item in of_slice(names).items()), 75)
     alerts = {alert for _, alert, _, _ in FOUND}
     alerts |= {"TpuWorkerDown", "TpuWorkersMissing", "TpuNoSamples", "TpuRuntimeError", "TpumonTracingShareHigh"}

@@ -6,6 +6,7 @@ What differs is in docs/report.md, with the reason; each difference has its test
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -27,7 +28,7 @@ from support.captures import (
     with_input,
     with_memory,
 )
-from support.xprof import host_events, open_with_xprof, same_schedules, step_rows
+from support.xprof import host_events, open_tools, open_with_xprof, rows_of, same_schedules
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.profile.step_times import step_table
@@ -69,8 +70,21 @@ def files(request, tmp_path_factory):
     return TRACES[request.param](tmp_path_factory.mktemp("traces"))
 
 
+TOOLS = ("hlo_stats", "roofline_model", "pod_viewer", "input_pipeline_analyzer")
+
+
+@cache
+def all_in_xprof(files):
+    return dict(zip(TOOLS, open_tools(files, TOOLS), strict=True))
+
+
+def in_xprof(files, tool):
+    """What it shows there, by one process of each trace."""
+    return all_in_xprof(tuple(files))[tool]
+
+
 def hlo_rows(files):
-    table = open_with_xprof(files, "hlo_stats")
+    table = in_xprof(files, "hlo_stats")
     names = [column["id"] for column in table["cols"]]
     return [{name: cell.get("v") for name, cell in zip(names, row["c"], strict=True)} for row in table["rows"]]
 
@@ -111,7 +125,7 @@ def test_ops_are_those_of_hlo_stats(files):
 
 def test_rooflines_are_those_of_the_roofline_model(files):
     """XProf says 0 where nothing is known, and thousands of percent of a copy that is only started."""
-    peaks, *_ = open_with_xprof(files, "roofline_model")
+    peaks, *_ = in_xprof(files, "roofline_model")
     names = [column["id"] for column in peaks["cols"]]
     rows = [{name: cell.get("v") for name, cell in zip(names, row["c"], strict=True)} for row in peaks["rows"]]
     found = {
@@ -305,7 +319,7 @@ def test_steps_are_those_of_the_pod_viewer(files):
     sent to the host as output, what is received as input, also on the way from another slice; async-done as device to
     device; and of the collectives all but all-reduce, all-to-all, send and receive as compute.
     """
-    pods = open_with_xprof(files, "pod_viewer")["podStatsSequence"]["podStatsMap"]
+    pods = in_xprof(files, "pod_viewer")["podStatsSequence"]["podStatsMap"]
     table = step_table([host.profile.trace for host in capture_of(files, "steps").hosts], ())
     if table.source != "steps":
         assert not pods
@@ -361,7 +375,7 @@ def record_of(record):
 
 def test_input_by_step_is_that_of_the_analyzer(files):
     ours = section(files, "input")
-    rows = step_rows(files)
+    rows = rows_of(in_xprof(files, "input_pipeline_analyzer"))
     if not ours["steps"]:
         assert not rows
         return
@@ -382,7 +396,7 @@ def test_input_by_step_is_that_of_the_analyzer(files):
 
 
 def properties(files):
-    parts = open_with_xprof(files, "input_pipeline_analyzer")
+    parts = in_xprof(files, "input_pipeline_analyzer")
     return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
 
 
@@ -404,7 +418,7 @@ def test_the_hosts_side_is_that_of_the_analyzer(tmp_path):
         theirs = shown["unclassified_nonequeue_us" if name == "unclassified" else f"{name}_us"]
         assert 1e6 * time_s == pytest.approx(float(theirs), abs=1e-3), name
     assert ours["categories_s"]["preprocessing"] > 0
-    parts = open_with_xprof(files, "input_pipeline_analyzer")
+    parts = in_xprof(files, "input_pipeline_analyzer")
     table = next(part for part in parts if any(column["id"] == "opName" for column in part["cols"]))
     rows = {row["c"][0]["v"]: [cell["v"] for cell in row["c"]] for row in table["rows"]}
     assert rows.keys() == {stage["name"] for stage in ours["stages"]}

@@ -31,7 +31,7 @@ from support.traces import (
     Traced,
     run_step,
 )
-from support.xprof import open_with_xprof, overview, ratio, step_rows
+from support.xprof import open_tools, open_with_xprof, overview, page_of, ratio, rows_of, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.trace import read_trace
@@ -56,7 +56,9 @@ def check(files, *, mxu=True, flops=True):
         mxu: whether the counter says something, so that the two go by the same method.
         flops: whether the two count the same FLOPs.
     """
-    ours, page = found_in(files), overview(files)
+    tools = ("overview_page", "op_profile", "hlo_stats", "input_pipeline_analyzer")
+    (overview_page, op_profile, table, analyzer), ours = open_tools(files, tools), found_in(files)
+    page = page_of(overview_page)
     assert ours.device_type == page["device_type"]
     assert ours.cores == int(page["device_core_count"])
     assert ours.figures.idle_ratio == pytest.approx(ratio(page, "device_idle_time_percent"), abs=5.1e-4)
@@ -64,12 +66,12 @@ def check(files, *, mxu=True, flops=True):
     if mxu:
         assert ours.figures.mxu_method == "counter"
         assert ours.figures.mxu_utilization_ratio == pytest.approx(ratio(page, "mxu_utilization_percent"), abs=5.1e-4)
-    root = open_with_xprof(files, "op_profile")["byProgram"]["metrics"]
+    root = op_profile["byProgram"]["metrics"]
     if flops:
         assert ours.figures.flops_utilization_ratio == pytest.approx(root["flops"], rel=FULL)
     assert ours.figures.hbm_bandwidth_utilization_ratio == pytest.approx(root["bandwidthUtils"][0], rel=FULL)
-    check_kinds(files, ours.figures)
-    rows = step_rows(files)
+    check_kinds(table, ours.figures)
+    rows = rows_of(analyzer)
     if not rows:
         assert ours.figures.step_source != "steps"
         return ours
@@ -110,9 +112,8 @@ CATEGORIES = {
 }
 
 
-def check_kinds(files, figures):
+def check_kinds(table, figures):
     """The time of each kind of op is that of its categories in XProf's table of ops, of which idle time is a part."""
-    table = open_with_xprof(files, "hlo_stats")
     names = [column["id"] for column in table["cols"]]
     category, share = names.index("category"), names.index("total_self_time_percent")
     shares = Counter()
