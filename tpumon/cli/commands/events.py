@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpumon.analysis import FleetStatus, Update
-    from tpumon.model import Change, Sample
+    from tpumon.model import Change, Sample, Target
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class _Printer:
         self._output, self._feed = output, feed
         self._held: list[Change] = []
         self._sampled: set[str] = set()
+        self._awaited: set[str] | None = None  # None: not known of all that is held
         self._first_s = self._last_s = 0.0
 
     def add(self, changes: Sequence[Change], sample: Sample | None = None) -> None:
@@ -98,21 +99,31 @@ class _Printer:
             self._first_s = self._first_s if self._held else self._last_s
             self.got += len(changes)
             self._held += changes
+            self._awaited = None
 
     def print_due(self) -> None:
         """Prints those to which no more belong, as far as can be told."""
+        if not self._held:
+            return
         now_s = time.monotonic()
-        is_due = now_s - self._last_s > _QUIET_S and not self._misses_some()
-        if self._output == "jsonl" or is_due or now_s - self._first_s > _LONGEST_HELD_S:
+        is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_HELD_S
+        if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some()):
             self.close()
 
     def _misses_some(self) -> bool:
         """True if a worker that may have had what is held, too, was not sampled since."""
-        targets = {name: worker.target for name, worker in self._feed.status().workers.items()} if self._held else {}
-        changed = [targets[one.worker] for one in self._held if one.worker in targets]
-        slices = {(one.job, one.slice) for one in changed if not one.independent}
-        others = (one for one in targets.values() if (one.job, one.slice) in slices and not one.independent)
-        return any(one.worker not in self._sampled for one in others)
+        if self._awaited is None:
+            targets = self._targets()
+            changed = [targets[one.worker] for one in self._held if one.worker in targets]
+            slices = {(one.job, one.slice) for one in changed if not one.independent}
+            self._awaited = {
+                name for name, one in targets.items() if (one.job, one.slice) in slices and not one.independent
+            }
+        return not self._awaited <= self._sampled
+
+    def _targets(self) -> dict[str, Target]:
+        """The workers by name; the status of all takes time."""
+        return {name: worker.target for name, worker in self._feed.status().workers.items()}
 
     def close(self) -> None:
         """Prints all that are held, by time."""
@@ -120,8 +131,8 @@ class _Printer:
         if self._output == "jsonl":
             for change in changes:
                 show(_as_json(change))
-        elif changes:  # the status of all workers takes time
-            targets = {name: worker.target for name, worker in self._feed.status().workers.items()}
+        elif changes:
+            targets = self._targets()
             for group in together(changes, targets):
                 show(_as_text(as_one(group, targets)))
 
