@@ -13,13 +13,7 @@ StatValue = int | float | str | bytes
 
 
 class PlaneWriter:
-    """Adds stats, lines and events to a new plane.
-
-    Args:
-        space: the trace that gets the plane.
-        number: of the plane.
-        name: of the plane.
-    """
+    """Adds stats, lines and events to a new plane of a trace."""
 
     def __init__(self, space: xplane_pb2.XSpace, number: int, name: str) -> None:
         self._plane = space.planes.add(id=number, name=name)
@@ -28,7 +22,6 @@ class PlaneWriter:
         self._stats: dict[str, int] = {}
 
     def add_stats(self, **stats: StatValue) -> None:
-        """Adds stats of the plane."""
         self._put(self._plane.stats, stats)
 
     def add_line(self, name: str) -> xplane_pb2.XLine:

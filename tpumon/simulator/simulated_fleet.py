@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -143,20 +144,14 @@ class SimulatedFleet:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
 
+@dataclass
 class _WorkerServers:
     """The servers of one worker, which start and stop together: its profiler, and what else there is."""
 
-    def __init__(
-        self,
-        service: ProfilerService,
-        profiler: PortServer,
-        runtime: PortServer | None,
-        page: ServerMetricsPage | None,
-    ) -> None:
-        self._service = service
-        self.profiler = profiler
-        self.runtime = runtime
-        self.page = page
+    service: ProfilerService
+    profiler: PortServer
+    runtime: PortServer | None
+    page: ServerMetricsPage | None
 
     @property
     def running(self) -> bool:
@@ -167,7 +162,7 @@ class _WorkerServers:
         return [server for server in (self.profiler, self.runtime, self.page) if server is not None]
 
     async def start(self) -> None:
-        self._service.restart()
+        self.service.restart()
         try:
             for server in self._servers:
                 await server.start()
