@@ -231,7 +231,6 @@ def _check_known(path: Path, table: str, keys: Mapping[str, Any], known: Sequenc
 
 
 def _values(command: Any, table: Mapping[str, Any]) -> OptionValues:
-    """The values of a command's options."""
     values: OptionValues = {}
     for name, option in options_of(command):
         if name in table:

@@ -32,11 +32,7 @@ class Discovery(Protocol):
 
 
 class Fixed:
-    """Workers that are known and do not change.
-
-    Args:
-        targets: the workers.
-    """
+    """Workers that are known and do not change."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._workers = Workers(targets=tuple(targets))

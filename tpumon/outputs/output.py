@@ -210,7 +210,6 @@ def parse_output(text: str) -> Export:
 
 
 def _option_texts(given: str, text: str | None) -> dict[str, str]:
-    """The options between the brackets, by name."""
     options: dict[str, str] = {}
     for part in text.split(",") if text else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -350,7 +349,6 @@ class GuardedOutput:
             self._tick_due_s = time.monotonic() + self.tick_s
 
     def close(self) -> None:
-        """Ends the output."""
         if self._name:
             self._attempt("close", self._output.close, "")
         else:

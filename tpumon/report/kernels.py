@@ -139,7 +139,6 @@ _TIMES = (
 
 
 def kernel_table(rows: Sequence[KernelRow]) -> Table:
-    """A table of kernels."""
     columns = (
         ReportColumn("kernel", lambda row: row.name, wide=True),
         ReportColumn("operation", lambda row: row.op or row.provenance or NOT_KNOWN, wide=True),

@@ -45,7 +45,6 @@ class Capture(Struct, frozen=True, kw_only=True):
         return max((each for each in starts_unix_s if each), default=None) if all(starts_unix_s) else None
 
     def step_table(self) -> StepTable:
-        """The steps of all hosts."""
         return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
 
 

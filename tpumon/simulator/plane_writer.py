@@ -25,13 +25,11 @@ class PlaneWriter:
         self._put(self._plane.stats, stats)
 
     def add_line(self, name: str) -> xplane_pb2.XLine:
-        """The line of this name; a new one if there is none."""
         if name not in self._lines:
             self._lines[name] = self._plane.lines.add(id=len(self._lines) + 1, name=name)
         return self._lines[name]
 
     def knows(self, key: Hashable) -> bool:
-        """True if events of this key are described."""
         return key in self._events
 
     def describe(self, key: Hashable, name: str, display_name: str = "", **stats: StatValue) -> int:

@@ -89,7 +89,6 @@ class RuntimeMetricService:
         return response.SerializeToString()
 
     def _per_device(self, value: Callable[[int], float]) -> Iterator[Metric]:
-        """A row for each device, its value by the number on its host."""
         count = self._job.topology.devices_per_host
         for device in range(count):
             yield _of_device(self._worker * count + device, value(device))

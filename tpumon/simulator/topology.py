@@ -41,7 +41,6 @@ class Generation(Struct, frozen=True, kw_only=True):
 
     @property
     def chip(self) -> ChipKind:
-        """The cores, planes and peaks of one chip."""
         return CHIPS[self.name]
 
     @property
@@ -51,7 +50,6 @@ class Generation(Struct, frozen=True, kw_only=True):
 
     @property
     def host_size(self) -> int:
-        """The size of one host of a slice of several."""
         return CHIPS_PER_HOST * (self.chip.cores if self.counts_cores else 1)
 
 
@@ -97,7 +95,6 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     @property
     def cores_per_host(self) -> int:
-        """Number of TensorCores of one worker."""
         return self.chips_per_host * self.generation.chip.cores
 
     @property
@@ -112,12 +109,10 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     @property
     def device_hbm_bytes(self) -> int:
-        """Nominal HBM size of one device."""
         return (self.generation.hbm_gib << 30) // self.generation.chip.devices
 
     @property
     def device_hbm_bandwidth_bytes_per_s(self) -> float:
-        """Peak HBM bandwidth of one device."""
         return self.generation.chip.hbm_bytes_per_s / self.generation.chip.devices
 
     def worker_name(self, worker: int) -> str:

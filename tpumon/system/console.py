@@ -51,7 +51,6 @@ def set_up() -> None:
 
 
 def be_verbose() -> None:
-    """Has tpumon's debug messages printed, too."""
     for name in OURS:
         logging.getLogger(name).setLevel(logging.DEBUG)
 
@@ -181,7 +180,6 @@ class _Passing(logging.Handler):
         self.addFilter(RepetitionFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Gives it on."""
         try:
             self._take(_line(record))
         except Exception:  # noqa: BLE001 - no message is worth an error
@@ -220,7 +218,6 @@ class StderrHandler(logging.Handler):
         self._stalled = self._stalled or not self.wait(_ORDER_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues a line."""
         try:
             self.said.append(_line(record))
             line = f"tpumon: {self.said[-1]}\n"

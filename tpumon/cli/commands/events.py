@@ -72,10 +72,6 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
 class _Printer:
     """Prints changes: as JSON a line each, in text one for what happened to a slice, which does not come all at once.
 
-    Args:
-        output: the format.
-        feed: where the changes come from.
-
     Attributes:
         got: number of changes.
     """

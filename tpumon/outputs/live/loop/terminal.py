@@ -258,7 +258,6 @@ class CaughtStderr:
         """Readable when there are lines; None: nothing is captured."""
 
     def catch(self) -> None:
-        """Starts capturing."""
         if not self._is_terminal(2):
             return
         self._saved = os.dup(2)
