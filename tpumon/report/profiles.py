@@ -61,6 +61,12 @@ class Choice(Struct, frozen=True, kw_only=True):
     program: str | None = None
     words: str | None = None
 
+    def picks(self, program: str, *texts: str) -> bool:
+        """True for what runs in this program and is described by these texts."""
+        if self.program is not None and self.program not in program:
+            return False
+        return self.words is None or self.words.casefold() in "\n".join(texts).casefold()
+
     @property
     def title(self) -> str:
         """The choice in words; "" for everything."""

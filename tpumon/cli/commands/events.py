@@ -14,6 +14,7 @@ from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
 from tpumon.model.state import Event
+from tpumon.moments import date_and_time
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import show
 
@@ -126,11 +127,12 @@ class _Printer:
         changes, self._held = sorted(self._held, key=lambda change: change.time_unix_s), []
         if self._output == "jsonl":
             for change in changes:
-                show(_as_json(change))
+                show(encoded(Event(**asdict(change))))
         elif changes:
             targets = self._targets()
             for group in together(changes, targets):
-                show(_as_text(as_one(group, targets)))
+                change = as_one(group, targets)
+                show(f"{date_and_time(change.time_unix_s)}  {change.worker}  {change.sentence}")
 
 
 def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:
@@ -157,17 +159,5 @@ def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) ->
 
 def _no_change(feed: AnyFeed) -> str:
     if isinstance(feed, RecordedFeed):
-        return f"no change from {_date(feed.begin_unix_s)} to {_date(feed.end_unix_s)}"
+        return f"no change from {date_and_time(feed.begin_unix_s)} to {date_and_time(feed.end_unix_s)}"
     return "no change since the exporter began to follow its workers"
-
-
-def _as_text(change: Change) -> str:
-    return f"{_date(change.time_unix_s)}  {change.worker}  {change.sentence}"
-
-
-def _date(time_unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
-
-
-def _as_json(change: Change) -> str:
-    return encoded(Event(**asdict(change)))

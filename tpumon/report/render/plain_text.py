@@ -49,11 +49,8 @@ def _block(block: Block, width: int) -> list[str]:
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
         case StackedGraph() | HeatMap():
             return [block.title, *picture(block, width)]
-    return [block.title, *(row for line in block.lines for row in _wrapped(line, width))]
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") or [""]
+    wrapped = (textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") for line in block.lines)
+    return [block.title, *(row for rows in wrapped for row in rows or [""])]
 
 
 def picture(block: StackedGraph | HeatMap, width: int) -> list[str]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Evidence, Finding, NotJudged
@@ -166,9 +165,6 @@ def _pair(frame: Frame, name: str, text: str) -> Lines:
     lines: Lines = []
     for place, part in enumerate(wrapped(text, max(frame.width - _INDENT, 1), indent=2)):
         title = f"{name}:" if place == 0 and part.startswith(f"{name}:") else ""
-        lines.append(_piece(frame, title, part.removeprefix(title)))
+        line = Line(frame.width).fill(_INDENT).add(title, DIM).add(part.removeprefix(title))
+        lines.append(line.segments())
     return lines
-
-
-def _piece(frame: Frame, title: str, text: str) -> list[Segment]:
-    return Line(frame.width).fill(_INDENT).add(title, DIM).add(text).segments()
