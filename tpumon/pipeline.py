@@ -18,7 +18,7 @@ from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
-from tpumon.errors import NoTargetError
+from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
@@ -114,7 +114,11 @@ class Feed:
             self._analysis.resume(kept, time.time())
         with ExitStack() as stack:
             for export in self._settings.exports:
-                output = open_output(export.name, export.where, self.context, export.options)
+                try:
+                    output = open_output(export.name, export.where, self.context, export.options)
+                except UsageError as error:
+                    error.option = error.option or export.given
+                    raise
                 if output.remembers:
                     self._analysis.remember()
                 if output.open_port is not None and self._settings.origin.may_be_read_instead:

@@ -162,11 +162,13 @@ class Export(Struct, frozen=True, kw_only=True):
         name: the output's name.
         where: where it writes; each exporter documents what it accepts.
         options: its own options, unparsed.
+        given: the option of the command line that it comes of.
     """
 
     name: str
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
+    given: str = "export"
 
 
 _OUTPUT = r"(?P<name>[^=\[\]]+)(?:\[(?P<options>[^\]]*)\])?"

@@ -131,18 +131,20 @@ def parse_topology(text: str) -> Topology:
     """
     match = re.fullmatch(r"([a-z0-9]+)-([0-9]{1,6})", text.strip().lower())
     if match is None:
-        raise UsageError(f"{text!r} is not a TPU name: {_GOOD_FORM}")
+        raise UsageError(f"{text!r} is not a TPU name: {_GOOD_FORM}", option="simulate")
     family = _ALIASES.get(match[1], match[1])
     generation = GENERATIONS.get(family)
     if generation is None:
         hint = hint_at(family, [*GENERATIONS, *_ALIASES], _GOOD_FORM, cutoff=0.5, after=f"-{match[2]}")
         known = ", ".join(GENERATIONS)
-        raise UsageError(f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}")
+        raise UsageError(
+            f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}", option="simulate"
+        )
     size = int(match[2])
     near = _nearest_sizes(generation, size)
     if size not in near:
         nearest = ", ".join(f"{generation.name}-{each}" for each in near)
-        raise UsageError(f"no TPU has the name {text!r}; the nearest are {nearest}")
+        raise UsageError(f"no TPU has the name {text!r}; the nearest are {nearest}", option="simulate")
     chips = size // generation.chip.cores if generation.counts_cores else size
     hosts = 1 if chips <= generation.single_host_chips else chips // CHIPS_PER_HOST
     return Topology(name=f"{generation.name}-{size}", generation=generation, hosts=hosts, chips_per_host=chips // hosts)

@@ -69,7 +69,7 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
     if isinstance(origin, RecordingSource) and is_capture(origin.where):
         if origin.at is not None:
             raise UsageError("--at is for recorded samples; a profile is of one moment")
-        samples = [read_host(file).sample for file in trace_files([origin.where])]
+        samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
         return judge_capture(samples, feed.output_options.thresholds)
     return collect(feed, needs)
 

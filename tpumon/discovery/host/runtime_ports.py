@@ -55,7 +55,8 @@ def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
     for part in parts:
         if part.startswith("unix:") and not (part.startswith("unix:/") and part.isprintable()):
-            raise UsageError(f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock")
+            why = f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock"
+            raise UsageError(why, option="runtime-addr")
     return tuple(
         part if part.startswith("unix:") else parse_address(part, default_port=RUNTIME_PORTS[0]) for part in parts
     )
