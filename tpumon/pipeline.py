@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import takewhile
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec import Struct, field
 
@@ -27,10 +27,6 @@ from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce
 from tpumon.system.heartbeat import Heartbeat
 from tpumon.untrusted_text import unexpected
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 _log = logging.getLogger(__name__)
 
@@ -129,9 +125,7 @@ class Feed:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._keep()
 
@@ -261,9 +255,7 @@ class RecordedFeed:
             self.end_unix_s = self._recording.moment_of(self._at)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def status(self) -> FleetStatus:

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import TpumonError, UsageError
@@ -73,9 +72,7 @@ class SimulatedFleet:
             self._life = asyncio.create_task(self._live(epoch_unix_ns), name="simulated crashes")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._life is not None:
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):

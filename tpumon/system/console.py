@@ -127,9 +127,6 @@ class RepetitionFilter(logging.Filter):
     Each worker gets ten at once, then one a minute; all together get two hundred at once, then ten a minute. Messages
     about workers have an attribute `worker`: its name, or "" if they are about several; others always pass. The first
     message after a gap gets an attribute `left_out`: words for how many are missing.
-
-    Args:
-        clock_s: reads a monotonic clock.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -6,8 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.progress import Progress, ProgressColumn, TaskID
 
 _REFRESH_S = 0.1
@@ -81,7 +79,5 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
