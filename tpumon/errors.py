@@ -117,9 +117,17 @@ class TpumonError(Exception):
 
 
 class UsageError(TpumonError):
-    """The command line is wrong."""
+    """The command line is wrong.
+
+    Attributes:
+        option: the one that is wrong, without dashes, where the message does not name it.
+    """
 
     exit_status = 2
+
+    def __init__(self, message: str, *, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class NoTargetError(TpumonError):

@@ -35,7 +35,7 @@ def moment_of(text: str, begin_unix_s: float, end_unix_s: float) -> float:
     if at_unix_s is None:
         raise ValueError(f"give a time such as {EXAMPLES}")
     if not begin_unix_s - _NEAR_S <= at_unix_s <= end_unix_s + _NEAR_S:
-        raise ValueError(f"samples are from {_written(begin_unix_s)} to {_written(end_unix_s)}")
+        raise ValueError(f"samples are from {date_and_time(begin_unix_s)} to {date_and_time(end_unix_s)}")
     return min(max(at_unix_s, begin_unix_s), end_unix_s)
 
 
@@ -52,5 +52,5 @@ def _parsed(text: str, end_unix_s: float) -> float | None:
     return next((each for each in times if each <= end_unix_s), None)
 
 
-def _written(time_unix_s: float) -> str:
+def date_and_time(time_unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import takewhile
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec import Struct, field
 
@@ -18,7 +18,7 @@ from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
-from tpumon.errors import NoTargetError
+from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
@@ -27,10 +27,6 @@ from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.exporter_ports import announce
 from tpumon.system.heartbeat import Heartbeat
 from tpumon.untrusted_text import unexpected
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +110,11 @@ class Feed:
             self._analysis.resume(kept, time.time())
         with ExitStack() as stack:
             for export in self._settings.exports:
-                output = open_output(export.name, export.where, self.context, export.options)
+                try:
+                    output = open_output(export.name, export.where, self.context, export.options)
+                except UsageError as error:
+                    error.option = error.option or export.given
+                    raise
                 if output.remembers:
                     self._analysis.remember()
                 if output.open_port is not None and self._settings.origin.may_be_read_instead:
@@ -125,9 +125,7 @@ class Feed:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._keep()
 
@@ -257,9 +255,7 @@ class RecordedFeed:
             self.end_unix_s = self._recording.moment_of(self._at)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def status(self) -> FleetStatus:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from tpumon.outputs.metrics import METRICS
 
 GRAFANA = REPOSITORY / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
-RULE_FILES = sorted((GRAFANA / "prometheus").glob("*.rules.yml"))
-OWN_RULE_FILES = [path for path in RULE_FILES if "other-names" not in path.name]
+RULE_FILES = tuple(sorted((GRAFANA / "prometheus").glob("*.rules.yml")))
+OWN_RULE_FILES = tuple(path for path in RULE_FILES if "other-names" not in path.name)
 """Without the series under others' names."""
 
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "node_textfile_mtime_seconds"}
@@ -59,7 +60,8 @@ def targets() -> list[Target]:
     ]
 
 
-def rules(files: Sequence[Path] = RULE_FILES) -> list[dict[str, Any]]:
+@cache
+def rules(files: tuple[Path, ...] = RULE_FILES) -> list[dict[str, Any]]:
     """All rules of some files."""
     return [rule for path in files for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
 

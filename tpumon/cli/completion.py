@@ -2,9 +2,6 @@
 
 import glob
 import os
-from collections.abc import Callable
-
-from tpumon.model.figure_table import SORT_KEYS
 
 _SMALLEST = 8
 
@@ -29,11 +26,6 @@ def scenarios(incomplete: str) -> list[tuple[str, str]]:
     return [(f"{others}{plus}{one.name}", one.about) for one in listed()]
 
 
-def one_of(choices: str) -> Callable[[], list[str]]:
-    """Values with `|` between, as help shows them."""
-    return lambda: choices.split("|")
-
-
 def sections(incomplete: str) -> list[str]:
     """Sections of a report, also behind others: `ops,`."""
     from tpumon.report.sections import SECTIONS
@@ -54,11 +46,6 @@ def outputs() -> list[str]:
     from tpumon.outputs import stdout_names
 
     return ["auto", "live", "text", *stdout_names()]
-
-
-def sort_keys() -> list[str]:
-    """Orders of the rows of the live view."""
-    return list(SORT_KEYS)
 
 
 def recordings(incomplete: str) -> list[str]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
 _ALIKE = 0.85
-_TELLING = 3  # letters of a value that no message has by chance
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
@@ -82,15 +81,15 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     }
 
 
-def named_in_file(group: TyperGroup, arguments: Sequence[str], message: str) -> str:
+def named_in_file(group: TyperGroup, arguments: Sequence[str], error: UsageError) -> str:
     """Returns ` (KEY in FILE)` if an error is about an option that only the file gives; empty: it is not.
 
     Args:
         group: all commands.
         arguments: of the command line.
-        message: of the error, which has the option or its value.
+        error: says of which option it is, or its message names it.
     """
-    path = config_path()
+    path, message = config_path(), str(error)
     if path is None or str(path) in message:
         return ""
     try:
@@ -100,10 +99,11 @@ def named_in_file(group: TyperGroup, arguments: Sequence[str], message: str) -> 
     command = next((one for one in arguments if one in group.commands), "")
     own = tables.get(command)
     own = _with_hyphens(own) if isinstance(own, dict) else {}
-    for key, value in {**tables, **own}.items():
+    known = {name for name, _ in options_of(group.commands.get(command, group))}
+    for key in {**tables, **own}:
         is_given = variable_of(key) in os.environ or any(one.partition("=")[0] == f"--{key}" for one in arguments)
-        names = (f"--{key}", *(text for text in _texts(value) if len(text) >= _TELLING))
-        if not is_given and any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.-])", message) for name in names):
+        is_it = key == error.option if error.option else re.search(rf"(?<!\w)--{re.escape(key)}(?![\w-])", message)
+        if key in known and is_it and not is_given:
             return f" ({f'[{command}] ' * (key in own)}{key} in {path})"
     return ""
 
@@ -231,7 +231,6 @@ def _check_known(path: Path, table: str, keys: Mapping[str, Any], known: Sequenc
 
 
 def _values(command: Any, table: Mapping[str, Any]) -> OptionValues:
-    """The values of a command's options."""
     values: OptionValues = {}
     for name, option in options_of(command):
         if name in table:

@@ -24,7 +24,7 @@ _threshold = partial(option, rich_help_panel="Thresholds")
 
 def format_option(choices: str) -> Any:
     """The option `--output` of a command that ends by itself; its values with `|` between."""
-    return written(metavar=choices, autocompletion=completing.one_of(choices), help="What to write to stdout.")
+    return written(metavar=choices, autocompletion=lambda: choices.split("|"), help="What to write to stdout.")
 
 
 FormatOption = Annotated[str, format_option("text|json")]
@@ -361,7 +361,7 @@ class AppearanceOptions(Struct, frozen=True, kw_only=True):
     sort: Annotated[
         str,
         _appearance(
-            metavar="KEY", autocompletion=completing.sort_keys, help=f"Order of the rows: {', '.join(SORT_KEYS)}."
+            metavar="KEY", autocompletion=lambda: list(SORT_KEYS), help=f"Order of the rows: {', '.join(SORT_KEYS)}."
         ),
     ] = "worst"
     filter: Annotated[

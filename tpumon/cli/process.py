@@ -8,9 +8,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from tpumon.system.signals import StoppedError, stop_on_signals
+
+if TYPE_CHECKING:
+    from tpumon.errors import UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -84,14 +87,14 @@ def _run(arguments: list[str]) -> int:
     return status
 
 
-def _origin(arguments: list[str], error: Exception) -> str:
+def _origin(arguments: list[str], error: UsageError) -> str:
     """The key of the configuration file that an error is about; empty: none."""
     import typer.main
 
     from tpumon.cli.app import app
     from tpumon.cli.config_file import named_in_file
 
-    return named_in_file(typer.main.get_group(app), arguments, str(error))
+    return named_in_file(typer.main.get_group(app), arguments, error)
 
 
 def _prepare_streams() -> None:

@@ -186,7 +186,7 @@ def feed_of(
     outputs = outputs or ExportOptions()
     judged_by = thresholds_of(thresholds)
     origin = _source_of(context, options)
-    exports = [Export(name="prometheus", where=listen)] if listen else []
+    exports = [Export(name="prometheus", where=listen, given="listen")] if listen else []
     exports += map(parse_export, outputs.export or [])
     if outputs.on_change is not None:
         exports.append(Export(name="on-change", where=outputs.on_change))

@@ -81,10 +81,6 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
 def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
     """Follows the workers until all have the samples that are needed, no more are to come, or the time is over.
 
-    Args:
-        settings: the source of samples.
-        needs: the samples to wait for.
-
     Returns:
         The status then; of a recording, at its end.
 
@@ -120,12 +116,7 @@ def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> G
 
 
 class _Waiting:
-    """Decides when there are enough samples.
-
-    Args:
-        settings: the source of samples.
-        needs: the samples to wait for.
-    """
+    """Decides when there are enough samples."""
 
     def __init__(self, settings: FeedSettings, needs: Needs) -> None:
         self._origin = settings.origin
@@ -366,7 +357,6 @@ class Watch:
                 self._asked_s = time.monotonic()
 
     def close(self) -> None:
-        """Stops sampling."""
         self._is_closing = True
         thread = self._thread
         if thread is not None:

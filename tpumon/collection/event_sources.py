@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -251,30 +252,27 @@ class NearbySource(EventSource):
         """Follows the exporter, then samples, until it is cancelled."""
         exporter = RemoteExporter(self._page, own_run=own_run)
         lost: list[str] = []
-        lacking: dict[str, float] = {}  # by when it must have a sample of a worker
-        sampled: set[str] = set()
+        due_s: dict[str, float] = {}  # by when it must have a worker's first sample
         clock_s = asyncio.get_running_loop().time
 
         def take(event: SourceEvent) -> None:
-            nonlocal lacking
+            nonlocal due_s
             if isinstance(event, Sample) and event.of_exporter:
                 lost.append(event.errors[-1].message)
             elif isinstance(event, Workers) and not event.via:
                 lost.append(event.waiting or "")
             elif isinstance(event, Workers):
                 send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
-                awaited = {each.worker for each in event.targets} - sampled
                 until_s = clock_s() + _FIRST_SAMPLES_S
-                lacking = {worker: lacking.get(worker, until_s) for worker in awaited}
+                due_s = {each.worker: due_s.get(each.worker, until_s) for each in event.targets}
             elif not lost:
                 send(event)
             if isinstance(event, Sample):
-                sampled.add(event.worker)
-                lacking.pop(event.worker, None)
+                due_s[event.worker] = math.inf
 
         while not lost:
             await exporter.poll(take)
-            if late := [worker for worker, until_s in lacking.items() if clock_s() > until_s]:
+            if late := [worker for worker, until_s in due_s.items() if clock_s() > until_s]:
                 lost.append(f"{exporter.name} has no sample of {min(late)}")
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
         _log.info("this process samples the jobs from now on: %s", lost[0])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from tpumon.model import Target, Workers
 
@@ -28,11 +32,7 @@ class Discovery(Protocol):
 
 
 class Fixed:
-    """Workers that are known and do not change.
-
-    Args:
-        targets: the workers.
-    """
+    """Workers that are known and do not change."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._workers = Workers(targets=tuple(targets))
@@ -40,3 +40,60 @@ class Fixed:
     async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields them, once."""
         yield self._workers
+
+
+class Completed:
+    """Another discovery's workers, of which more is known here."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def _complete(self, targets: Sequence[Target]) -> Iterable[Target]:
+        raise NotImplementedError
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
+        """Yields what the other discovery yields."""
+        async with aclosing(self._discovery.watch(all_gone)) as changes:
+            async for workers in changes:
+                yield replace(workers, targets=tuple(self._complete(workers.targets)))
+
+
+class Refreshed(Completed):
+    """The same, where what is known changes by itself: it is looked at every so many seconds, and for new workers."""
+
+    def __init__(self, discovery: Discovery, every_s: float) -> None:
+        super().__init__(discovery)
+        self._every_s = every_s
+
+    async def _look(self, targets: Sequence[Target]) -> bool:
+        """Finds out what `_complete` needs; False: nothing can change while these are the workers."""
+        raise NotImplementedError
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
+        """Yields what the other discovery yields, also when only what is added has changed."""
+        async with aclosing(self._discovery.watch(all_gone)) as changes:
+            change = asyncio.ensure_future(anext(changes, None))
+            latest: Workers | None = None
+            sent: Workers | None = None
+            looks = has_ended = False
+            try:
+                while looks or not has_ended:
+                    if has_ended:
+                        await asyncio.sleep(self._every_s)
+                    else:
+                        await asyncio.wait({change}, timeout=self._every_s if looks else None)
+                    if change.done() and not has_ended:
+                        found = change.result()
+                        if found is None:
+                            has_ended = True
+                            continue
+                        latest, change = found, asyncio.ensure_future(anext(changes, None))
+                    assert latest is not None
+                    looks = await self._look(latest.targets)
+                    workers = replace(latest, targets=tuple(self._complete(latest.targets)))
+                    if workers != sent:
+                        sent = workers
+                        yield workers
+            finally:
+                change.cancel()
+                await asyncio.gather(change, return_exceptions=True)

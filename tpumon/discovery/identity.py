@@ -11,14 +11,13 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.discovery.finder import Discovery
-from tpumon.model import Address, JobKindName, Target, Workers
+from tpumon.discovery.finder import Completed, Discovery
+from tpumon.model import Address, JobKindName, Target
 from tpumon.untrusted_text import one_line
 
 _LONGEST = 200
@@ -239,7 +238,7 @@ def _shares_pod(target: Target) -> bool:
     return target.pod is None and Address.parse(target.address).is_this_host
 
 
-class Identified:
+class Identified(Completed):
     """Another discovery's workers with their job and slice.
 
     Args:
@@ -260,19 +259,16 @@ class Identified:
         by_labels: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._discovery = discovery
+        super().__init__(discovery)
         self._given = given
         self._job_kind = job_kind
         self._by_labels = by_labels
         self._environment = os.environ if environment is None else environment
         self._in_kubernetes = "KUBERNETES_SERVICE_HOST" in self._environment
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the other discovery yields."""
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            async for workers in changes:
-                targets = tuple(map(self._identified, workers.targets))
-                yield replace(workers, targets=targets if self._in_kubernetes else tuple(with_several(targets)))
+    def _complete(self, targets: Sequence[Target]) -> Iterable[Target]:
+        known = tuple(map(self._identified, targets))
+        return known if self._in_kubernetes else with_several(known)
 
     def _identified(self, target: Target) -> Target:
         said, nothing = names(target.job, target.slice), JobNames()

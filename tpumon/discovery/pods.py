@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from tpumon.collection.sources.pod_resources import pods_with_tpus
-from tpumon.discovery.finder import Discovery
+from tpumon.discovery.finder import Discovery, Refreshed
 from tpumon.errors import SourceError
-from tpumon.model import Pod, Workers
+from tpumon.model import Pod, Target
 from tpumon.untrusted_text import unexpected
 
 _log = logging.getLogger(__name__)
@@ -28,7 +26,7 @@ _ANSWER_S = 2.0  # workers wait for it
 _ask_kubelet = partial(pods_with_tpus, timeout_s=_ANSWER_S)
 
 
-class WithPods:
+class WithPods(Refreshed):
     """Another discovery's workers of this node, with the pod that holds its TPUs.
 
     If several containers hold some, no worker gets one: the kubelet tells neither processes nor the pods' UIDs, which
@@ -49,38 +47,20 @@ class WithPods:
         ask: Callable[[str], Awaitable[Collection[Pod]]] = _ask_kubelet,
         every_s: float = _ASK_S,
     ) -> None:
-        self._discovery = discovery
+        super().__init__(discovery, every_s)
         self._socket = socket
         self._ask = ask
-        self._every_s = every_s
+        self._pod: Pod | None = None
         self._said = False
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the other discovery yields, also when only the pod has changed."""
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            change = asyncio.ensure_future(anext(changes))
-            latest: Workers | None = None
-            sent: Workers | None = None
-            try:
-                while True:
-                    await asyncio.wait({change}, timeout=None if latest is None else self._every_s)
-                    if change.done():
-                        try:
-                            latest = change.result()
-                        except StopAsyncIteration:
-                            return
-                        change = asyncio.ensure_future(anext(changes))
-                    assert latest is not None
-                    pod = await self._pod() if latest.targets else None
-                    workers = replace(latest, targets=tuple(replace(target, pod=pod) for target in latest.targets))
-                    if workers != sent:
-                        sent = workers
-                        yield workers
-            finally:
-                change.cancel()
-                await asyncio.gather(change, return_exceptions=True)
+    def _complete(self, targets: Sequence[Target]) -> Iterator[Target]:
+        return (replace(target, pod=self._pod) for target in targets)
 
-    async def _pod(self) -> Pod | None:
+    async def _look(self, targets: Sequence[Target]) -> bool:
+        self._pod = await self._only_pod() if targets else None
+        return bool(targets)
+
+    async def _only_pod(self) -> Pod | None:
         """The only container that holds TPUs; None: there is none, or several, or nobody says."""
         try:
             self._socket.stat()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from tpumon.discovery.finder import Discovery
+from tpumon.discovery.finder import Completed, Discovery
 from tpumon.errors import UsageError
-from tpumon.model import Target, Workers
+from tpumon.model import Target
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)
@@ -20,7 +19,7 @@ _GOOD_FORM = "give http://HOST:PORT/metrics, or WORKER=http://HOST:PORT/metrics"
 _URLS = ("http://", "https://")
 
 
-class WithServerMetrics:
+class WithServerMetrics(Completed):
     """Another discovery's workers, with the pages that were named.
 
     Args:
@@ -29,17 +28,11 @@ class WithServerMetrics:
     """
 
     def __init__(self, discovery: Discovery, pages: Mapping[str, str]) -> None:
-        self._discovery = discovery
+        super().__init__(discovery)
         self._pages = pages
         self._said = False
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the other discovery yields."""
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            async for workers in changes:
-                yield replace(workers, targets=tuple(self._with_pages(workers.targets)))
-
-    def _with_pages(self, targets: Sequence[Target]) -> Iterator[Target]:
+    def _complete(self, targets: Sequence[Target]) -> Iterator[Target]:
         alone = self._pages.get("") if len(targets) == 1 else None
         if "" in self._pages and len(targets) > 1 and not self._said:
             self._said = True

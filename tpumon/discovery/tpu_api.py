@@ -126,7 +126,7 @@ class NamedTpus:
     stay, whatever the API says.
 
     Args:
-        names: of the TPUs; one may hold several with commas. Each is a slice.
+        names: of the TPUs. Each is a slice.
         zone: of the TPUs; None: this machine's.
         project: of the TPUs; None: that of the credentials, or this machine's.
         port: of the profiler servers; None: 8466 on TPU nodes, to be tried on TPU VMs.
@@ -151,15 +151,12 @@ class NamedTpus:
         call: Callable[[str], Awaitable[SourceError | None]] = knock,
         poll_s: float = _POLL_S,
     ) -> None:
-        wanted = dict.fromkeys(name.strip() for text in names for name in text.split(",") if name.strip())
-        for name in wanted:
+        for name in names:
             if not _NAME.fullmatch(name):
                 raise UsageError(f"--tpu {name!r} is not a TPU's name; `gcloud compute tpus tpu-vm list` shows them")
-        if not wanted:
-            raise UsageError("--tpu: give a TPU's name")
         check_installed()
         self._api = TpuApi(zone=zone, project=project, endpoint=endpoint)
-        self._slices = [_NamedTpu(name) for name in wanted]
+        self._slices = [_NamedTpu(name) for name in dict.fromkeys(names)]
         self._port = port
         self._runtime_only = runtime_only
         self._call = call

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice
+from threading import Lock
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
@@ -24,6 +25,7 @@ _LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars 
 _LARGEST = 1 << 60  # no figure of ours is larger
 _MOST_ITEMS = 100
 _MOST_CHARACTERS = 200
+_reading_types = Lock()
 
 UnixTime = Annotated[float, Meta(ge=0, lt=_LATEST_UNIX_S)]
 """Seconds since the epoch."""
@@ -82,7 +84,8 @@ def fields_of(kind: type[Struct], leave_out: Container[str] = ()) -> Iterator[tu
 
 @cache
 def _decoder(kind: Any) -> Decoder[Any]:
-    return Decoder(kind)
+    with _reading_types:  # msgspec 0.22 uses what another thread has only half read of a type, and crashes
+        return Decoder(kind)
 
 
 @cache

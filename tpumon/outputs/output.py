@@ -162,11 +162,13 @@ class Export(Struct, frozen=True, kw_only=True):
         name: the output's name.
         where: where it writes; each exporter documents what it accepts.
         options: its own options, unparsed.
+        given: the option of the command line that it comes of.
     """
 
     name: str
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
+    given: str = "export"
 
 
 _OUTPUT = r"(?P<name>[^=\[\]]+)(?:\[(?P<options>[^\]]*)\])?"
@@ -210,7 +212,6 @@ def parse_output(text: str) -> Export:
 
 
 def _option_texts(given: str, text: str | None) -> dict[str, str]:
-    """The options between the brackets, by name."""
     options: dict[str, str] = {}
     for part in text.split(",") if text else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -350,7 +351,6 @@ class GuardedOutput:
             self._tick_due_s = time.monotonic() + self.tick_s
 
     def close(self) -> None:
-        """Ends the output."""
         if self._name:
             self._attempt("close", self._output.close, "")
         else:

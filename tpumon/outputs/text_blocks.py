@@ -91,10 +91,10 @@ def render_block(sample: Sample, *, level: int) -> str:
     mxu = _percent(MXU.value(figures)) or _why(MXU, figures)
     lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(MXU.method(figures))}")
     if level > 1 and trains(sample):
-        step = _step_time(figures.step_time_s) or _why(STEP, figures)
+        step = _spread(figures.step_time_s, "seconds") or _why(STEP, figures)
         lines += [
             f"Step time: {step}{_method(STEP.method(figures), STEP.subject(figures))}",
-            f"Infeed percentage: {_spread(figures.infeed_ratio) or _why(INFEED, figures)}",
+            f"Infeed percentage: {_spread(figures.infeed_ratio, 'ratio') or _why(INFEED, figures)}",
         ]
     if level > 1 and serves(sample):
         lines += _server_lines(figures)
@@ -150,7 +150,7 @@ def milliseconds(time_s: float) -> str:
 
 
 def _percent(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{three_digits(ratio * 100)}%"
+    return None if ratio is None else _UNITS["ratio"](ratio)
 
 
 _UNITS: Mapping[Unit, Callable[[float], str]] = {
@@ -161,16 +161,11 @@ _UNITS: Mapping[Unit, Callable[[float], str]] = {
 }
 
 
-def _step_time(times: StepTimes | None) -> str | None:
-    if times is None:
-        return None
-    return f"{milliseconds(times.avg)} (avg), {milliseconds(times.min)} (min), {milliseconds(times.max)} (max)"
-
-
-def _spread(spread: Spread | None) -> str | None:
+def _spread(spread: StepTimes | Spread | None, unit: Unit) -> str | None:
     if spread is None:
         return None
-    return f"{_percent(spread.avg)} (avg), {_percent(spread.min)} (min), {_percent(spread.max)} (max)"
+    write = _UNITS[unit]
+    return f"{write(spread.avg)} (avg), {write(spread.min)} (min), {write(spread.max)} (max)"
 
 
 def _method(name: str | None, subject: str | None = None) -> str:

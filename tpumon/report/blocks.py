@@ -44,7 +44,6 @@ class ReportColumn(Struct, frozen=True):
     above_peak: Callable[[Any], bool] | None = None
 
     def cell(self, row: Any) -> Cell:
-        """The cell of a row."""
         value = self.value(row)
         if self.number is None:
             return Cell(value)
@@ -68,7 +67,6 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """The cells, as many in each row as there are columns."""
         return [[column.cell(item) for column in self.columns] for item in self.items]
 
 

@@ -136,7 +136,6 @@ class _Side(Struct, frozen=True, kw_only=True):
 
 
 def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
-    """Compares two captures, read with `op_steps`."""
     tables = [capture.step_table() for capture in (before, after)]
     by_step = all(table.shared for table in tables)
     old, new = (

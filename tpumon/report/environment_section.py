@@ -101,7 +101,6 @@ _COLUMNS = (
 
 
 def blocks(environment: Environment) -> list[Block]:
-    """The section as facts and a table."""
     hosts = environment.hosts
     made: list[Block] = [
         Facts(title="Devices", rows=device_facts(environment)),

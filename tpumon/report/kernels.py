@@ -106,15 +106,9 @@ def gpu_idle_s(capture: Capture) -> float:
 
 
 def _chosen(capture: Capture, choice: Choice) -> tuple[Kernel, ...]:
-    kernels = [kernel for host in capture.hosts for kernel in host.profile.kernels]
-    if choice.program is not None:
-        kernels = [one for one in kernels if choice.program in one.kind.program]
-    if choice.words is not None:
-        words = choice.words.casefold()
-        kernels = [
-            one for one in kernels if words in f"{one.kind.name}\n{one.kind.op}\n{one.kind.provenance}".casefold()
-        ]
-    return merged_kernels(kernels, lambda kind: kind)
+    kernels = (kernel for host in capture.hosts for kernel in host.profile.kernels)
+    picked = [one for one in kernels if choice.picks(one.kind.program, one.kind.name, one.kind.op, one.kind.provenance)]
+    return merged_kernels(picked, lambda kind: kind)
 
 
 def _times(kernel: Kernel, total_s: float) -> LaunchTimes:
@@ -139,7 +133,6 @@ _TIMES = (
 
 
 def kernel_table(rows: Sequence[KernelRow]) -> Table:
-    """A table of kernels."""
     columns = (
         ReportColumn("kernel", lambda row: row.name, wide=True),
         ReportColumn("operation", lambda row: row.op or row.provenance or NOT_KNOWN, wide=True),

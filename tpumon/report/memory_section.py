@@ -35,7 +35,6 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 def build(capture: Capture, choice: Choice) -> Memory:
-    """The memories of all hosts."""
     programs = next((host.profile.buffers for host in capture.hosts if host.profile.buffers), ())
     if choice.program is not None:
         programs = tuple(program for program in programs if choice.program in _program(program))

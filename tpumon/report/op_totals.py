@@ -53,13 +53,11 @@ class OpTotals(Struct, frozen=True, kw_only=True):
 
     def chosen(self, choice: Choice) -> list[Op]:
         """The ops that are asked for."""
-        ops: Iterable[Op] = (op for op in self.ops if op.shown)
-        if choice.program is not None:
-            ops = (op for op in ops if choice.program in self.program(op))
-        if choice.words is not None:
-            words = choice.words.casefold()
-            ops = (op for op in ops if words in f"{op.name}\n{op.category}\n{op.provenance}\n{op.source}".casefold())
-        return list(ops)
+        return [
+            op
+            for op in self.ops
+            if op.shown and choice.picks(self.program(op), op.name, op.category, op.provenance, op.source)
+        ]
 
     def work(self, ops: Sequence[Op]) -> OpWork:
         """The work of some ops together: times of all, FLOPs and bytes of those without ops within.

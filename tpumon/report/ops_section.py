@@ -135,7 +135,6 @@ class Ops(Struct, frozen=True, kw_only=True):
 
 
 def build(capture: Capture, choice: Choice) -> Ops:
-    """Adds up the ops of a capture."""
     totals = op_totals(capture)
     ops = totals.chosen(choice)
     duplicated = _grouped(ops, totals, lambda op: f"{totals.program(op)}\n{op.category}\n{op.group}")
@@ -213,7 +212,6 @@ def _op_row(op: Op, totals: OpTotals) -> OpRow:
 
 
 def blocks(ops: Ops) -> list[Block]:
-    """The section as tables."""
     facts = [
         ("Time of all cores", time_text(ops.total_time_s)),
         ("Idle", f"{time_text(ops.idle_s)} ({share_text(ops.idle_s, ops.total_time_s)})"),

@@ -45,7 +45,6 @@ class Capture(Struct, frozen=True, kw_only=True):
         return max((each for each in starts_unix_s if each), default=None) if all(starts_unix_s) else None
 
     def step_table(self) -> StepTable:
-        """The steps of all hosts."""
         return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
 
 
@@ -61,6 +60,12 @@ class Choice(Struct, frozen=True, kw_only=True):
     top: int = 20
     program: str | None = None
     words: str | None = None
+
+    def picks(self, program: str, *texts: str) -> bool:
+        """True for what runs in this program and is described by these texts."""
+        if self.program is not None and self.program not in program:
+            return False
+        return self.words is None or self.words.casefold() in "\n".join(texts).casefold()
 
     @property
     def title(self) -> str:

@@ -107,7 +107,6 @@ def needs(names: Iterable[str]) -> frozenset[Extra]:
 
 
 def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
-    """Builds some sections."""
     values = {name: SECTIONS[name].build(capture, choice) for name in names}
     truncated = capture.figures.truncated
     above = (Lines(title="Dropped events", lines=(f"the trace is truncated: {truncated}",)),) if truncated else ()

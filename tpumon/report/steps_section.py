@@ -115,7 +115,6 @@ class Steps(Struct, frozen=True, kw_only=True):
 
 
 def build(capture: Capture, _choice: Choice) -> Steps:
-    """The steps of a capture."""
     figures, table = capture.figures.figures, capture.step_table()
     names = [_name(capture, core) for core in table.cores]
     steps = tuple(

@@ -90,7 +90,6 @@ def figures(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> Expe
 
 
 def measure(job: SimulatedJob, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
-    """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = flops = moved = 0
     busy_shares: list[float] = []

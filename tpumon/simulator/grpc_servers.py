@@ -62,7 +62,6 @@ class PortServer:
 
     @property
     def running(self) -> bool:
-        """True if the port is open."""
         return self._server is not None
 
     async def start(self) -> None:

@@ -13,13 +13,7 @@ StatValue = int | float | str | bytes
 
 
 class PlaneWriter:
-    """Adds stats, lines and events to a new plane.
-
-    Args:
-        space: the trace that gets the plane.
-        number: of the plane.
-        name: of the plane.
-    """
+    """Adds stats, lines and events to a new plane of a trace."""
 
     def __init__(self, space: xplane_pb2.XSpace, number: int, name: str) -> None:
         self._plane = space.planes.add(id=number, name=name)
@@ -28,17 +22,14 @@ class PlaneWriter:
         self._stats: dict[str, int] = {}
 
     def add_stats(self, **stats: StatValue) -> None:
-        """Adds stats of the plane."""
         self._put(self._plane.stats, stats)
 
     def add_line(self, name: str) -> xplane_pb2.XLine:
-        """The line of this name; a new one if there is none."""
         if name not in self._lines:
             self._lines[name] = self._plane.lines.add(id=len(self._lines) + 1, name=name)
         return self._lines[name]
 
     def knows(self, key: Hashable) -> bool:
-        """True if events of this key are described."""
         return key in self._events
 
     def describe(self, key: Hashable, name: str, display_name: str = "", **stats: StatValue) -> int:

@@ -19,14 +19,7 @@ _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
 class RuntimeMetricService:
-    """The methods of one worker's runtime metric service. Device IDs are numbered across the slice.
-
-    Args:
-        job: the simulated job.
-        worker: index of the worker.
-        clock: returns the seconds since the epoch.
-        epoch_unix_ns: when the job started.
-    """
+    """The methods of one worker's runtime metric service. Device IDs are numbered across the slice."""
 
     def __init__(self, job: SimulatedJob, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
         self._job = job
@@ -89,7 +82,6 @@ class RuntimeMetricService:
         return response.SerializeToString()
 
     def _per_device(self, value: Callable[[int], float]) -> Iterator[Metric]:
-        """A row for each device, its value by the number on its host."""
         count = self._job.topology.devices_per_host
         for device in range(count):
             yield _of_device(self._worker * count + device, value(device))

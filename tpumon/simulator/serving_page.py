@@ -62,7 +62,6 @@ class ServerMetricsPage:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Closes the port."""
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()

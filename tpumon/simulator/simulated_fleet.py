@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from types import TracebackType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import TpumonError, UsageError
@@ -72,9 +72,7 @@ class SimulatedFleet:
             self._life = asyncio.create_task(self._live(epoch_unix_ns), name="simulated crashes")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._life is not None:
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -143,20 +141,14 @@ class SimulatedFleet:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
 
+@dataclass
 class _WorkerServers:
     """The servers of one worker, which start and stop together: its profiler, and what else there is."""
 
-    def __init__(
-        self,
-        service: ProfilerService,
-        profiler: PortServer,
-        runtime: PortServer | None,
-        page: ServerMetricsPage | None,
-    ) -> None:
-        self._service = service
-        self.profiler = profiler
-        self.runtime = runtime
-        self.page = page
+    service: ProfilerService
+    profiler: PortServer
+    runtime: PortServer | None
+    page: ServerMetricsPage | None
 
     @property
     def running(self) -> bool:
@@ -167,7 +159,7 @@ class _WorkerServers:
         return [server for server in (self.profiler, self.runtime, self.page) if server is not None]
 
     async def start(self) -> None:
-        self._service.restart()
+        self.service.restart()
         try:
             for server in self._servers:
                 await server.start()

@@ -41,7 +41,6 @@ class Generation(Struct, frozen=True, kw_only=True):
 
     @property
     def chip(self) -> ChipKind:
-        """The cores, planes and peaks of one chip."""
         return CHIPS[self.name]
 
     @property
@@ -51,7 +50,6 @@ class Generation(Struct, frozen=True, kw_only=True):
 
     @property
     def host_size(self) -> int:
-        """The size of one host of a slice of several."""
         return CHIPS_PER_HOST * (self.chip.cores if self.counts_cores else 1)
 
 
@@ -97,7 +95,6 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     @property
     def cores_per_host(self) -> int:
-        """Number of TensorCores of one worker."""
         return self.chips_per_host * self.generation.chip.cores
 
     @property
@@ -112,12 +109,10 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     @property
     def device_hbm_bytes(self) -> int:
-        """Nominal HBM size of one device."""
         return (self.generation.hbm_gib << 30) // self.generation.chip.devices
 
     @property
     def device_hbm_bandwidth_bytes_per_s(self) -> float:
-        """Peak HBM bandwidth of one device."""
         return self.generation.chip.hbm_bytes_per_s / self.generation.chip.devices
 
     def worker_name(self, worker: int) -> str:
@@ -136,18 +131,20 @@ def parse_topology(text: str) -> Topology:
     """
     match = re.fullmatch(r"([a-z0-9]+)-([0-9]{1,6})", text.strip().lower())
     if match is None:
-        raise UsageError(f"{text!r} is not a TPU name: {_GOOD_FORM}")
+        raise UsageError(f"{text!r} is not a TPU name: {_GOOD_FORM}", option="simulate")
     family = _ALIASES.get(match[1], match[1])
     generation = GENERATIONS.get(family)
     if generation is None:
         hint = hint_at(family, [*GENERATIONS, *_ALIASES], _GOOD_FORM, cutoff=0.5, after=f"-{match[2]}")
         known = ", ".join(GENERATIONS)
-        raise UsageError(f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}")
+        raise UsageError(
+            f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}", option="simulate"
+        )
     size = int(match[2])
     near = _nearest_sizes(generation, size)
     if size not in near:
         nearest = ", ".join(f"{generation.name}-{each}" for each in near)
-        raise UsageError(f"no TPU has the name {text!r}; the nearest are {nearest}")
+        raise UsageError(f"no TPU has the name {text!r}; the nearest are {nearest}", option="simulate")
     chips = size // generation.chip.cores if generation.counts_cores else size
     hosts = 1 if chips <= generation.single_host_chips else chips // CHIPS_PER_HOST
     return Topology(name=f"{generation.name}-{size}", generation=generation, hosts=hosts, chips_per_host=chips // hosts)

@@ -14,7 +14,6 @@ from tpumon.system.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from types import TracebackType
 
 _Event = TypeVar("_Event")
 
@@ -79,9 +78,7 @@ class Background(Generic[_Event]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # it has ended, and closed its loop
             self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(_STOP_S)

@@ -77,7 +77,6 @@ def set_up() -> None:
 
 
 def be_verbose() -> None:
-    """Has tpumon's debug messages printed, too."""
     for name in OURS:
         logging.getLogger(name).setLevel(logging.DEBUG)
 
@@ -154,9 +153,6 @@ class RepetitionFilter(logging.Filter):
     Each worker gets ten at once, then one a minute; all together get two hundred at once, then ten a minute. Messages
     about workers have an attribute `worker`: its name, or "" if they are about several; others always pass. The first
     message after a gap gets an attribute `left_out`: words for how many are missing.
-
-    Args:
-        clock_s: reads a monotonic clock.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -207,7 +203,6 @@ class _Passing(logging.Handler):
         self.addFilter(RepetitionFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Gives it on."""
         try:
             self._take(_line(record))
         except Exception:  # noqa: BLE001 - no message is worth an error
@@ -246,7 +241,6 @@ class StderrHandler(logging.Handler):
         self._stalled = self._stalled or not self.wait(_ORDER_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues a line."""
         try:
             self.said.append(_line(record))
             line = f"tpumon: {self.said[-1]}\n"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tpumon.system.host_files import HostFiles, boot
+from tpumon.system.host_files import HostFiles, boot, network
 from tpumon.system.threads import in_thread
 
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
@@ -25,11 +25,9 @@ def host_key() -> str | None:
 
     Addresses of jobs and exporters mean something else in another network namespace.
     """
-    try:
-        network = Path("/proc/self/ns/net").stat().st_ino
-    except OSError:
+    if boot() == "-" or not network():
         return None
-    return None if boot() == "-" else hashlib.sha256(f"{boot()} {network}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{boot()} {network()}".encode()).hexdigest()[:16]
 
 
 def announce(port: int) -> Callable[[], None]:

@@ -164,10 +164,6 @@ class RemoteLogDir(LogDir):
     """A directory that TensorFlow's file systems reach, such as gs://BUCKET/DIR.
 
     Its errors share no base class.
-
-    Args:
-        where: its URL.
-        gfile: `tf.io.gfile`.
     """
 
     def __init__(self, where: str, gfile: Any) -> None:

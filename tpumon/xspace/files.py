@@ -23,11 +23,12 @@ _AGAIN_S = 1.0
 _UNPACKERS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by how a packed file begins; no trace does
 
 
-def trace_files(paths: Iterable[str]) -> list[Path]:
+def trace_files(paths: Iterable[str], option: str = "") -> list[Path]:
     """Returns the traces that the paths lead to, each once.
 
     Args:
         paths: files, session directories, or log directories, of which the newest session counts.
+        option: that gives them, if any.
 
     Raises:
         UsageError: a path leads to no trace.
@@ -40,9 +41,10 @@ def trace_files(paths: Iterable[str]) -> list[Path]:
         elif path.exists():
             here = [path]
         else:
-            raise UsageError(f"{text}: no such file or directory")
+            raise UsageError(f"{text}: no such file or directory", option=option)
         if not here:
-            raise UsageError(f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}")
+            words = f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}"
+            raise UsageError(words, option=option)
         files.update(dict.fromkeys(here))
     return list(files)
 

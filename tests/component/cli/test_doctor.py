@@ -309,7 +309,7 @@ def test_a_host_without_an_address_is_one_problem():
 @pytest.mark.parametrize(("source", "problems"), [("trace", 0), (None, 1)])
 def test_a_server_that_only_writes_is_wrong_only_where_nothing_is_seen_of_it(source, problems):
     old = diagnosis.ServerDiagnosis(worker="w", address="w:9999", writes_only=True, source=source)
-    assert len(problems_of(told_of(old))) == problems
+    assert len(list(problems_of(told_of(old)))) == problems
 
 
 def test_a_tpu_node_without_a_job(doctor):

@@ -200,7 +200,7 @@ async def test_someone_elses_session_is_left_alone():
         (target,) = fleet.targets
         async with Watched(target.address) as owner, Watched(target.address) as client:
             owners = asyncio.create_task(TraceSource(owner, target, SourceOptions()).fetch(Query(level=2, window_s=1)))
-            await until(lambda: fleet._workers[0]._service._session and owner.traces)
+            await until(lambda: fleet._workers[0].service._session and owner.traces)
             with pytest.raises(SourceError) as caught:
                 await TraceSource(client, target, SourceOptions()).fetch(Query(level=2, window_s=0.001))
             assert (await owners).figures.step_time_s is not None
@@ -379,7 +379,7 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
             (target,), (worker,) = fleet.targets, fleet._workers
             async with Watched(target.address) as client:
                 asked = asyncio.create_task(TraceSource(client, target, DEFAULTS).fetch(Query(level=2, window_s=30)))
-                await until(lambda: worker._service._session and client.traces)
+                await until(lambda: worker.service._session and client.traces)
                 await asyncio.sleep(0.05)  # the time that has to be paid
                 await worker.stop()
                 with pytest.raises(SourceError) as caught:

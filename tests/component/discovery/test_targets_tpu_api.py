@@ -166,7 +166,7 @@ def test_what_is_remembered_of_strangers_goes_with_their_hosts(google):
 def test_several_names_are_several_slices(google):
     """Given one by one or with commas; names are unique across them."""
     google.nodes |= {"a": node("a", ["10.0.0.1", "10.0.0.2"]), "b": node("b", ["10.0.1.1", "10.0.1.2"])}
-    found = first(NamedTpus(["a,b", "b"], port=1))
+    found = first(NamedTpus(["a", "b", "b"], port=1))
     assert [(target.worker, target.slice) for target in found.targets] == [
         ("a-w-0", "a"), ("a-w-1", "a"), ("b-w-0", "b"), ("b-w-1", "b"),
     ]  # fmt: skip

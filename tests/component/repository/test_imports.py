@@ -68,8 +68,8 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"analysis", "collection", "discovery", "errors", "model", "outputs", "system", "untrusted_text"},
     "cli": {
         *("analysis", "collection", "discovery", "errors", "model", "outputs", "pipeline", "report", "simulator"),
-        *("quantities", "system", "untrusted_text", "xspace", "exporters"),
-        *("mcp", "mcp_types", "pyarrow", "typer"),
+        *("moments", "quantities", "system", "untrusted_text", "xspace", "exporters"),
+        *("anyio", "mcp", "mcp_types", "pyarrow", "typer"),
     },
     "__main__": {"cli"},
 }

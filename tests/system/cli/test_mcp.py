@@ -103,10 +103,30 @@ def test_what_was_asked_before_stdin_ended_is_answered(tmp_path):
     os.close(reading)
     with os.fdopen(writing, "wb") as stdout:
         done = subprocess.run(
-            command, input=ASKED, stdout=stdout, stderr=subprocess.PIPE, env=environment(tmp_path), cwd=tmp_path,
-            timeout=100, check=True,
+            command, input=b"why?\n" * 100 + ASKED, stdout=stdout, stderr=subprocess.PIPE,
+            env=environment(tmp_path), cwd=tmp_path, timeout=100, check=True,
         )  # fmt: skip
     assert b"bug" not in done.stderr
+
+
+def test_a_line_that_is_no_request_is_answered_by_an_error(tmp_path):
+    """No JSON, no message of JSON-RPC, and one that comes too early; what is asked afterwards is answered as ever."""
+    (tmp_path / "home").mkdir()
+    samples = Scene("steady", "v6e-8").round(0)
+    (tmp_path / "recorded.jsonl").write_text("".join(f"{json.dumps(one.to_json())}\n" for one in samples))
+    early = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}\n'
+    done = subprocess.run(
+        [sys.executable, "-m", "tpumon", "mcp", "--from", "recorded.jsonl"], input=b"why?\n[]\n" + early + ASKED,
+        capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=100, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    errors = [(one["id"], one["error"]["code"], one["error"]["message"]) for one in answers if "error" in one]
+    assert sorted(errors, key=str) == [
+        (7, -32602, "the first request must be `initialize`"),
+        (None, -32600, "Invalid Request: a line of stdin is no message of JSON-RPC 2.0"),
+        (None, -32700, "Parse error: a line of stdin is no JSON"),
+    ]
+    assert {one["id"] for one in answers if "result" in one} == {0, 1, 2}
 
 
 def test_what_it_cannot_answer_is_an_error_that_says_why(tmp_path):

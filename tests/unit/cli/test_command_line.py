@@ -213,7 +213,8 @@ def test_serve_hands_thresholds_to_its_outputs():
                     "--idle-limit", "0.3", "--sustained", "2")  # fmt: skip
     assert isinstance(feed, FeedSettings)
     assert list(feed.exports) == [
-        Export(name="prometheus", where="127.0.0.1:10466"), Export(name="fleet-summary", where="f.jsonl")
+        Export(name="prometheus", where="127.0.0.1:10466", given="listen"),
+        Export(name="fleet-summary", where="f.jsonl"),
     ]  # fmt: skip
     thresholds = feed.output_options.thresholds
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)

@@ -111,6 +111,8 @@ def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
         ('from = "nosuch"', "--from nosuch: no such file or directory; ", "from"),
         ('[once]\nfrom = ["http://"]', "--from: not the URL of an exporter; ", "[once] from"),
         ('level = 2\nsimulate = "v9-8"', "unknown TPU generation 'v9' in 'v9-8'; ", "simulate"),
+        ('simulate = "v5e-8"\nscenario = "nope"', "unknown scenario 'nope'; ", "scenario"),
+        ('runtime-addr = "unix:tpu.sock"', "cannot use the address 'unix:tpu.sock': ", "runtime-addr"),
     ],
 )
 def test_an_error_that_comes_of_the_file_names_it(config, text, begins, key, said):
@@ -121,6 +123,14 @@ def test_an_error_that_comes_of_the_file_names_it(config, text, begins, key, sai
     assert said[0].endswith(f" ({key} in {path})")
     assert _run(["once", "--from", "nowhere"]) == 2
     assert str(path) not in said[1]
+
+
+def test_a_value_of_the_file_that_an_error_happens_to_hold_is_not_its_cause(config, said):
+    config('zone = "v9-8"\nsimulate = "v5e-8"')
+    assert _run(["once", "--simulate", "v9-8"]) == 2
+    assert _run(["simulate", "v9-8"]) == 2
+    assert [line.startswith("unknown TPU generation 'v9' in 'v9-8'; ") for line in said] == [True, True]
+    assert not any("zone" in line or "(simulate" in line for line in said)
 
 
 def test_an_address_to_listen_on_is_found_wrong_late_and_names_its_key(config, monkeypatch, said):

@@ -14,7 +14,6 @@ def test_changes_are_not_held_for_longer_than_15_seconds_though_more_come(monkey
     """Where something changes every second, it is never quiet."""
     now_s = [100.0]
     monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(events, "_as_text", lambda change: change.status)
     printer = events._Printer("text", SimpleNamespace(status=lambda: SimpleNamespace(workers={})))
     change = Change(number=1, time_unix_s=1e9, worker="a", what="state", state="stale", severity="ok")
     for _ in range(17):
@@ -27,11 +26,13 @@ def test_changes_are_not_held_for_longer_than_15_seconds_though_more_come(monkey
 def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch, capsys):
     """One is asked 8 s after another: a hang of both is one line."""
     now_s = [100.0]
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0], strftime=lambda *_: "then",
-                                                        localtime=lambda _: None))  # fmt: skip
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(events, "date_and_time", lambda _: "then")
     targets = [Target(worker=name, address=f"{name}:1", slice="s") for name in "ab"]
     workers = {one.worker: SimpleNamespace(target=one) for one in targets}
-    printer = events._Printer("text", SimpleNamespace(status=lambda: SimpleNamespace(workers=workers)))
+    asked = []
+    status = lambda: asked.append(1) or SimpleNamespace(workers=workers)  # noqa: E731
+    printer = events._Printer("text", SimpleNamespace(status=status))
     change = Change(
         number=1, time_unix_s=1e9, worker="a", what="severity", state="no-activity", severity="critical",
         words="waits for b, nothing runs for 606 s",
@@ -42,6 +43,7 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
         now_s[0] += passed_s
         printer.print_due()
         assert capsys.readouterr().out == printed
+    assert len(asked) == 1  # not at each look: of thousands of workers it takes long
     printer.add(
         [replace(change, worker="b", words="b stopped first, nothing runs for 610 s")], SimpleNamespace(worker="b")
     )

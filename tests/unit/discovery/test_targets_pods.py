@@ -38,10 +38,10 @@ def test_the_pod_that_holds_the_node_s_tpus(quiet):
 
     async def look():
         with kubelet(lambda: OTHERS + holder(TRAIN), asked) as socket:
-            finder = WithPods(Fixed(WORKERS.targets), socket=socket)
-            return [workers async for workers in finder.watch(bool)]
+            async with aclosing(WithPods(Fixed(WORKERS.targets), socket=socket).watch(bool)) as changes:
+                return await anext(changes)
 
-    ((target,),) = [workers.targets for workers in asyncio.run(look())]
+    (target,) = asyncio.run(look()).targets
     assert target.pod == TRAIN
     assert asked == [b""]
 
@@ -94,9 +94,9 @@ def test_an_absent_socket_is_nothing_to_say(tmp_path, quiet):
 
         finder = WithPods(Fixed(WORKERS.targets), socket=tmp_path / "none" / "kubelet.sock", ask=ask)
         async with aclosing(finder.watch(bool)) as changes:
-            return [workers async for workers in changes]
+            return await anext(changes)
 
-    assert asyncio.run(look()) == [WORKERS]
+    assert asyncio.run(look()) == WORKERS
 
 
 def test_a_dead_socket_is_said_once(said):

@@ -290,7 +290,6 @@ def _explain_failures(workers: Sequence[ProfiledWorker]) -> None:
 
 
 def _report(settings: CaptureSettings, workers: Sequence[ProfiledWorker]) -> int:
-    """Prints where the profile is and how to open it."""
     done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     if not done:
         return 1

@@ -43,10 +43,6 @@ class _Setting(Struct, frozen=True, kw_only=True):
 def run(*, context: typer.Context, group: TyperGroup) -> int:
     """Prints the options as a configuration file, defaults as comments; returns 0.
 
-    Args:
-        context: of the command line, which says what the environment sets.
-        group: `tpumon` and its commands.
-
     Raises:
         UsageError: the configuration file is wrong, or a variable.
     """

@@ -14,6 +14,7 @@ from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
 from tpumon.model.state import Event
+from tpumon.moments import date_and_time
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import show
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpumon.analysis import FleetStatus, Update
-    from tpumon.model import Change, Sample
+    from tpumon.model import Change, Sample, Target
 
 _log = logging.getLogger(__name__)
 
@@ -72,10 +73,6 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
 class _Printer:
     """Prints changes: as JSON a line each, in text one for what happened to a slice, which does not come all at once.
 
-    Args:
-        output: the format.
-        feed: where the changes come from.
-
     Attributes:
         got: number of changes.
     """
@@ -85,6 +82,7 @@ class _Printer:
         self._output, self._feed = output, feed
         self._held: list[Change] = []
         self._sampled: set[str] = set()
+        self._awaited: set[str] | None = None  # None: not known of all that is held
         self._first_s = self._last_s = 0.0
 
     def add(self, changes: Sequence[Change], sample: Sample | None = None) -> None:
@@ -98,32 +96,43 @@ class _Printer:
             self._first_s = self._first_s if self._held else self._last_s
             self.got += len(changes)
             self._held += changes
+            self._awaited = None
 
     def print_due(self) -> None:
         """Prints those to which no more belong, as far as can be told."""
+        if not self._held:
+            return
         now_s = time.monotonic()
-        is_due = now_s - self._last_s > _QUIET_S and not self._misses_some()
-        if self._output == "jsonl" or is_due or now_s - self._first_s > _LONGEST_HELD_S:
+        is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_HELD_S
+        if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some()):
             self.close()
 
     def _misses_some(self) -> bool:
         """True if a worker that may have had what is held, too, was not sampled since."""
-        targets = {name: worker.target for name, worker in self._feed.status().workers.items()} if self._held else {}
-        changed = [targets[one.worker] for one in self._held if one.worker in targets]
-        slices = {(one.job, one.slice) for one in changed if not one.independent}
-        others = (one for one in targets.values() if (one.job, one.slice) in slices and not one.independent)
-        return any(one.worker not in self._sampled for one in others)
+        if self._awaited is None:
+            targets = self._targets()
+            changed = [targets[one.worker] for one in self._held if one.worker in targets]
+            slices = {(one.job, one.slice) for one in changed if not one.independent}
+            self._awaited = {
+                name for name, one in targets.items() if (one.job, one.slice) in slices and not one.independent
+            }
+        return not self._awaited <= self._sampled
+
+    def _targets(self) -> dict[str, Target]:
+        """The workers by name; the status of all takes time."""
+        return {name: worker.target for name, worker in self._feed.status().workers.items()}
 
     def close(self) -> None:
         """Prints all that are held, by time."""
         changes, self._held = sorted(self._held, key=lambda change: change.time_unix_s), []
         if self._output == "jsonl":
             for change in changes:
-                show(_as_json(change))
-        elif changes:  # the status of all workers takes time
-            targets = {name: worker.target for name, worker in self._feed.status().workers.items()}
+                show(encoded(Event(**asdict(change))))
+        elif changes:
+            targets = self._targets()
             for group in together(changes, targets):
-                show(_as_text(as_one(group, targets)))
+                change = as_one(group, targets)
+                show(f"{date_and_time(change.time_unix_s)}  {change.worker}  {change.sentence}")
 
 
 def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:
@@ -150,17 +159,5 @@ def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) ->
 
 def _no_change(feed: AnyFeed) -> str:
     if isinstance(feed, RecordedFeed):
-        return f"no change from {_date(feed.begin_unix_s)} to {_date(feed.end_unix_s)}"
+        return f"no change from {date_and_time(feed.begin_unix_s)} to {date_and_time(feed.end_unix_s)}"
     return "no change since the exporter began to follow its workers"
-
-
-def _as_text(change: Change) -> str:
-    return f"{_date(change.time_unix_s)}  {change.worker}  {change.sentence}"
-
-
-def _date(time_unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
-
-
-def _as_json(change: Change) -> str:
-    return encoded(Event(**asdict(change)))

@@ -25,10 +25,6 @@ _NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 def run(*, recording: str, to: str) -> int:
     """Writes one row per query and worker, answered or not, with the columns of CSV and the time; returns 0.
 
-    Args:
-        recording: a directory or a file.
-        to: the Parquet file; one that is there is replaced.
-
     Raises:
         UsageError: there is no recording, the file's name is no Parquet file's, or pyarrow is not installed.
         TpumonError: the file cannot be written; one that was there is still there.

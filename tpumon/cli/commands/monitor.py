@@ -137,6 +137,9 @@ def _show_live(settings: MonitorSettings) -> int:
     origin = feed_settings.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
 
+    def _nothing() -> tuple[Sequence[Update], bool]:
+        return (), False
+
     def deliver(update: Update) -> None:
         shown.from_url, shown.progress = origin.shown_name, origin.progress
         shown.on_update(update)
@@ -151,7 +154,7 @@ def _show_live(settings: MonitorSettings) -> int:
             shown = player = Player(replace(display, more_keys=(KEYS,)))
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             player.show(*_opened(origin))
-            fetch = _fetch_nothing
+            fetch = _nothing  # it reads the recording itself
         else:
             feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
@@ -177,11 +180,6 @@ def _opened(origin: EventSource) -> tuple[Recording, float | None]:
     if recording.is_long:
         _log.info("looking for the worst moment of %s; to see its end at once: --at -0s", recording.name)
     return recording, recording.worst_unix_s()
-
-
-def _fetch_nothing() -> tuple[Sequence[Update], bool]:
-    """A recording is read by what shows it."""
-    return (), False
 
 
 def _wake(write_end: int) -> None:

@@ -31,12 +31,6 @@ def run(
 ) -> int:
     """Takes the samples that a judgement needs and prints one table or object.
 
-    Args:
-        feed: where samples come from.
-        needs: samples of each worker to wait for, and how long.
-        output: what stdout gets.
-        fail_on: the severity from which on the exit status is 1.
-
     Returns:
         0; 1 if a worker is as bad as `fail_on`; 3 if none answered.
 

@@ -81,7 +81,7 @@ def run(settings: ReportSettings) -> int:
 
 def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     """Prints what changed since the earlier profile."""
-    files = [(None, file) for file in trace_files(settings.against)]
+    files = [(None, file) for file in trace_files(settings.against, "against")]
     earlier, whole = _read_all(files, NEEDED)
     if not earlier:
         return 1

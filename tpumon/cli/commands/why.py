@@ -35,13 +35,6 @@ def run(
 ) -> int:
     """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
 
-    Args:
-        feed: where samples come from.
-        needs: samples of each worker to wait for, and how long.
-        output: what stdout gets.
-        fail_on: the severity from which on the exit status is 1.
-        brief: leave out what is not judged.
-
     Returns:
         0; 1 if it is as bad as `fail_on`; 3 if no worker answered.
 
@@ -76,7 +69,7 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
     if isinstance(origin, RecordingSource) and is_capture(origin.where):
         if origin.at is not None:
             raise UsageError("--at is for recorded samples; a profile is of one moment")
-        samples = [read_host(file).sample for file in trace_files([origin.where])]
+        samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
         return judge_capture(samples, feed.output_options.thresholds)
     return collect(feed, needs)
 

@@ -26,11 +26,6 @@ _SCHEMA_VERSION = 1
 def run(*, where: Selection, output: Literal["text", "json"] = "text", use_proxy: bool = False) -> int:
     """Looks around for a few seconds and prints the diagnosis.
 
-    Args:
-        where: the workers to look at; nothing given: this host.
-        output: what stdout gets.
-        use_proxy: obey http_proxy.
-
     Returns:
         0; 3 if no figure is available.
     """

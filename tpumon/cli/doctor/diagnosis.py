@@ -168,7 +168,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, page
         await look.at(find)
     chips = await searching
     holders = [holder.pid for chip in chips.chips for holder in chip.holders]
-    frameworks = await asyncio.to_thread(_frameworks, holders)
+    frameworks = await asyncio.to_thread(lambda: [signs_of(pid, ()).framework for pid in holders])
     answering = any(report.state == "ok" for row in look.companions for report in row.reports)
     return Diagnosis(
         versions=_versions(),
@@ -376,10 +376,6 @@ def _of_this_host(
 def _has_page(seen: SurveyedPort) -> bool:
     """Tells if a server of models has its page of metrics there."""
     return seen.owner is not None and seen.owner.page_port == seen.port and Address.parse(seen.address).is_this_host
-
-
-def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
-    return [signs_of(pid, ()).framework for pid in pids]
 
 
 def _add(server: ServerDiagnosis, *answers: RpcAnswer) -> ServerDiagnosis:

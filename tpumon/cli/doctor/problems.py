@@ -12,12 +12,8 @@ from tpumon.errors import MEANING
 from tpumon.model import Address, Framework
 
 
-def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
-    """The problems of a diagnosis, the most important first."""
-    return tuple(_problems(diagnosis))
-
-
-def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
+def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
+    """Yields the problems of a diagnosis, the most important first."""
     if diagnosis.paused_until_unix_s is not None:
         until = time.strftime("%H:%M:%S", time.localtime(diagnosis.paused_until_unix_s))
         yield Problem(what=f"sampling on this host is paused until {until}", remedy=MEANING["paused"].remedy)

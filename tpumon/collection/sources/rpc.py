@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -25,9 +25,6 @@ from tpumon.collection.sources.traces.answers import COMPRESSED, parse
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
 from tpumon.system.descriptors import may_connect
 from tpumon.untrusted_text import one_line
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _log = logging.getLogger(__name__)
 
@@ -213,9 +210,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tpumon.discovery.finder import Discovery
+from tpumon.discovery.finder import Discovery, Refreshed
 from tpumon.discovery.host.listening import Owner, find_owners, read_listeners
 from tpumon.discovery.host.processes import PROC
-from tpumon.model import Address, Target, Workers
+from tpumon.model import Address, Target
 
 _LOOK_S = 5.0  # reading who listens costs as much as asking some workers
 
 
-class WithProcesses:
+class WithProcesses(Refreshed):
     """Another discovery's workers; those of this host with their process, if that is a job's and can be seen.
 
     What only passes a connection on, such as ssh or a container's proxy, is no worker's process.
@@ -32,45 +32,26 @@ class WithProcesses:
     """
 
     def __init__(self, discovery: Discovery, *, proc: Path = PROC, every_s: float = _LOOK_S) -> None:
-        self._discovery = discovery
+        super().__init__(discovery, every_s)
         self._proc = proc
-        self._every_s = every_s
+        self._targets: Sequence[Target] = ()
+        self._ports: Mapping[str, int] = {}
         self._inodes: dict[int, frozenset[int]] = {}
         self._owners: dict[int, Owner] = {}
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the other discovery yields, also when only a process has changed."""
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            change = asyncio.ensure_future(anext(changes, None))
-            latest: Workers | None = None
-            sent: Workers | None = None
-            ports: Mapping[str, int] = {}
-            has_ended = False
-            try:
-                while ports or not has_ended:
-                    if has_ended:
-                        await asyncio.sleep(self._every_s)
-                    else:
-                        await asyncio.wait({change}, timeout=self._every_s if ports else None)
-                    if change.done() and not has_ended:
-                        found = change.result()
-                        if found is None:
-                            has_ended = True
-                            continue
-                        latest, ports = found, ports_here({one.address for one in found.targets}, self._proc)
-                        change = asyncio.ensure_future(anext(changes, None))
-                    assert latest is not None
-                    if ports:
-                        await asyncio.to_thread(self._look, set(ports.values()))
-                    workers = replace(latest, targets=tuple(self._known(one, ports) for one in latest.targets))
-                    if workers != sent:
-                        sent = workers
-                        yield workers
-            finally:
-                change.cancel()
-                await asyncio.gather(change, return_exceptions=True)
+    async def _look(self, targets: Sequence[Target]) -> bool:
+        if targets is not self._targets:
+            self._targets, self._ports = targets, ports_here({one.address for one in targets}, self._proc)
+        if self._ports:
+            await asyncio.to_thread(self._find_owners, set(self._ports.values()))
+        return bool(self._ports)
 
-    def _look(self, ports: Collection[int]) -> None:
+    def _complete(self, targets: Sequence[Target]) -> Iterator[Target]:
+        for target in targets:
+            owner = self._owners.get(self._ports.get(target.address, -1))
+            yield target if owner is None else replace(target, process=owner.process, kind_signs=owner.kind_signs)
+
+    def _find_owners(self, ports: Collection[int]) -> None:
         """Finds who listens to these ports, where that is no longer who did."""
         try:
             listeners = [one for one in read_listeners(self._proc) if one.port in ports]
@@ -91,10 +72,6 @@ class WithProcesses:
                 self._owners[listener.port] = owner
             else:
                 self._owners.pop(listener.port, None)
-
-    def _known(self, target: Target, ports: Mapping[str, int]) -> Target:
-        owner = self._owners.get(ports.get(target.address, -1))
-        return target if owner is None else replace(target, process=owner.process, kind_signs=owner.kind_signs)
 
 
 def ports_here(addresses: Collection[str], proc: Path = PROC) -> Mapping[str, int]:

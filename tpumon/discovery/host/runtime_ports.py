@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from tpumon.discovery.addresses import parse_address
-from tpumon.discovery.finder import Discovery
+from tpumon.discovery.finder import Completed, Discovery
 from tpumon.discovery.host.port_survey import RUNTIME_PORTS
 from tpumon.errors import UsageError
-from tpumon.model import Address, Target, Workers
+from tpumon.model import Address, Target
 
 
-class WithRuntime:
+class WithRuntime(Completed):
     """Another discovery's workers, with the addresses of their runtime metric services.
 
     Without addresses, a worker that is alone on its host gets its host's usual port. Of several workers on a host it
@@ -27,17 +26,13 @@ class WithRuntime:
     """
 
     def __init__(self, discovery: Discovery, addresses: Sequence[str] = ()) -> None:
-        self._discovery = discovery
+        super().__init__(discovery)
         self._addresses = tuple(addresses)
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the other discovery yields."""
-        add = self._given if self._addresses else _usual
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            async for workers in changes:
-                yield replace(workers, targets=tuple(add(workers.targets)))
-
-    def _given(self, targets: Sequence[Target]) -> Iterator[Target]:
+    def _complete(self, targets: Sequence[Target]) -> Iterator[Target]:
+        if not self._addresses:
+            yield from _usual(targets)
+            return
         for place, target in enumerate(targets):
             given = self._addresses[place : place + 1]
             yield replace(target, runtime_addresses=given) if given else target
@@ -60,7 +55,8 @@ def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
     for part in parts:
         if part.startswith("unix:") and not (part.startswith("unix:/") and part.isprintable()):
-            raise UsageError(f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock")
+            why = f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock"
+            raise UsageError(why, option="runtime-addr")
     return tuple(
         part if part.startswith("unix:") else parse_address(part, default_port=RUNTIME_PORTS[0]) for part in parts
     )

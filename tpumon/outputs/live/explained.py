@@ -22,10 +22,6 @@ class ExplainedText(Output):
     """Writes the blocks of a `TextOutput` with a line for each finding of the worker.
 
     What cannot be judged is written once: when the first worker has as many samples as must agree, or at the end.
-
-    Args:
-        text: writes the blocks.
-        context: the run.
     """
 
     def __init__(self, text: TextOutput, context: Context) -> None:
@@ -36,7 +32,6 @@ class ExplainedText(Output):
         self._time_unix_s = 0.0
 
     def on_update(self, update: Update) -> None:
-        """Writes the block of a sample."""
         self._text.on_update(update, tuple(map(finding_line, update.findings)))
         sample = update.sample
         if sample is None:

@@ -100,7 +100,6 @@ class Player(Display):
         return "beginning" if at_unix_s <= self._first_unix_s else "stopped"
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
-        """The picture of the moment that is shown now."""
         return super().render(width, height, self._time(now_unix_s))
 
     def changes_at(self, now_unix_s: float) -> float | None:

@@ -6,19 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 _REFRESH_S = 0.1
 
 
 class Bar:
-    """A context manager that shows a progress bar; without a terminal it draws nothing and needs no refresh.
-
-    Args:
-        stream: where to draw.
-    """
+    """A context manager that shows a progress bar; without a terminal it draws nothing and needs no refresh."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -40,47 +34,34 @@ class Bar:
         """
         if not self._stream.isatty():
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
         self.stop()
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeRemainingColumn(),
-            console=Console(file=self._stream),
-            transient=True,
-            auto_refresh=False,
-        )
-        self._task = self._progress.add_task(words, total=duration_s)
+        self._begin(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), words=words, total=duration_s)
         self._words = words
+
+    def _begin(self, *columns: ProgressColumn, words: str, total: float | None) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(file=self._stream)
+        self._progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
+        self._task = self._progress.add_task(words, total=total)
         self._progress.start()
 
     def count(self, done: int, total: int, words: str) -> None:
-        """Shows how many of some things are there.
-
-        Args:
-            done: how many.
-            total: of how many; 0: not known yet.
-            words: what is done.
-        """
+        """Shows how many of some things are there; a total of 0 is not known yet."""
         if not self._stream.isatty():
             return
         if self._progress is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+            from rich.progress import BarColumn, TextColumn
 
-            columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-            console = Console(file=self._stream)
-            self._progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
-            self._task = self._progress.add_task(words, total=None)
-            self._progress.start()
-        if self._task is not None:
+            self._begin(BarColumn(20), TextColumn("{task.description}", markup=False), words=words, total=None)
+        if self._progress is not None and self._task is not None:
             with contextlib.suppress(OSError):
                 self._progress.update(self._task, completed=done, total=total or None, description=words, refresh=True)
 
     def refresh(self) -> None:
-        """Redraws the bar."""
         if self._progress is None or self._task is None:
             return
         task = self._progress.tasks[0]
@@ -90,7 +71,6 @@ class Bar:
             self._progress.update(self._task, completed=task.elapsed or 0, description=words, refresh=True)
 
     def stop(self) -> None:
-        """Removes the bar."""
         if self._progress is not None:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 self._progress.stop()
@@ -99,7 +79,5 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

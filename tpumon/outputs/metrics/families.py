@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tpumon import __version__
-from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_SCHEMA, State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Cause, Sample
@@ -181,34 +180,23 @@ FINDING_METRICS: tuple[FindingMetric, ...] = (
 )
 
 
-def _up(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
-    up = history.is_up(now_unix_s)
-    return () if up is None else (((), float(up)),)
-
-
 def _in_state(*states: State) -> _TargetValues:
-    return lambda history, now_unix_s: (((), float(history.state(now_unix_s) in states)),)
+    return single(lambda history, now_unix_s: history.state(now_unix_s) in states)
 
 
-def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
+def _active(history: WorkerHistory, now_unix_s: float) -> float | None:
     state, last = history.state(now_unix_s), history.last
     is_known = state in {"live", "no-activity"} and (last is None or last.why_not_seen is None)
-    return (((), float(state == "live")),) if is_known else ()
-
-
-def _slice_workers(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:
-    workers = history.target.slice_workers
-    return () if workers is None else (((), float(workers)),)
+    return state == "live" if is_known else None
 
 
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
     """A figure of the last query, answered or not."""
-    values = single(get)
-    return lambda history, _now_unix_s: () if history.last is None else values(history.last)
+    return single(lambda history, _now_unix_s: None if history.last is None else get(history.last))
 
 
-def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:
-    return () if history.answer is None else (((), history.answer.time_unix_s + history.answer.took_s),)
+def _last_success(history: WorkerHistory, _now_unix_s: float) -> float | None:
+    return None if history.answer is None else history.answer.time_unix_s + history.answer.took_s
 
 
 _USUAL_REASONS: tuple[Reason, ...] = ("unavailable", "deadline", "busy", "malformed", "too-large", "internal")
@@ -229,7 +217,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_target_up",
         help="1 if the worker responds, even if only that another session is active; 0 if it does not; "
         "absent while that is not known: before the first query, and while paused.",
-        values=_up,
+        values=single(lambda history, now_unix_s: history.is_up(now_unix_s)),
     ),
     TargetMetric(
         name="tpumon_target_info",
@@ -250,7 +238,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_target_active",
         help="0 if the worker answers, but nothing runs: no event in its trace, or no step and an idle device; 1 if "
         "something runs; absent while that is not known.",
-        values=_active,
+        values=single(_active),
     ),
     TargetMetric(
         name="tpumon_target_busy",
@@ -265,18 +253,18 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_independent",
         help="1 if the worker is not known to work together with others; it is then compared with none. Otherwise 0.",
-        values=lambda history, _now_unix_s: (((), float(history.target.independent)),),
+        values=single(lambda history, _now_unix_s: history.target.independent),
     ),
     TargetMetric(
         name="tpumon_target_slice_workers",
         help="How many workers the worker's slice is to have; absent where nothing tells. Alerts compare it with those "
         "that are followed.",
-        values=_slice_workers,
+        values=single(lambda history, _now_unix_s: history.target.slice_workers),
     ),
     TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",
         help="Time of the worker's last answer with figures, in seconds since the epoch.",
-        values=_last_success,
+        values=single(_last_success),
     ),
     TargetMetric(
         name="tpumon_sample_duration_seconds",
@@ -298,14 +286,14 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         help="Number of queries that the worker answered.",
         kind="counter",
         since=followed_since,
-        values=lambda history, _now_unix_s: (((), float(history.samples)),),
+        values=single(lambda history, _now_unix_s: history.samples),
     ),
     TargetMetric(
         name="tpumon_truncated_samples_total",
         help="Number of queries answered with a truncated trace; the figures cover what is whole, or are absent.",
         kind="counter",
         since=followed_since,
-        values=lambda history, _now_unix_s: (((), float(history.truncated)),),
+        values=single(lambda history, _now_unix_s: history.truncated),
     ),
     TargetMetric(
         name="tpumon_sample_errors_total",
@@ -319,22 +307,16 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         help="Time for which the worker's job was traced, including collection: the profiling overhead.",
         kind="counter",
         since=followed_since,
-        values=lambda history, _now_unix_s: (((), history.traced_s),),
+        values=single(lambda history, _now_unix_s: history.traced_s),
     ),
 )
-
-
-def _waiting(status: FleetStatus) -> Iterable[Series]:
-    if status.waiting is not None:
-        return (((), 1.0),)
-    return (((), 0.0),) if status.workers else ()
 
 
 EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
     ExporterMetric(
         name="tpumon_waiting",
         help="1 while no worker is found, so there are no figures; 0 once one is followed; absent until this is known.",
-        values=_waiting,
+        values=single(lambda status: True if status.waiting is not None else False if status.workers else None),
     ),
     ExporterMetric(
         name="tpumon_discovery_up",

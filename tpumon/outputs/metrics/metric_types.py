@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from tpumon.analysis.history import WorkerHistory
 from tpumon.model import Cause, Distribution, Sample
 
 RowT = TypeVar("RowT")
+AboutP = ParamSpec("AboutP")
 
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
@@ -110,11 +111,11 @@ class ExporterMetric(Metric, frozen=True, kw_only=True):
     values: Callable[[FleetStatus], Iterable[Series]]
 
 
-def single(get: Callable[[Sample], float | None]) -> SampleValues:
+def single(get: Callable[AboutP, float | None]) -> Callable[AboutP, Iterable[Series]]:
     """One series without labels, or none if the value is absent."""
 
-    def values(sample: Sample) -> Iterable[Series]:
-        value = get(sample)
+    def values(*about: AboutP.args, **more: AboutP.kwargs) -> Iterable[Series]:
+        value = get(*about, **more)
         return () if value is None else (((), float(value)),)
 
     return values

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 
 from tpumon.outputs.live.drawing.graphs import soft_axis
 from tpumon.report.blocks import Block, Facts, HeatMap, ReportColumn, SectionPage, StackedGraph, Table
-from tpumon.report.render.svg import LEAST_SPAN
+from tpumon.report.render.svg import LEAST_SPAN, squeezed
 
 _GAP = 2
 _USUAL_WIDE, _LEAST_WIDE = 28, 12  # cells of a column that may be cut
@@ -50,11 +49,8 @@ def _block(block: Block, width: int) -> list[str]:
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
         case StackedGraph() | HeatMap():
             return [block.title, *picture(block, width)]
-    return [block.title, *(row for line in block.lines for row in _wrapped(line, width))]
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") or [""]
+    wrapped = (textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") for line in block.lines)
+    return [block.title, *(row for rows in wrapped for row in rows or [""])]
 
 
 def picture(block: StackedGraph | HeatMap, width: int) -> list[str]:
@@ -119,20 +115,12 @@ def _graph(graph: StackedGraph, width: int) -> list[str]:
     top = max(totals, default=0.0)
     lines = []
     for name, values in rows:
-        squeezed = _squeezed(values, places)
-        bars = "".join(_LEVELS[min(int(value / top * 8), 7)] if top > 0 else " " for value in squeezed)
+        shown = squeezed(values, places, max)
+        bars = "".join(_LEVELS[min(int(value / top * 8), 7)] if top > 0 else " " for value in shown)
         mean = sum(values) / len(values) if values else 0.0
         lines.append(f"  {_fit(name, label)}  {bars}  {graph.number(mean)} mean")
     lines.append(f"  {len(totals)} {graph.places}s from left to right; a full cell is {graph.number(top)}")
     return lines
-
-
-def _squeezed(values: Sequence[float], places: int) -> list[float]:
-    """The greatest of neighbouring values, where there are more than places."""
-    if len(values) <= places:
-        return list(values)
-    edges = [i * len(values) // places for i in range(places + 1)]
-    return [max(values[first:last]) for first, last in pairwise(edges)]
 
 
 def _heat_map(heat_map: HeatMap, width: int) -> list[str]:
@@ -142,7 +130,7 @@ def _heat_map(heat_map: HeatMap, width: int) -> list[str]:
     places = max(width - label - 6, 8)
     lines = []
     for name, values in heat_map.rows:
-        cells = "".join(_shade(value, low, high) for value in _squeezed(values, places))
+        cells = "".join(_shade(value, low, high) for value in squeezed(values, places, max))
         lines.append(f"  {_fit(name, label)} |{cells}|")
     longest = max((len(values) for _, values in heat_map.rows), default=0)
     lines.append(f"  {longest} {heat_map.places}s from left to right; the darker, the longer")

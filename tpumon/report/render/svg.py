@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class GraphShapes(NamedTuple):
 def draw(graph: StackedGraph) -> GraphShapes:
     """Stacks the parts. Of neighbouring places, where there are very many, the mean is drawn."""
     count = len(graph.parts[0].values) if graph.parts else 0
-    parts = [_means(part.values, _MOST_COLUMNS) for part in graph.parts]
+    parts = [squeezed(part.values, _MOST_COLUMNS, _mean) for part in graph.parts]
     columns = list(zip(*parts, strict=True))
     edges = [list(accumulate(column, initial=0.0)) for column in columns]
     top = max(map(sum, columns), default=0.0) or 1.0
@@ -87,11 +87,16 @@ def _outline(floor: Sequence[float], ceiling: Sequence[float], width: float) -> 
     return f"M0 {y(floor[0])}{''.join([*there, *back])}Z"
 
 
-def _means(values: Sequence[float], most: int) -> list[float]:
-    if len(values) <= most:
+def squeezed(values: Sequence[float], places: int, one: Callable[[Sequence[float]], float]) -> list[float]:
+    """One of neighbouring values each, such as their mean, where there are more than places."""
+    if len(values) <= places:
         return list(values)
-    edges = [i * len(values) // most for i in range(most + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    edges = [i * len(values) // places for i in range(places + 1)]
+    return [one(values[first:last]) for first, last in pairwise(edges)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 class HeatRow(NamedTuple):
@@ -116,7 +121,7 @@ def draw_heat(heat: HeatMap) -> HeatShapes:
     """Cells that are darker where the value is higher."""
     longest = max((len(values) for _, values in heat.rows), default=0)
     most = max(min(_MOST_COLUMNS, _MOST_CELLS // max(len(heat.rows), 1)), 1)
-    rows = [(label, _means(values, most)) for label, values in heat.rows]
+    rows = [(label, squeezed(values, most, _mean)) for label, values in heat.rows]
     known = [value for _, values in rows for value in values if math.isfinite(value)]
     low, high = soft_axis(known, least_share=LEAST_SPAN)
     width = (WIDTH - _LABEL_WIDTH) / max(min(longest, most), 1)

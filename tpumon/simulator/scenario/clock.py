@@ -153,7 +153,6 @@ class Clock:
         return sums[chapter]
 
     def chapter(self, chapter: int) -> tuple[Step, ...]:
-        """The steps of a chapter."""
         number, index = self._first_number(chapter), 0
         steps: list[Step] = []
         for run in self._runs(chapter):

@@ -62,7 +62,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         for name, time_s, least in (("start", self.start_s, 0.0), ("length", self.length_s, _SHORTEST_S)):
             if time_s is not None and not least <= time_s <= _LATEST_S:
                 bounds = f"{_plain(least)} to {_plain(_LATEST_S)} seconds"
-                raise UsageError(f"scenario {self.kind}: {name} {_plain(time_s)} is not within {bounds}")
+                raise _wrong(f"scenario {self.kind}: {name} {_plain(time_s)} is not within {bounds}")
         for name, parameter in PARAMETERS.items():
             value = getattr(self, name)
             if value is None:
@@ -71,12 +71,10 @@ class Fault(Struct, frozen=True, kw_only=True):
                 raise _not_taken(self.kind, name)
             if not parameter.least <= value <= parameter.most:
                 bounds = f"{_plain(parameter.least)} to {_plain(parameter.most)}"
-                raise UsageError(
-                    f"scenario {self.kind}: {name}={_plain(value)} is not within {bounds} ({parameter.about})"
-                )
+                raise _wrong(f"scenario {self.kind}: {name}={_plain(value)} is not within {bounds} ({parameter.about})")
         every, least = self.value("every"), self.value("lasts") + self.row.compiles_s + _SHORTEST_S
         if every and every < least:
-            raise UsageError(
+            raise _wrong(
                 f"scenario {self.kind}: every={_plain(every)} must be at least {_plain(least)}, longer than it lasts"
             )
 
@@ -128,7 +126,7 @@ class Fault(Struct, frozen=True, kw_only=True):
             core = pick // hosts % devices
         for name, number, count in (("worker", worker, hosts), ("core", core, devices)):
             if number is not None and number >= count:
-                raise UsageError(
+                raise _wrong(
                     f"scenario {self.kind}: no {name} {number} on {topology.name}; the last {name} is {count - 1}"
                 )
         if self.kind == "straggler" and hosts == 1:
@@ -198,7 +196,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
         UsageError: it is not a scenario; the message says what is wrong with which term.
     """
     if len(text) > _MOST_TEXT:
-        raise UsageError(f"a scenario has at most {_MOST_TEXT} characters, this one has {len(text)}")
+        raise _wrong(f"a scenario has at most {_MOST_TEXT} characters, this one has {len(text)}")
     faults: list[Fault] = []
     for term in _PARTING.split(text):
         if term in PRESETS:
@@ -215,10 +213,10 @@ def check_together(faults: tuple[Fault, ...]) -> None:
         UsageError: there are too many, or their shares leave no time for compute.
     """
     if len(faults) > _MOST_FAULTS:
-        raise UsageError(f"a scenario has at most {_MOST_FAULTS} faults, this one has {len(faults)}")
+        raise _wrong(f"a scenario has at most {_MOST_FAULTS} faults, this one has {len(faults)}")
     shares = sum(fault.value("share") for fault in faults)
     if shares > _MOST_SHARES + 1e-9:
-        raise UsageError(
+        raise _wrong(
             f"the shares of a scenario's faults add up to {_plain(_MOST_SHARES)} at most, these to {shares:.3g}"
         )
 
@@ -229,20 +227,20 @@ def _parse_term(term: str) -> Fault:
         begin = _NAME.match(term)
         if begin is None or begin[0] not in KINDS:
             raise _unknown(begin[0] if begin is not None else term)
-        raise UsageError(
+        raise _wrong(
             f"scenario {term!r} is not NAME[@START[+LENGTH]][:PARAMETER=VALUE,...], for example slow-down@5m+10m:by=10%"
         )
     name: str = match["name"]
     if name not in KINDS:
         if name in PRESETS:
-            raise UsageError(f"scenario {name} takes neither times nor parameters")
+            raise _wrong(f"scenario {name} takes neither times nor parameters")
         raise _unknown(name)
     given: dict[str, float] = {}
     for pair in match["values"].split(",") if match["values"] is not None else ():
         key, equals, value = pair.partition("=")
         if not equals:
             takes = ", ".join(KINDS[name].takes) or "none"
-            raise UsageError(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {takes}")
+            raise _wrong(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {takes}")
         if key not in PARAMETERS:
             raise _not_taken(name, key)
         given[key] = _given(value, PARAMETERS[key].quantity, f"scenario {name}: {key}=")
@@ -259,12 +257,12 @@ def _given(text: str, quantity: Quantity | None, what: str) -> float:
     """The value of a quantity, or without one a whole number."""
     if quantity is None:
         if not re.fullmatch(r"[0-9]{1,9}", text):
-            raise UsageError(f"{what}{text}: give a whole number")
+            raise _wrong(f"{what}{text}: give a whole number")
         return int(text)
     try:
         return quantity.read(text)
     except ValueError as error:
-        raise UsageError(f"{what}{error}") from None
+        raise _wrong(f"{what}{error}") from None
 
 
 def _plain(number: float) -> str:
@@ -272,12 +270,16 @@ def _plain(number: float) -> str:
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
+def _wrong(message: str) -> UsageError:
+    return UsageError(message, option="scenario")
+
+
 def _unknown(name: str) -> UsageError:
     hint = hint_at(name, SCENARIOS, f"choose one of {', '.join(SCENARIOS)}")
-    return UsageError(f"unknown scenario {name[:50]!r}; {hint}")
+    return _wrong(f"unknown scenario {name[:50]!r}; {hint}")
 
 
 def _not_taken(kind: str, parameter: str) -> UsageError:
     takes = tuple(KINDS[kind].takes)
     hint = hint_at(parameter, takes, f"it takes {', '.join(takes) or 'none'}", most=1)
-    return UsageError(f"scenario {kind} has no parameter {parameter[:50]!r}; {hint}")
+    return _wrong(f"scenario {kind} has no parameter {parameter[:50]!r}; {hint}")

@@ -85,7 +85,6 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
         return "+".join([self.scenario, *map(str, self.faults)])
 
     def steps(self, start_ns: int, stop_ns: int) -> Iterator[Step]:
-        """Yields every step that overlaps [start_ns, stop_ns)."""
         return self._clock.steps(start_ns, stop_ns)
 
     def silences(self, start_ns: int, stop_ns: int) -> Iterator[Interval]:
@@ -93,7 +92,6 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
         return self._clock.silences(start_ns, stop_ns)
 
     def work(self, time_ns: int) -> StepWork:
-        """The work of the job at a moment."""
         return self._clock.work(time_ns)
 
     def parts(self, step: Step, worker: int, device: int) -> CoreStepParts:
@@ -188,7 +186,6 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def serves(self) -> bool:
-        """True for a server of models."""
         return any(fault.kind == SERVING for fault in self._clock.faults)
 
     def requests(self, time_ns: int) -> ServedRequests:

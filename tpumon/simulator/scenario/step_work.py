@@ -114,12 +114,10 @@ class StepProgram(Struct, frozen=True, kw_only=True):
 
     @property
     def number(self) -> int:
-        """Its program id."""
         return _number(self)
 
     @property
     def module(self) -> str:
-        """Its name in the line of modules."""
         return f"jit_{self.function}({self.number})"
 
     def flops(self, op: int, peak_flops: float) -> int:

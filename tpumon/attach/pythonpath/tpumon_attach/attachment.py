@@ -9,6 +9,7 @@ from tpumon_attach.harmless import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -19,50 +20,21 @@ def attach() -> None:
         return
     imports.after_import(
         {
-            "jax._src.xla_bridge": _jax_bridge,
-            "jax._src.profiler": _jax_profiler,
-            "tensorflow.python.eager.context": _tensorflow_context,
-            "tensorflow.python.profiler.profiler_v2": _tensorflow_profiler,
-            "torch_xla.runtime": _torch_runtime,
-            "torch_xla.debug.profiler": _torch_profiler,
+            "jax._src.xla_bridge": _later("jax_side", "attach_bridge"),
+            "jax._src.profiler": _later("jax_side", "attach_profiler"),
+            "tensorflow.python.eager.context": _later("tensorflow_side", "attach_context"),
+            "tensorflow.python.profiler.profiler_v2": _later("tensorflow_side", "attach_profiler"),
+            "torch_xla.runtime": _later("torch_side", "attach_runtime"),
+            "torch_xla.debug.profiler": _later("torch_side", "attach_profiler"),
         }
     )
 
 
-# What each needs is imported when it is needed: most Pythons that a job starts use no framework.
+def _later(side: str, function: str) -> Callable[[ModuleType], None]:
+    """A function of ours, imported when it is needed: most Pythons that a job starts use no framework."""
 
+    def act(module: ModuleType) -> None:
+        ours = __import__(f"tpumon_attach.{side}", fromlist=[function])
+        getattr(ours, function)(module)
 
-def _jax_bridge(module: ModuleType) -> None:
-    from tpumon_attach import jax_side
-
-    jax_side.attach_bridge(module)
-
-
-def _jax_profiler(module: ModuleType) -> None:
-    from tpumon_attach import jax_side
-
-    jax_side.attach_profiler(module)
-
-
-def _tensorflow_context(module: ModuleType) -> None:
-    from tpumon_attach import tensorflow_side
-
-    tensorflow_side.attach_context(module)
-
-
-def _tensorflow_profiler(module: ModuleType) -> None:
-    from tpumon_attach import tensorflow_side
-
-    tensorflow_side.attach_profiler(module)
-
-
-def _torch_runtime(module: ModuleType) -> None:
-    from tpumon_attach import torch_side
-
-    torch_side.attach_runtime(module)
-
-
-def _torch_profiler(module: ModuleType) -> None:
-    from tpumon_attach import torch_side
-
-    torch_side.attach_profiler(module)
+    return act

@@ -45,7 +45,6 @@ class Line:
         return self
 
     def fill(self, cells: int, style: Style | None = None) -> Self:
-        """Appends this many blank cells."""
         return self.add(" " * cells, style)
 
     def right(self, text: str, style: Style | None = None) -> Self:
@@ -54,12 +53,10 @@ class Line:
         return self.fill(gap, None).add(text, style) if gap >= 0 else self
 
     def segments(self) -> list[Segment]:
-        """The line as Rich's segments."""
         return [Segment(text, style) for text, style in self._pieces]
 
 
 def plain(text: str, width: int, style: Style | None = None) -> list[Segment]:
-    """A line with a single style."""
     return Line(width).add(text, style).segments()
 
 

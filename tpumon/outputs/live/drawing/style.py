@@ -37,7 +37,6 @@ class Look(Struct, frozen=True, kw_only=True):
 
     @property
     def header(self) -> Style:
-        """The style on the reversed header."""
         return HEADER_WORD if self.style is None else HEADER_WORD + Style(color=self.style.color)
 
 
@@ -69,7 +68,6 @@ def look_of(worker: WorkerStatus) -> Look:
 
 
 def state_look(worker: WorkerStatus) -> Look:
-    """The look of a worker's state."""
     return LOOKS[worker.verdict.state] if worker.is_seen else NOT_SEEN_LOOK
 
 

@@ -133,7 +133,6 @@ class _Signals:
         self._wakeup_before: int | None = None
 
     def install(self) -> None:
-        """Installs the handlers."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in (*_ENDING, signal.SIGWINCH, signal.SIGCONT):
             self._set(number, self._note)
@@ -148,7 +147,6 @@ class _Signals:
         self._holding = True
 
     def restore(self) -> None:
-        """Restores the previous handlers."""
         if self._wakeup_before is not None:
             signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._before.items():

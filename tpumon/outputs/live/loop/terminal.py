@@ -245,9 +245,6 @@ class CaughtStderr:
     """Captures what any library writes to fd 2, which would otherwise garble the screen.
 
     Does nothing if fd 2 is not the terminal: then the user has redirected it on purpose.
-
-    Args:
-        terminal: the terminal that is drawn on.
     """
 
     def __init__(self, terminal: int) -> None:
@@ -258,7 +255,6 @@ class CaughtStderr:
         """Readable when there are lines; None: nothing is captured."""
 
     def catch(self) -> None:
-        """Starts capturing."""
         if not self._is_terminal(2):
             return
         self._saved = os.dup(2)

@@ -91,13 +91,11 @@ class Controls:
         self.mouse = not self.mouse
 
     def toggle_bell(self) -> None:
-        """Switches the bell on or off."""
         self.bell = not self.bell
 
     # ---- which screen
 
     def open(self, name: str) -> None:
-        """Opens a screen on top of the others."""
         self.screens.append(name)
         self.scroll = 0
 
@@ -127,7 +125,6 @@ class Controls:
             self.open("worker")
 
     def open_page(self, name: str) -> None:
-        """Opens the page of a worker, in place of what was open."""
         self.screens.clear()
         self.opened = self.selected = name
         self.open("worker")
@@ -219,7 +216,6 @@ class Controls:
     # ---- moving
 
     def move(self, by: int) -> None:
-        """Scrolls by lines."""
         self.scroll = max(self.scroll + by, 0)
 
     def move_to_end(self, *, first: bool) -> None:
@@ -264,7 +260,6 @@ class Controls:
         self._arrange(at_once=True)
 
     def sort_ops(self, order: str) -> None:
-        """Sorts operations by time or by category."""
         self.ops_by = order
 
     def next_kind(self) -> str:

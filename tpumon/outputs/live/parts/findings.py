@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
-from tpumon.model import Finding, FindingSeverity, NotJudged
+from tpumon.model import Finding, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, evidence_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
+from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene
 
@@ -45,7 +44,7 @@ def worst_line(frame: Frame) -> Lines:
     marked = marking(frame.scene)
     if not marked:
         return []
-    worst, look = marked[0], _look(marked[0].severity)
+    worst, look = marked[0], LOOKS[marked[0].severity]
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
@@ -58,10 +57,6 @@ def worst_line(frame: Frame) -> Lines:
             break
     text = next((text for text in texts if cell_len(text) <= room), shortest)
     return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
-
-
-def _look(severity: FindingSeverity) -> Look:
-    return LOOKS[severity]
 
 
 def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
@@ -88,7 +83,7 @@ def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
     lines: Lines = []
     for cause in row.verdict.causes:
         if cause.finding is not None:
-            look, line = _look(cause.severity), Line(frame.width).fill(2)
+            look, line = LOOKS[cause.severity], Line(frame.width).fill(2)
             line.add(f"{look.mark} {cause.finding}", look.style)
             if cause.since_unix_s is not None:
                 began = clock(cause.since_unix_s, frame.now_unix_s, or_earlier=cause.since_or_earlier)
@@ -104,7 +99,7 @@ def _since(frame: Frame, finding: Finding) -> str:
 
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
     """A title, and below it the sentence, the workers, the evidence and the remedy."""
-    look, dot = _look(finding.severity), frame.glyphs.dot
+    look, dot = LOOKS[finding.severity], frame.glyphs.dot
     title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
     title.add(f"{dot}{finding.severity}")
     if finding.since_unix_s is not None:
@@ -151,9 +146,6 @@ def _pair(frame: Frame, name: str, text: str) -> Lines:
     lines: Lines = []
     for place, part in enumerate(wrapped(text, max(frame.width - _INDENT, 1), indent=2)):
         title = f"{name}:" if place == 0 and part.startswith(f"{name}:") else ""
-        lines.append(_piece(frame, title, part.removeprefix(title)))
+        line = Line(frame.width).fill(_INDENT).add(title, DIM).add(part.removeprefix(title))
+        lines.append(line.segments())
     return lines
-
-
-def _piece(frame: Frame, title: str, text: str) -> list[Segment]:
-    return Line(frame.width).fill(_INDENT).add(title, DIM).add(text).segments()

@@ -137,17 +137,13 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 
 def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
-    worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
+    worst = min(rows, key=lambda row: row.verdict.rank)
     look = LOOKS[worst.verdict.mark]
     if look.style is not None:
         return look.mark, look.style
     values = [use.value(row.sample.figures) for row in rows if row.sample is not None]
     known = [value for value in values if value is not None]
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
-
-
-def _rank(row: WorkerStatus) -> int:
-    return row.verdict.rank
 
 
 def _texts(figure: Figure, across: FigureStats | None) -> tuple[str, str, str]:

@@ -68,7 +68,6 @@ def sorted_ops(sample: Sample, order: str) -> list[OpFigures]:
 
 
 def op_table(ops: Sequence[OpFigures], width: int, glyphs: Glyphs) -> Lines:
-    """A line per operation."""
     names = (
         TableColumn("OPERATION", [op.name for op in ops]),
         TableColumn("CATEGORY", [op.category for op in ops]),

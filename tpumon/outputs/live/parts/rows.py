@@ -221,7 +221,6 @@ class Rows:
         return line.segments()
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
-        """One worker."""
         look = look_of(row)
         line = Line(self._width)
         if not self._compact:

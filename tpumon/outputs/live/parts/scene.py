@@ -54,7 +54,6 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def time_unix_s(self) -> float:
-        """The time."""
         return self.status.time_unix_s
 
     @property
@@ -77,7 +76,6 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def device_types(self) -> Sequence[str]:
-        """Device types of the workers."""
         lasts = (_with_figures(row.history) for row in self.rows)
         return list(
             dict.fromkeys(last.device_type for last in lasts if last is not None and last.device_type is not None)
@@ -97,11 +95,9 @@ class Scene(Struct, frozen=True, kw_only=True):
         return [change for change in self.status.changes if worker is None or change.worker == worker]
 
     def row(self, name: str | None) -> WorkerStatus | None:
-        """The worker with this name."""
         return None if name is None else self.status.workers.get(name)
 
     def trend_of(self, row: WorkerStatus) -> Trend:
-        """Recent figures of a worker."""
         last = row.history.last
         return Trend(row.history.series, None if last is None else last.interval_s, self.time_unix_s)
 
@@ -131,12 +127,7 @@ def _with_figures(history: WorkerHistory) -> Sample | None:
 
 
 class Scenes:
-    """Makes scenes from the analysis.
-
-    Args:
-        analysis: what it asks for the status.
-        glyphs: characters for names that are cut.
-    """
+    """Makes scenes from the analysis."""
 
     def __init__(self, analysis: Analysis, glyphs: Glyphs) -> None:
         self._analysis = analysis
@@ -146,7 +137,6 @@ class Scenes:
         self._steady = Steady()
 
     def scene(self, now_unix_s: float) -> Scene:
-        """The fleet as it is now."""
         status = _of_jobs(self._analysis.status(now_unix_s))
         names = tuple(status.workers)
         if names != self._labels.workers:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.change_lines import change_lines
-from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
 
@@ -26,7 +25,6 @@ class EventsScreen(Screen):
     )
 
     def about(self, frame: Frame) -> WorkerStatus | None:
-        """On top of a worker's page, that worker."""
         return frame.opened_row
 
     def draw(self, frame: Frame) -> Drawn:
@@ -43,12 +41,8 @@ class EventsScreen(Screen):
         width = min(max(map(len, names), default=0), frame.width // _NAME_SHARE)
         title = plain(f" {len(shown)} change{'s' if len(shown) > 1 else ''}, newest first", frame.width, BOLD)
         hits = [
-            Hit(place, 0, frame.width, partial(_open, group[0].worker))
+            Hit(place, 0, frame.width, methodcaller("open_page", group[0].worker))
             for place, group in enumerate(groups, 1)
             if group[0].worker in targets
         ]
         return Drawn(lines=[title, *change_lines(frame, shown, width)], hits=hits)
-
-
-def _open(worker: str, controls: Controls) -> None:
-    controls.open_page(worker)

@@ -16,7 +16,6 @@ class WaitingScreen(Screen):
     title = "the waiting screen"
 
     def fits(self, frame: Frame) -> bool:
-        """True while there are no workers."""
         return not frame.scene.rows
 
     def draw(self, frame: Frame) -> Drawn:
@@ -45,7 +44,6 @@ class AloneScreen(Screen):
     keys = (OPEN_WORKER, *SPAN_KEYS)
 
     def fits(self, frame: Frame) -> bool:
-        """True if there is one worker and the filter does not hide it."""
         return len(frame.scene.rows) == 1 and len(frame.rows) == 1
 
     def draw(self, frame: Frame) -> Drawn:

@@ -36,11 +36,9 @@ class OpsScreen(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """True if there is a worker."""
         return _row(frame) is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:
-        """The worker whose operations these are."""
         return _row(frame)
 
     def draw(self, frame: Frame) -> Drawn:

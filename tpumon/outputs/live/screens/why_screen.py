@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.drawing.line import Lines, plain, wrapped
 from tpumon.outputs.live.drawing.style import BOLD
-from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import concerns, finding_lines, not_judged_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
@@ -28,7 +27,6 @@ class WhyScreen(Screen):
     )
 
     def about(self, frame: Frame) -> WorkerStatus | None:
-        """On top of a worker's page, that worker."""
         return frame.opened_row
 
     def draw(self, frame: Frame) -> Drawn:
@@ -40,7 +38,7 @@ class WhyScreen(Screen):
         for finding in findings[:_MOST]:
             lines.append([])
             if finding.workers:
-                worst = partial(_open, finding.workers[0] if row is None else row.name)
+                worst = methodcaller("open_page", finding.workers[0] if row is None else row.name)
                 hits.append(Hit(len(lines), 0, frame.width, worst))
             lines += finding_lines(frame, finding)
         if len(findings) > _MOST:
@@ -61,7 +59,3 @@ def _title(frame: Frame, count: int) -> str:
     if not count:
         return f"no finding{of}"
     return f"{count} finding{'s' if count > 1 else ''}{of}, worst first"
-
-
-def _open(worker: str, controls: Controls) -> None:
-    controls.open_page(worker)

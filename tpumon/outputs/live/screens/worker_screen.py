@@ -27,11 +27,9 @@ class WorkerScreen(Screen):
     )
 
     def fits(self, frame: Frame) -> bool:
-        """True while the worker is followed."""
         return frame.opened_row is not None
 
     def about(self, frame: Frame) -> WorkerStatus | None:
-        """The heading is about this worker alone."""
         return frame.opened_row
 
     def draw(self, frame: Frame) -> Drawn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from operator import methodcaller
 
 from rich.segment import Segment
 
@@ -10,7 +10,6 @@ from tpumon.analysis.history import WELL
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts import fleet_lines
-from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
@@ -96,8 +95,8 @@ class WorkersScreen(Screen):
         visible = frame.rows[top : top + page]
         rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.controls.selected) for row in visible]
         first = len(above)
-        hits = [Hit(first + i, 0, frame.width, partial(_click, row.name)) for i, row in enumerate(visible)]
-        hits += [Hit(first - 1, begin, end, partial(_sort, key)) for key, begin, end in table.title_places]
+        hits = [Hit(first + i, 0, frame.width, methodcaller("click", row.name)) for i, row in enumerate(visible)]
+        hits += [Hit(first - 1, begin, end, methodcaller("sort_by", key)) for key, begin, end in table.title_places]
         lines = [*above, *rows, *below][: frame.height]
         hits += [Hit(place, 0, frame.width, "w") for place, line in enumerate(lines) if worst and line is worst[0]]
         among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
@@ -109,14 +108,6 @@ class WorkersScreen(Screen):
             notes=notes,
             hits=hits,
         )
-
-
-def _click(name: str, controls: Controls) -> None:
-    controls.click(name)
-
-
-def _sort(key: str, controls: Controls) -> None:
-    controls.sort_by(key)
 
 
 def filter_notes(frame: Frame) -> list[str]:

@@ -81,15 +81,7 @@ def chart_figures(held: Sequence[Figure], seen: frozenset[str], leading: Sequenc
 
 
 def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int, glyphs: Glyphs) -> Lines:
-    """Figures over time, as many as fit in `height` lines; two side by side on wide screens.
-
-    Args:
-        graphed: what is drawn.
-        figures: which ones, the most important first.
-        width: cells in a line.
-        height: lines at most.
-        glyphs: characters to draw with.
-    """
+    """Figures over time, as many as fit in `height` lines; two side by side on wide screens."""
     beside, rows, each_height = _layout(len(figures), width, height)
     figures = figures[: beside * rows]
     lines = []

@@ -89,13 +89,7 @@ _LABELS = {figure.name: figure.label for figure in FIGURES} | {"ops": "Operation
 
 
 class WorkerPage:
-    """Builds the lines of one worker.
-
-    Args:
-        frame: what is shown, and how large.
-        row: the worker.
-        notices: messages about it with their times, the newest last.
-    """
+    """Builds the lines of one worker."""
 
     def __init__(self, frame: Frame, row: WorkerStatus, notices: Sequence[tuple[float, str]] = ()) -> None:
         self._frame = frame
@@ -428,7 +422,6 @@ class WorkerPage:
         return lines
 
     def _changes(self) -> Lines:
-        """The last changes."""
         changes = self._scene.changes_of(self._row.name)[: -_MOST_CHANGES - 1 : -1]
         if not changes:
             return []
