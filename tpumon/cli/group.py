@@ -51,7 +51,7 @@ class CommandGroup(TyperGroup):
             config = read_config(self)
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
-            sys.stdout.reconfigure(encoding="ascii")  # type: ignore[union-attr] # Rich frames what stdout takes
+            sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it
         if rest or shows:
             ctx.auto_envvar_prefix = None  # also so that the page names no variables of Typer's own options
         return super().parse_args(ctx, translated)

@@ -28,6 +28,6 @@ def test_help_pages(golden):
     assert max(len(line) for page in pages.values() for line in page.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"LC_ALL": "C"}], ids=str)
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"LC_ALL": "C"}, {"LC_ALL": "C", "COLUMNS": "30"}], ids=str)
 def test_help_is_ascii_where_a_terminal_may_not_show_more(env):
     assert all(result.ended(0).out.isascii() for result in each([["--help"], ["once", "--help"]], env=env))
