@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.model.figure import Figure, Unit, serves, trains
-from tpumon.model.figure_table import HBM, IDLE, INFEED, MXU, STEP
+from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.server_figures import SERVER_FIGURES
 from tpumon.outputs import Output
 from tpumon.untrusted_text import safe
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _NOT_REPORTED = "not reported"
 _MOST_DECIMALS = 9
-_GIB = 1 << 30
 
 
 class TextOutput(Output):
@@ -98,9 +97,6 @@ def render_block(sample: Sample, *, level: int) -> str:
         ]
     if level > 1 and serves(sample):
         lines += _server_lines(figures)
-    hbm = HBM.value(figures)
-    if level > 1 and hbm is not None:
-        lines.append(f"{HBM.label}: {_percent(hbm)} ({sizes(HBM, figures)})")
     if sample.simulated:
         lines.append(SIMULATED_MARK)
     return "\n".join(lines)
@@ -127,21 +123,6 @@ def three_digits(value: float) -> str:
         # 0.0910 is written 0.091, as ever; a zero that is among the first three decimals stays.
         return digits[:5] + digits[5:].rstrip("0")
     return f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:.0f}"
-
-
-def gib(size_bytes: float | None) -> str:
-    """Bytes as GiB: 95.7."""
-    return "n/a" if size_bytes is None else three_digits(size_bytes / _GIB)
-
-
-def sizes(figure: Figure, figures: Figures) -> str:
-    """The used and total size of which a figure is the share, of a worker or its fullest device; empty: unknown."""
-    used_total = figure.size_bytes(figures)
-    if used_total is None:
-        return ""
-    size = f"{gib(used_total[0])} of {gib(used_total[1])} GiB"
-    count = len(figures.devices)
-    return f"the fullest of {count}; {size} in all" if count > 1 else size
 
 
 def milliseconds(time_s: float) -> str:

@@ -14,6 +14,7 @@ from tpumon.model.figure import Unit
 from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
+_GIB = 1 << 30
 _LONG_STEP_S = 99.9995
 """From this time on a column of milliseconds shows larger units, with the unit."""
 
@@ -98,6 +99,11 @@ FORMATS: Mapping[Unit, Format] = {
     "rate": Format(cell=number, width=5, short=number_short, word=number, unit=""),
 }
 """Formats by the unit of `tpumon.model.figure.Figure`."""
+
+
+def gib(size_bytes: float | None) -> str:
+    """Bytes as GiB: 95.7."""
+    return NOT_KNOWN if size_bytes is None else three_digits(size_bytes / _GIB)
 
 
 def short_time(time_s: float) -> str:

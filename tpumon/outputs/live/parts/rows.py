@@ -14,7 +14,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Cause, Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
-from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age
+from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
 from tpumon.outputs.live.drawing.names import short_processes
@@ -22,7 +22,6 @@ from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of,
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words
-from tpumon.outputs.text_blocks import gib
 
 _COMPACT = 32
 """Below this width figures have no decimals."""

@@ -8,12 +8,11 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
 from tpumon.model.figure import Figure, is_on_cpu
 from tpumon.model.figure_table import FIGURES, STEP, held_by
-from tpumon.outputs.live.drawing.cells import FORMATS
+from tpumon.outputs.live.drawing.cells import FORMATS, gib
 from tpumon.outputs.live.drawing.graphs import bar
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, Glyphs, look_of
 from tpumon.outputs.live.worker.peers import ALONE, Peers
-from tpumon.outputs.text_blocks import sizes
 
 _NAME = 10
 _VALUE = 9
@@ -49,8 +48,11 @@ def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> 
         count = figures.step_time_s.count if figure is STEP and figures.step_time_s is not None else None
         over = "" if count is None else f" over {count} step{'s' if count != 1 else ''}"
         yield f"{form.cell(ends[0])} {glyphs.dash} {form.word(ends[1])}{over}"
-    if size := sizes(figure, figures):
-        yield size
+    used_total = figure.size_bytes(figures)
+    if used_total is not None:
+        size = f"{gib(used_total[0])} of {gib(used_total[1])} GiB"
+        count = len(figures.devices)
+        yield f"the fullest of {count}; {size} in all" if count > 1 else size
     method = figure.method(figures)
     if method is not None:
         words = _METHODS.get(method, f"by {method}")

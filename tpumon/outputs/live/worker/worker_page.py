@@ -18,6 +18,7 @@ from tpumon.outputs.live.drawing.cells import (
     NOT_KNOWN,
     age,
     clock,
+    gib,
     percent,
     short_time,
     step_cell,
@@ -48,7 +49,6 @@ from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.worker.job_lines import family_line, family_table, kind_line
 from tpumon.outputs.live.worker.part_lines import part_line, part_table
 from tpumon.outputs.live.worker.peers import peers_of
-from tpumon.outputs.text_blocks import gib
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
