@@ -127,6 +127,7 @@ def test_time_in_which_nobody_looked_does_not_count_before_silence_was_seen():
     hang = job.go(2 * PER_MINUTE, silent)
     assert (hang.severity, hang.since_unix_s) == ("critical", began)
     assert hang.evidence["no_activity_s"].value == job.last - first
+    assert f"was last seen running {job.last - began:.0f} s ago; what it did in between is not known" in hang.sentence
 
 
 def test_time_in_which_nobody_looked_counts_between_two_silences():

@@ -20,6 +20,7 @@ _GOES_ON_S = 150.0  # whoever has run steps for so long without this worker does
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
 _LIMIT_S = 7200.0  # to which long pauses raise the limits at most
 _RATIO_PER_SUSTAINED, _RATIO_LESS = 2.0, 0.5
+_UNSEEN_S = 60.0  # between the last activity and the silence that was watched: the sentence tells it
 _SURE_S = 60.0  # of silence that was watched, or that libtpu tells: no further samples need agree
 _FEW = 5
 _SAME_S = 2.0
@@ -213,6 +214,9 @@ class Hang(Rule[Activity, SliceActivity]):
             )
         }
         sentence = f"{{who}}, no step and no op has run for {memory.silent_s:.0f} s."
+        idle_s = 0.0 if memory.active is None else seconds_between(memory.active, member.seen.at)
+        if idle_s - memory.silent_s > _UNSEEN_S:
+            sentence += f" It was last seen running {idle_s:.0f} s ago; what it did in between is not known."
         words = f"nothing runs for {memory.silent_s:.0f} s"
         size = _queue(member.seen)
         if size is not None:
