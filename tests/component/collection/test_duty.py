@@ -11,7 +11,7 @@ import pytest
 
 from support import virtual_time
 from support.samples import sample as taken
-from tpumon.collection.sampler import Pace, Sampler, duty
+from tpumon.collection.sampler import Pace, Sampler, duty, duty_account
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
@@ -44,7 +44,7 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(duty, "in_thread", at_once)
     monkeypatch.setattr(duty.time, "thread_time", lambda: 0.0)  # looks are as rare as they are dear
-    for module in (duty, ledger, host_files):
+    for module in (duty_account, ledger, host_files):
         monkeypatch.setattr(module, "since_boot_s", since_boot_s)
     return tmp_path
 
@@ -409,8 +409,8 @@ async def test_a_loop_of_restarts_gives_each_process_no_more_than_its_share():
     begun_s = asyncio.get_running_loop().time()
     await for_a_while(300, *(of_restarting(job, *[10.0] * 29, interval_s=0.5) for _ in range(2)))
     traced_s = [job.share(at, at + 10) * 10 for at in (begun_s + 10 * number for number in range(30))]
-    assert max(traced_s) <= duty.CREDIT_S + 0.01 * 10 + TRACE_S
-    assert sum(traced_s) <= (duty.CREDIT_S + TRACE_S) * 300 / 60 + 0.01 * 300
+    assert max(traced_s) <= duty_account.CREDIT_S + 0.01 * 10 + TRACE_S
+    assert sum(traced_s) <= (duty_account.CREDIT_S + TRACE_S) * 300 / 60 + 0.01 * 300
 
 
 @pytest.mark.usefixtures("starts")

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tpumon.collection.sampler.duty import DutyAccount, DutyControl
+from tpumon.collection.sampler.duty import DutyControl
+from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.pace import (
     JITTER_RATIO,
     LONGEST_PAUSE_S,
