@@ -67,18 +67,9 @@ def _server() -> MCPServer[Any]:
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
-    from mcp.shared.exceptions import MCPError
     from mcp.shared.memory import create_client_server_memory_streams
     from mcp.shared.message import SessionMessage
     from mcp_types import CallToolResult, ErrorData, InputRequiredResult, JSONRPCError, JSONRPCRequest
-
-    async def say_what_is_first(ctx: Any, call_next: Callable[[Any], Any]) -> Any:
-        try:
-            return await call_next(ctx)
-        except MCPError as error:
-            if error.message == "Invalid request parameters":  # invalid ones are a ValidationError here
-                raise MCPError(error.code, "the first request must be `initialize`") from None
-            raise
 
     class Server(MCPServer[Any]):
         """Says what is wrong with a call in one sentence, and answers also after stdin has ended."""
@@ -100,7 +91,7 @@ def _server() -> MCPServer[Any]:
             """Serves; the server, which gives up what it is doing when stdin ends, is told so once it has answered."""
             unanswered: set[int | str] = set()
             server, options = self._lowlevel_server, self._lowlevel_server.create_initialization_options()
-            server.middleware.append(say_what_is_first)
+            server.middleware.append(_say_what_is_first)
             async with (
                 stdio_server() as (stdin, stdout),
                 create_client_server_memory_streams() as ((answers, requests), streams),
@@ -131,6 +122,18 @@ def _server() -> MCPServer[Any]:
                 await asyncio.wait(passing)
 
     return Server("tpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR", subscriptions=False)
+
+
+async def _say_what_is_first(ctx: Any, call_next: Callable[[Any], Any]) -> Any:
+    """Handles a request of the SDK's; one before `initialize` is refused in words that say so."""
+    from mcp.shared.exceptions import MCPError
+
+    try:
+        return await call_next(ctx)
+    except MCPError as error:
+        if error.message == "Invalid request parameters":  # invalid ones are a ValidationError here
+            raise MCPError(error.code, "the first request must be `initialize`") from None
+        raise
 
 
 def _unread(error: Exception) -> dict[str, Any]:
