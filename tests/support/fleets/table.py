@@ -93,7 +93,7 @@ def _result(truth: Truth, seen: Seen, finding: str, expected: Expected | None) -
     if not present or (wanted is not None and not wanted <= named):
         reasons = _reasons(seen.last, finding)
         if reasons and not present:
-            return "not judged", reasons, None
+            return "missed", f"not judged: {reasons}", None
         return "missed", f"of {_few(wanted or set())}; first at {seen.first_s.get(finding)}; {_others(seen)}", None
     severity = max((each.severity for each in present), key=SEVERITY_LEVELS.__getitem__)
     if severity not in expected.severities:

@@ -24,12 +24,14 @@ from tpumon.model import FindingId
 
 _EACH = 17  # fleets of which one is tried each day
 _MOST = 0.01  # of the expected that are missed, and of the others that are found
+_MOST_S = 60.0  # by which since may be wrong
 
 
 def _hold(rows: Sequence[Row]) -> None:
     """Fails unless what the issue wants holds."""
     said = "\n".join(f"{row.result}: {row.finding} of [{row.kind}] {row.fleet}: {row.detail}" for row in wrong(rows))
     assert not [row for row in rows if row.result == "wrong worker"], said
+    assert not [row for row in rows if abs(row.since_error_s or 0.0) > _MOST_S]
     for finding in get_args(FindingId):
         missed, false = ratios(rows, finding)
         assert max(missed, false) < _MOST, f"{finding}: {missed:.1%} missed, {false:.1%} false\n{said}"

@@ -133,6 +133,15 @@ def test_the_limit_in_the_evidence_is_that_of_the_severity(finding, figure, figu
     assert (found.severity, found.evidence[figure].threshold) == (severity, pytest.approx(limit))
 
 
+def test_where_steps_vary_by_nature_no_slow_down_is_judged():
+    """A job whose lengths are between 1 and 3 is not called well: by how much they vary is the reason."""
+    job, chance = Job(), random.Random(1)
+    for _ in range(40):
+        step_s = chance.uniform(0.1, 0.3)
+        assert "slow-down" not in job.round(step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s))
+    assert re.match(r"its steps vary too much by themselves: none but \d+% longer", job.reasons()["slow-down"])
+
+
 def test_windows_that_mix_programs_of_one_function_are_not_compared():
     job = Job()
     longer = StepTimes(avg=0.15, min=0.15, max=0.15)
@@ -520,4 +529,7 @@ def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_
 def test_the_one_sample_that_shows_waiting_for_input_stands_while_later_ones_look_like_it(then, later, stands):
     job, step = Job(), {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1)}
     job.round(1, **step, **then, input_wait_ratio=0.9)
+    job.round(1, **step, **then)
+    job.round(1, **step | later)
+    assert "input-bound" in job.round(2, **step, **then), "a single sample that is unlike ends nothing"
     assert ("input-bound" in job.round(4, **step | later)) == stands

@@ -8,6 +8,7 @@ from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule, gr
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import INFEED
 
+_UNLIKE = 2
 _AS_MUCH_RATIO = 0.8  # of what it was in the sample that showed a share
 
 
@@ -27,11 +28,13 @@ class _Known:
     Attributes:
         share: the share, and the figure that says so; None: not known.
         idle_ratio, step_s: of that sample.
+        unlike: samples in a row that do not look like it; one may be a window that shows part of the job alone.
     """
 
     share: tuple[float, str] | None = None
     idle_ratio: float | None = None
     step_s: float | None = None
+    unlike: int = 0
 
     def stands(self, seen: Observation) -> bool:
         """True if the device is as idle as then, or where there is none, steps are as long: less waiting ends both."""
@@ -58,7 +61,8 @@ class InputBound(Rule[_Known, None]):
     def remember(self, memory: _Known, seen: Observation) -> None:
         """Remembers the share while nothing shows that it is less."""
         found = input_share(seen)
-        if found is not None or not memory.stands(seen):
+        memory.unlike = 0 if found is not None or memory.stands(seen) else memory.unlike + 1
+        if found is not None or memory.unlike >= _UNLIKE:
             memory.share, memory.idle_ratio, memory.step_s = found, seen.figures.idle_ratio, seen.step_s
 
     def severity_ratio(self, member: Member[_Known, None]) -> float | str:
