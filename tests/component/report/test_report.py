@@ -296,9 +296,12 @@ def test_every_step_of_every_core_has_its_parts(tmp_path, marked):
         assert [sum(parts_s) for parts_s in zip(*core["step_parts_s"].values(), strict=True)] == pytest.approx(
             core["durations_s"]
         )
-    text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
+    pages = report(capture_of(files, "steps"), ("steps",), Choice()).pages
+    text = plain_text.render(pages, 120)
     rows = text.partition("By step and core\n")[2]
     idle = "" if marked else "  20.0 µs"
+    of_page = re.sub(r"(<[^>]+>|\s)+", " ", html(pages, "t").partition("By step and core")[2])
+    assert re.search(rf" 2 chip 1 1.0\d ms 900 µs 100 µs{idle.replace('  ', ' ')} ", of_page)
     assert re.search(rf"^ +2  chip 0  1.0\d ms +500 µs +500 µs{idle}$", rows, re.MULTILINE)
     assert re.search(rf"^ +2  chip 1  1.0\d ms +900 µs +100 µs{idle}$", rows, re.MULTILINE)
     assert ("Step 2, the longest, by core" in text) == marked
@@ -468,7 +471,10 @@ def test_a_long_schedule_is_drawn_by_its_peaks(tmp_path):
     events[1501:1501] = [(ALLOCATE, 3)]
     found = schedule_of(program_with(TEMPORARY, events=events), tmp_path)
     assert (found["changes"], len(found["temporary_bytes"]), max(found["temporary_bytes"])) == (3001, 1000, 600)
-    page = html(report(capture_of([tmp_path / "host-0.xplane.pb"]), ("memory",), Choice()).pages, "t")
+    pages = report(capture_of([tmp_path / "host-0.xplane.pb"]), ("memory",), Choice()).pages
+    graph = plain_text.render(pages, 80).partition("Device memory over the schedule of jit_f(42)")[2]
+    assert graph.partition("\n\n")[0].count("▁") > 10
+    page = html(pages, "t")
     assert "Device memory over the schedule of jit_f(42)" in page
     assert "HBM" not in page
     assert "The largest buffers at the peak of a program" in page
