@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -89,10 +90,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_GOLDEN] = Golden(update=config.getoption("--update-golden"))
 
 
+@pytest.fixture(scope="session")
+def _hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for those of all tests: pytest looks through its own whenever it makes one in it."""
+    return tmp_path_factory.mktemp("hosts")
+
+
 @pytest.fixture(autouse=True)
-def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, _hosts: Path) -> None:
     """Has no test pay for what another one has traced at the same port."""
-    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path_factory.mktemp("host")))
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", tempfile.mkdtemp(dir=_hosts))
 
 
 @pytest.fixture(autouse=True)

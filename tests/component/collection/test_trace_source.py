@@ -391,7 +391,7 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
 
 async def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
     """Nobody knows if a stalled job was traced: its window, and collecting as it took before; never the whole wait."""
-    monkeypatch.setattr("tpumon.collection.sources.traces.source._PATIENCE_S", 1.5)
+    monkeypatch.setattr("tpumon.collection.sources.traces.profile_rpc.ANSWER_GRACE_S", 1.5)
     with TpuNode(captures=[Trace(), Hang()], device=True) as node:
         async with Client(node.address) as client:
             source = TraceSource(client, Target(worker="w", address=node.address), DEFAULTS)

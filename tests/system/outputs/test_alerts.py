@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 SCRAPE = 'job="tpumon", instance="e"'
 JOB = 'tpu_job="ml/t", tpu_slice="s"'
 W = f"{SCRAPE}, {JOB}"
+OTHER, THIRD = W.replace("ml/t", "ml/u"), W.replace("ml/t", "ml/v")  # jobs of their own share a run of promtool
 
 
 def worker(name, *, up=None, minutes=120, where=W, answers=True, independent=0):
@@ -73,24 +74,24 @@ def test_a_worker_that_never_answered_does_not_page(tmp_path):
 
 def test_the_end_of_a_job_is_no_alert(tmp_path):
     """All workers stop responding, or vanish with their pods: whoever runs the job tells how it has ended."""
-    stopped = worker("a", up="1x29 0x60") | worker("b", up="1x29 0x60")
-    check_alerts(tmp_path, stopped, {31: [], 45: []})
-
+    stopped = worker("a", up="1x29 0x90", where=OTHER) | worker("b", up="1x29 0x90", where=OTHER)
     vanished = {name: f"{values.split()[0]} stale" if "0+" not in values else "0+60x29 stale"
                 for name, values in (worker("a", minutes=29) | worker("b", minutes=29)).items()}  # fmt: skip
-    check_alerts(tmp_path, vanished, {31: [], 45: [], 100: []})
+    check_alerts(tmp_path, stopped | vanished, {31: [], 45: [], 100: []})
 
 
 def test_a_worker_that_vanishes_with_its_pod_pages(tmp_path):
     """Its series are gone, and TpuWorkerDown with them: where the slice has less than it should, or stops."""
-    lost = {f"{name}": f"{values} stale" for name, values in worker("b", minutes=29).items()}
-    size = {f'tpumon_target_slice_workers{{{W}, worker="{name}"}}': "2x120" for name in "a"}
-    missing = ["TpuWorkersMissing tpu_job=ml/t tpu_slice=s severity=critical"]
-    check_alerts(tmp_path, worker("a") | lost | size, {32: [], 45: missing, 100: missing})
-    check_alerts(tmp_path, worker("a") | lost, {45: [], 100: []})
-    stops = {f'tpumon_target_active{{{W}, worker="a"}}': "1x29 0x90"}
-    check_alerts(tmp_path, worker("a") | stops | lost, {32: [], 45: missing, 100: missing})
-    told = described(tmp_path, worker("a") | lost | size, 50)["TpuWorkersMissing"]
+    series = {}
+    for where in (W, OTHER, THIRD):
+        series |= {name: f"{values} stale" for name, values in worker("b", minutes=29, where=where).items()}
+        series |= worker("a", where=where)
+    series |= figures("tpumon_target_slice_workers", {"a": "2x120"})
+    series |= figures("tpumon_target_active", {"a": "1x29 0x90"}, where=OTHER)
+    missing = [f"TpuWorkersMissing tpu_job={job} tpu_slice=s severity=critical" for job in ("ml/t", "ml/u")]
+    check_alerts(tmp_path, series, {32: [], 45: missing, 100: missing})
+    of_size = {name: values for name, values in series.items() if "ml/t" in name or name.startswith("up")}
+    told = described(tmp_path, of_size, 50)["TpuWorkersMissing"]
     assert told["summary"] == "ml/t, slice s has lost 1 of its workers"
     assert told["description"].startswith("Missing: b. ")
 
@@ -112,13 +113,11 @@ def test_pausing_one_host_is_no_worker_missing(tmp_path):
     series = worker("a") | worker("b")
     series[f'tpumon_target_up{{{W}, worker="b"}}'] = "1x29 stale"
     series[f'tpumon_target_paused{{{W}, worker="b"}}'] = "0x29 1x90"
-    check_alerts(tmp_path, series, {45: [], 110: []})
-
-    both = worker("a") | worker("b")
     for name in ("a", "b"):
-        both[f'tpumon_target_up{{{W}, worker="{name}"}}'] = "1x29 stale"
-        both[f'tpumon_target_paused{{{W}, worker="{name}"}}'] = "0x29 1x90"
-    check_alerts(tmp_path, both, {45: [], 110: []})
+        series |= worker(name, where=OTHER)
+        series[f'tpumon_target_up{{{OTHER}, worker="{name}"}}'] = "1x29 stale"
+        series[f'tpumon_target_paused{{{OTHER}, worker="{name}"}}'] = "0x29 1x90"
+    check_alerts(tmp_path, series, {45: [], 110: []})
 
 
 def test_equal_names_in_two_jobs_are_two_workers(tmp_path):
@@ -168,27 +167,29 @@ FOUND = [
 SEVERITIES = {1: "info", 2: "warning", 3: "critical"}
 
 
-def alerts_of(number, minute, since):
+def alerts_of(number, minute, since, job="ml/t"):
     """The alerts about findings of a severity that have been there since that minute."""
     return [
-        f"{alert} tpu_job=ml/t tpu_slice=s finding={name} severity={SEVERITIES[number]}"
+        f"{alert} tpu_job={job} tpu_slice=s finding={name} severity={SEVERITIES[number]}"
         for name, alert, lasting, numbers in FOUND
         if minute > since + lasting and number in numbers
     ]
 
 
-@pytest.mark.parametrize("number", SEVERITIES)
-def test_a_finding_that_lasts_is_one_alert_of_its_severity(tmp_path, number):
+def test_a_finding_that_lasts_is_one_alert_of_its_severity(tmp_path):
     """Per slice, however many workers have it; through gaps of some minutes; info is none. It leaves when it ends."""
-    series = {}
-    for name in ("a", "b", "c"):
-        series |= worker(name, minutes=180)
-    present = f"_x60 {number} {number} {number} stale _ _ _ " + f"{number}x48 0x60"
-    for name in ("a", "b"):
-        series[f'tpumon_target_active{{{W}, worker="{name}"}}'] = "1x63 stale _x2 1x120"
-    for name, *_ in FOUND:
-        series |= finding(name, {"a": present, "b": present, "c": "0x180"}, since=60)
-    expected = {minute: alerts_of(number, minute, 60) for minute in (58, 62, 66, 73, 94, 112)}
+    series, jobs = {}, dict(zip(SEVERITIES, ("ml/t", "ml/u", "ml/v"), strict=True))
+    for number, where in zip(SEVERITIES, (W, OTHER, THIRD), strict=True):
+        for name in ("a", "b", "c"):
+            series |= worker(name, minutes=180, where=where)
+        present = f"_x60 {number} {number} {number} stale _ _ _ " + f"{number}x48 0x60"
+        series |= figures("tpumon_target_active", dict.fromkeys("ab", "1x63 stale _x2 1x120"), where=where)
+        for name, *_ in FOUND:
+            series |= finding(name, {"a": present, "b": present, "c": "0x180"}, since=60, where=where)
+    expected = {
+        minute: [alert for number, job in jobs.items() for alert in alerts_of(number, minute, 60, job)]
+        for minute in (58, 62, 66, 73, 94, 112)
+    }
     check_alerts(tmp_path, series, expected | {150: []})
 
 
