@@ -123,17 +123,19 @@ class DutyControl:
             self._exchange_soon()
 
     async def _explain(self, account: DutyAccount, wait_s: float) -> None:
-        """Says when the first figures come, and why so late; again, when they come still later, but not each time."""
+        """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone."""
         late_s = _now_s() + wait_s - account.promised_s
-        if late_s < _LONG_S * account.promises or wait_s < _LONG_S or account.likely_s is not None:
+        if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
             return
-        again = "only " if account.promises else ""
-        account.promised_s, account.promises = _now_s() + wait_s, account.promises + 1
+        is_again, account.promised_s = account.promised_s > 0, _now_s() + wait_s
+        if is_again and account.is_shared:
+            return
         _log.info(
-            "%s: the first sample comes %sin %.0f s: %s (--max-duty)%s",
+            "%s: the first sample comes %sin %.0f s%s: %s (--max-duty)%s",
             account.address,
-            again,
+            "only " if is_again else "",
             wait_s,
+            " at the earliest" if account.is_shared else "",
             account.others
             or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",
             await how_to_read(),

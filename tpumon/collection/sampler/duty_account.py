@@ -65,9 +65,7 @@ class DutyAccount:
         self.window_s = 0.0
         """Length of the last trace that showed its steps, where tpumon chose it; 0: there was none."""
         self.promised_s = float("-inf")
-        """When its first figures come, as the user knows it; minus infinity: nothing was said of it."""
-        self.promises = 0
-        """How often that was said."""
+        """When its first figures come, as far as it was known last; minus infinity: they were not late."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
