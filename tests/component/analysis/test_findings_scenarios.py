@@ -99,12 +99,12 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
 
 
 @pytest.mark.parametrize("order", range(4))
-def test_who_waits_for_a_straggler_is_blamed_for_nothing_before_it_is_found(order):
-    """Whoever of the slice is sampled last, and whenever one looks."""
+def test_who_waits_for_a_straggler_is_blamed_for_nothing(order):
+    """Whoever of the slice is sampled last, and whenever one looks: also before it is found, and when it has ended."""
     scene, fleet = Scene(f"straggler{AT}:by=0.4+jitter:by=0.1%", interval_s=INTERVAL_S), Analysis()
     fleet.take(scene.workers)
     found, workers = set(), random.Random(order).sample(range(len(scene.names)), len(scene.names))
-    for turn in range(len(workers) * (BEGIN + 2 * SAMPLES)):
+    for turn in range(len(workers) * ROUNDS):
         fleet.take(scene.sample(workers[turn % len(workers)], INTERVAL_S * turn / len(workers)))
         found |= {each.finding for each in fleet.status(BEGIN_UNIX_S + INTERVAL_S * turn / len(workers)).findings}
     assert found == {"straggler"}

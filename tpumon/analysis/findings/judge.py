@@ -252,6 +252,9 @@ class Judge:
                 if rule.finding in _EXPLAINED and not each.was_there and not group.since.get(rule.finding):
                     group.wait_for_others(rule.finding, queried, seen.at)
                 self._note(group, rule.finding, worker, each.since)
+                if rule.finding == "straggler" and not group.since.get("straggler"):  # what it explained leaves, too
+                    for finding in _EXPLAINED & group.since.keys():
+                        group.wait_for_others(finding, queried, seen.at)
 
     def _slice_stats(self, rule_index: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
         """A rule's statistics of the workers that may step together with this one, as of the last look."""
