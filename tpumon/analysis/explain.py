@@ -292,16 +292,17 @@ def _last_restart(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> 
     last_unix_s = max(restarts_unix_s.values())
     names = [name for name, time_unix_s in restarts_unix_s.items() if last_unix_s - time_unix_s <= TOGETHER_S]
     runs = all(status.workers[name].verdict.state == "live" for name in names)
-    return LastRestart(last_unix_s, _quoted(names), runs)
+    return LastRestart(_first_of_last(restarts_unix_s[name] for name in names), _quoted(names), runs)
+
+
+def _first_of_last(times_unix_s: Iterable[float]) -> float:
+    """The first of the restarts that are one with the last."""
+    times = sorted(times_unix_s)
+    return next(time_unix_s for time_unix_s in times if times[-1] - time_unix_s <= TOGETHER_S)
 
 
 def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted.
-
-    Args:
-        status: of all workers.
-        restarts_unix_s: as of `restarts_of`.
-    """
+    """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
     down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
     for worker in status.all():
@@ -316,19 +317,18 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
         last = workers[0].history.last
         message = "" if last is None or last.failure is None else f": {last.failure.message}"
         others = f"; {running} of {len(status.workers)} run" if running else ""
-        do = "does" if len(workers) == 1 else "do"
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
+            sentence=f"{_named(workers)} do{'es' * (len(workers) == 1)} not answer ({reason}{message}){others}.",
             remedy=MEANING[reason].remedy,
             url="docs/states.md#states",
         )
     for workers in restarted.values():
         yield replace(
             _of_state("restarted", "info", workers),
-            since_unix_s=max(restarts_unix_s[worker.name] for worker in workers),
+            since_unix_s=_first_of_last(restarts_unix_s[worker.name] for worker in workers),
             sentence=f"The job of {_named(workers)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",

@@ -21,7 +21,7 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
     """Puts changes together that are the same, of several workers of a slice, at about the same time.
 
     Args:
-        changes: by time.
+        changes: in whatever order.
         targets: the workers by name; of others it is not known what slice they belong to.
 
     Returns:
@@ -29,7 +29,7 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
     """
     found: list[list[Change]] = []
     last: dict[tuple[object, ...], list[Change]] = {}
-    for change in changes:
+    for change in sorted(changes, key=lambda each: each.time_unix_s):
         target = targets.get(change.worker)
         if target is None or target.independent:
             found.append([change])

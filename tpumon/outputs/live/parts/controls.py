@@ -196,8 +196,7 @@ class Controls:
             return
         at_unix_s = span.end_unix_s if self._looked_unix_s is None else self._looked_unix_s
         targets = {name: worker.target for name, worker in self.scene.status.workers.items()}
-        changes = sorted(self.scene.changes_of(self.opened), key=lambda change: change.time_unix_s)
-        found = [as_one(group, targets) for group in together(changes, targets)]
+        found = [as_one(group, targets) for group in together(self.scene.changes_of(self.opened), targets)]
         if later:
             change = next((each for each in found if each.time_unix_s > at_unix_s), None)
         else:

@@ -30,12 +30,12 @@ class EventsScreen(Screen):
     def draw(self, frame: Frame) -> Drawn:
         """A line per change, one for what happened to a slice; a click opens the worker, or the first of them."""
         row = frame.opened_row
-        changes = frame.scene.changes_of(None if row is None else row.name)[::-1]
+        changes = frame.scene.changes_of(None if row is None else row.name)
         if not changes:
             whom = "any worker" if row is None else frame.scene.labels.whole(row.name)
             return Drawn(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
         targets = {name: worker.target for name, worker in frame.scene.status.workers.items()}
-        groups = together(changes[::-1], targets)[::-1]
+        groups = together(changes, targets)[::-1]
         shown = [as_one(group, targets) for group in groups]
         names = [change.worker for change in shown if change.what != "exporter"]
         width = min(max(map(len, names), default=0), frame.width // _NAME_SHARE)
