@@ -97,7 +97,9 @@ def explanation(error: typer.TyperException) -> str:
     wrong = getattr(error, "option_name", None)
     if wrong is not None and context is not None and (hint := _hint_for_option(wrong, context.find_root().command)):
         return f"no such option: {wrong}; {hint}"
-    if near := getattr(error, "possibilities", None):  # the closest first, which the message would sort by name
+    options = [] if wrong is None or context is None else [each for one in context.command.params for each in one.opts]
+    begun = [each for each in options if each.startswith(wrong)]
+    if near := begun or getattr(error, "possibilities", None):  # the closest first, which the message would sort
         return f"no such option: {wrong}; did you mean {' or '.join(near[:2])}? {page}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")

@@ -343,6 +343,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
             ["serve", "--lissten", ":1"],
             "no such option: --lissten; did you mean --listen or --state? (see tpumon serve --help)",
         ),
+        (["--hbm", "90"], "no such option: --hbm; did you mean --hbm-limits? (see tpumon --help)"),
         (["--intervall", "3"], "no such option: --intervall; did you mean --interval or --filter? (see tpumon --help)"),
         (["--plain"], "no such option: --plain; for plain text: --output text"),
         (["once", "--plain"], "no such option: --plain; for plain text: --output text"),
