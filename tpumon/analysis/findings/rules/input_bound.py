@@ -62,7 +62,8 @@ class InputBound(Rule[_Known, None]):
         """Remembers the share while nothing shows that it is less."""
         found = input_share(seen)
         memory.unlike = 0 if found is not None or memory.stands(seen) else memory.unlike + 1
-        if found is not None or memory.unlike >= _UNLIKE:
+        most = _UNLIKE if memory.share is not None and memory.share[0] else 1  # an all-clear ends with the first
+        if found is not None or memory.unlike >= most:
             memory.share, memory.idle_ratio, memory.step_s = found, seen.figures.idle_ratio, seen.step_s
 
     def severity_ratio(self, member: Member[_Known, None]) -> float | str:
