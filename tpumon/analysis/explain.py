@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter
 from typing import Literal, NamedTuple, overload
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, overload
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import RULES, group_of
+from tpumon.analysis.findings import RULES, SliceKey, group_of
 from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
@@ -269,7 +269,7 @@ _PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumera
 _RESTARTED_S = 600.0
 
 
-def _place(finding: Finding, status: FleetStatus, restarts: Mapping[tuple[str, str, str], float]) -> int:
+def _place(finding: Finding, status: FleetStatus, restarts: Mapping[SliceKey, float]) -> int:
     """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
     place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
     if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
@@ -277,9 +277,7 @@ def _place(finding: Finding, status: FleetStatus, restarts: Mapping[tuple[str, s
     return len(_PLACES) if restarts.get(group_of(first.target), -inf) >= since else place
 
 
-def _restarts_by_slice(
-    status: FleetStatus, restarts_unix_s: Mapping[str, float]
-) -> Mapping[tuple[str, str, str], float]:
+def _restarts_by_slice(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Mapping[SliceKey, float]:
     """The last restart of a job in each slice that had one."""
     by_time = sorted(restarts_unix_s.items(), key=itemgetter(1))
     return {group_of(status.workers[worker].target): time_unix_s for worker, time_unix_s in by_time}
@@ -289,16 +287,16 @@ def _last_restart(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> 
     """The last restart, of all workers that had it together."""
     if not restarts_unix_s:
         return None
-    last_unix_s = max(restarts_unix_s.values())
-    names = [name for name, time_unix_s in restarts_unix_s.items() if last_unix_s - time_unix_s <= TOGETHER_S]
+    first_unix_s = _first_of_last(restarts_unix_s.values())
+    names = [name for name, time_unix_s in restarts_unix_s.items() if time_unix_s >= first_unix_s]
     runs = all(status.workers[name].verdict.state == "live" for name in names)
-    return LastRestart(_first_of_last(restarts_unix_s[name] for name in names), _quoted(names), runs)
+    return LastRestart(first_unix_s, _quoted(names), runs)
 
 
-def _first_of_last(times_unix_s: Iterable[float]) -> float:
+def _first_of_last(times_unix_s: Collection[float]) -> float:
     """The first of the restarts that are one with the last."""
-    times = sorted(times_unix_s)
-    return next(time_unix_s for time_unix_s in times if times[-1] - time_unix_s <= TOGETHER_S)
+    earliest_unix_s = max(times_unix_s) - TOGETHER_S
+    return min(each for each in times_unix_s if each >= earliest_unix_s)
 
 
 def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
@@ -317,18 +315,19 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
         last = workers[0].history.last
         message = "" if last is None or last.failure is None else f": {last.failure.message}"
         others = f"; {running} of {len(status.workers)} run" if running else ""
+        do = "does" if len(workers) == 1 else "do"
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{_named(workers)} do{'es' * (len(workers) == 1)} not answer ({reason}{message}){others}.",
+            sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
             remedy=MEANING[reason].remedy,
             url="docs/states.md#states",
         )
     for workers in restarted.values():
         yield replace(
             _of_state("restarted", "info", workers),
-            since_unix_s=_first_of_last(restarts_unix_s[worker.name] for worker in workers),
+            since_unix_s=_first_of_last([restarts_unix_s[worker.name] for worker in workers]),
             sentence=f"The job of {_named(workers)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",

@@ -3,6 +3,7 @@
 Pure: samples in, findings out. docs/findings.md explains each finding.
 """
 
+from tpumon.analysis.findings.finding_state import SliceKey
 from tpumon.analysis.findings.judge import Judge, explained, group_of
 from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rule_table import RULES
@@ -15,6 +16,7 @@ __all__ = [
     "Member",
     "Observation",
     "Rule",
+    "SliceKey",
     "Straggler",
     "Thresholds",
     "explained",

@@ -263,7 +263,7 @@ class SliceState(ComparedWorkers):
             sampled: workers that were sampled with it.
             at: the present moment.
         """
-        live = {one.target.worker for one in self.workers if one.seen is not None and one.seen.state == "live"}
+        live = (one.target.worker for one in self.workers if one.seen is not None and one.seen.state == "live")
         others = {name for name in live if name not in sampled}
         if others:
             self.awaited[finding] = others, at.time_unix_s + 2 * self.interval_s

@@ -124,9 +124,9 @@ class _Printer:
 
     def close(self) -> None:
         """Prints all that are held, by time."""
-        changes, self._held = sorted(self._held, key=lambda change: change.time_unix_s), []
+        changes, self._held = self._held, []
         if self._output == "jsonl":
-            for change in changes:
+            for change in sorted(changes, key=lambda change: change.time_unix_s):
                 show(encoded(Event(**asdict(change))))
         elif changes:
             targets = self._targets()

@@ -1,4 +1,4 @@
-"""For how long all tpumons of this host have traced one server, and from when on it may be traced again."""
+"""Account of one server: the time for which this host's tpumons have traced it, and when they may again."""
 
 from __future__ import annotations
 

@@ -321,8 +321,8 @@ class SampledWorker:
         if profiler.costs_job and not self._probes_next:
             self._account.interval_s = interval_s
             await self._duty.look(self._account)
-            if query.known_window_s != self._account.known_window_s:
-                self._query = query = replace(query, known_window_s=self._account.known_window_s)
+            if (known_s := self._account.known_window_s) != query.known_window_s:
+                self._query = query = replace(query, known_window_s=known_s)
             estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
             await self._duty.enter(self._account, estimate_s, self._say_share)
