@@ -62,6 +62,7 @@ class Job:
         job = self
 
         class Source:
+            is_silent = False
             name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
 
             def likely_s(self, query):  # a first guess, like that of real traces

@@ -12,7 +12,7 @@ import pytest
 from fakes.tpu_node import Hang, TpuNode, Trace
 from support.samples import figures_of
 from support.scenes import Scene
-from support.simulated import fleet_of
+from support.simulated import Clock, fleet_of
 from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource, _of_window
@@ -533,3 +533,26 @@ def test_who_waits_is_told_what_is_done():
         ("tracing", "a trace of 500 ms is taken"),
         ("reading", "its trace is analysed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "given_s", "windows_ms"),
+    [(0.4, None, [500, 900, 100, 100, 900]), (0.1, None, [500, 225, 225, 225, 143]), (0.4, 1.0, [1000] * 5)],
+    ids=["until something runs again, then as before", "not where its windows are short", "nor shorter than asked for"],
+)
+def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(step_s, given_s, windows_ms):
+    async def main():
+        clock, asked_ms = Clock(), []
+        async with fleet_of("v5e-8", clock=clock, scenario="hang@60+60") as fleet:
+            async with Watched(fleet.targets[0].address) as client:
+                source = TraceSource(client, fleet.targets[0], DEFAULTS)
+                for later_s in (5, 65, 20, 40, 10):
+                    clock.now += later_s
+                    with contextlib.suppress(SourceError):
+                        await source.fetch(Query(level=2, window_s=given_s))
+                    asked_ms.append(client.traces[-1].opts.duration_ms)
+                    if later_s == 5:
+                        source._window.learn(step_s)
+        return asked_ms
+
+    assert asyncio.run(main()) == windows_ms

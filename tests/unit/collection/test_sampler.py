@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from support import virtual_time
 from support.samples import sample as taken
+from tpumon.analysis import Analysis
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
@@ -61,6 +62,7 @@ class Fake:
         self.calls = defaultdict(list)
         self.probes = defaultdict(list)
         self.probe_s = 0.0  # for which one traces the job
+        self.silent_s = None  # for which a trace does so while nothing runs; None: as ever
 
     def __call__(self, client, target, options):
         kind = self
@@ -69,6 +71,7 @@ class Fake:
             name = kind.name
             usual_interval_s = kind.usual_interval_s
             costs_job = kind.traced_s > 0
+            is_silent = False
             began_s = None
 
             async def probe(self):
@@ -77,34 +80,41 @@ class Fake:
                 await asyncio.sleep(kind.probe_s)
 
             def likely_s(self, query):
-                return kind.traced_s
+                return kind.silent_s if self.is_silent else kind.traced_s
 
             async def fetch(self, query):
                 self.began_s = asyncio.get_running_loop().time()
-                return await kind.fetch(target, query)
+                cost_s = self.likely_s(query)
+                try:
+                    sample = await kind.fetch(target, query, cost_s)
+                except SourceError as error:
+                    self.is_silent = kind.silent_s is not None and error.reason == "empty-trace"
+                    raise
+                self.is_silent = False
+                return sample
 
             @property
             def unpaid_s(self):
-                return min(kind.traced_s, asyncio.get_running_loop().time() - self.began_s)
+                return min(self.likely_s(None), asyncio.get_running_loop().time() - self.began_s)
 
         return OfOneWorker()
 
-    async def fetch(self, target, query):
+    async def fetch(self, target, query, traced_s):
         calls, script = self.calls[target.address], self.scripts[target.address]
         began_s = asyncio.get_running_loop().time()
         calls.append(began_s)
         try:
-            await asyncio.sleep(self.took_s)
+            await asyncio.sleep(min(self.took_s, traced_s) if self.traced_s else self.took_s)
         finally:
-            self.spent_s += min(self.traced_s, asyncio.get_running_loop().time() - began_s)
+            self.spent_s += min(traced_s, asyncio.get_running_loop().time() - began_s)
         step = script[min(len(calls), len(script)) - 1]
         if isinstance(step, Exception):
             raise step
         if step != GOOD:
-            raise SourceError(step, step, address=target.address, traced_s=self.traced_s)
+            raise SourceError(step, step, address=target.address, traced_s=traced_s)
         return taken(
             target.worker, address=target.address, window_s=query.window_s, interval_s=query.interval_s,
-            traced_s=self.traced_s, source="monitor", simulated=True,
+            traced_s=traced_s, source="monitor", simulated=True,
         )  # fmt: skip
 
 
@@ -258,10 +268,10 @@ def test_a_slow_worker_delays_no_other():
     """Each worker has its own clock."""
 
     class SlowB(Fake):
-        async def fetch(self, target, query):
+        async def fetch(self, target, *query):
             if target.address == "b":
                 await asyncio.sleep(30)
-            return await super().fetch(target, query)
+            return await super().fetch(target, *query)
 
     source = SlowB(a=[GOOD], b=[GOOD])
     samples = sample(source, num_queries=5)
@@ -389,6 +399,28 @@ def test_a_job_is_traced_for_no_more_than_its_share_of_time(script):
     for number, called_s in enumerate(calls):
         assert number * 1.2 <= 0.02 * (called_s - calls[0]) + 2.0 + 1e-6
     assert samples["a"][-1].interval_s == pytest.approx(60) or script != [GOOD]
+
+
+@pytest.mark.parametrize("traced_s", [0.6, 1.2, 2.4])
+def test_a_job_that_fell_silent_is_asked_often_enough_for_a_hang(traced_s):
+    """5 and 10 minutes after it ran last it was asked within 45 s, at the usual share of time and within that."""
+    source = Fake(took_s=traced_s, traced_s=traced_s, interval_s=10, a=[GOOD] * 12 + ["empty-trace"] * 40 + [GOOD])
+    source.silent_s = 0.2
+    samples = sample(source, num_queries=60, window_s=None)["a"]
+    calls = source.calls["a"]
+    analysis, critical_s = Analysis(), []
+    analysis.take(Workers(targets=(Target(worker="a", address="a", job_kind="training"),)))
+    for one, at in zip(samples[:52], calls, strict=False):
+        analysis.take(replace(one, time_unix_s=at, taken_monotonic_s=None))
+        hang = [one for one in analysis.status(at).findings if (one.finding, one.severity) == ("hang", "critical")]
+        critical_s += [at - calls[11] for _ in hang]
+    assert 600 <= critical_s[0] <= 645
+    assert min(at for at in calls if at - calls[11] >= 300) - calls[11] <= 345
+    spent_s = itertools.accumulate((sample.traced_s for sample in samples), initial=0.0)
+    for at_s, traced_before_s in zip(calls, spent_s, strict=False):
+        assert traced_before_s <= 0.01 * (at_s - calls[0]) + 1.0 + traced_s
+    assert all(gap_s <= 1.1 * one.interval_s for one, gap_s in zip(samples[14:50], gaps(calls)[14:50], strict=True))
+    assert sum(gaps(calls)[-4:]) / 4 == pytest.approx(100 * traced_s, rel=0.1)
 
 
 def test_the_first_figures_come_at_once():

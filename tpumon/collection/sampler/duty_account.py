@@ -58,6 +58,8 @@ class DutyAccount:
         """From one query to the next, as the worker plans it; 0: it asks no longer."""
         self.likely_s: float | None = None
         """Likely cost of the next query in seconds, by the last answer; None: there was none."""
+        self.is_silent = False
+        """True if the next query is short, to tell if a device that fell silent runs again: debt may wait for it."""
         self.process: int | None = None
         """The start of its process, in clock ticks since this machine was started; None: not known."""
         self.address = ""
@@ -81,7 +83,7 @@ class DutyAccount:
         self._unused_s = 0.0  # of the share, since the others were last asked
         self._own_s = self._under_way_s
         self._calls = 0
-        self.window_s = 0.0
+        self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
         self._last_interval_s = 0.0  # as it was planned then
@@ -94,8 +96,11 @@ class DutyAccount:
 
     @property
     def pace_s(self) -> float:
-        """The least time from one query to the next for each second that it costs."""
-        return (1 + len(self._sharing)) / self._ratio
+        """The least time from one query to the next for each second that it costs.
+
+        In silence twice as much as the share asks for: half of it pays the debt of the long trace before.
+        """
+        return (1 + len(self._sharing)) * (2 if self.is_silent else 1) / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -179,15 +184,20 @@ class DutyAccount:
             self._last_s = self._before_s
 
     def ready_s(self, cost_s: float) -> float:
-        """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there."""
+        """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there.
+
+        In silence, some time after the last call, whatever the debt.
+        """
         ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
+        if self.is_silent and self._last_s is not None:
+            return self._last_s + cost_s * self.pace_s
         if self._last_s is None or self._is_new or not self.is_shared:
             return ready_s
         return max(ready_s, self._last_s + cost_s * self.pace_s)
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
-        return self._debt_at(now_s) > max(CREDIT_S, estimate_s)
+        return not self.is_silent and self._debt_at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_full(self, now_s: float) -> bool:
         """True if all credit is there."""

@@ -354,7 +354,7 @@ class SampledWorker:
             self._traced_s += traced_s
             self._duty.settle(self._account, estimate_s, traced_s)
             if answered and profiler.costs_job:
-                self._account.likely_s = profiler.likely_s(self._query)
+                self._account.likely_s, self._account.is_silent = profiler.likely_s(self._query), profiler.is_silent
         if not profiler.costs_job:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample

@@ -57,6 +57,7 @@ class ProfilerSource(ABC):
         title: what the live view calls it, such as "short traces"; empty: its name.
         usual_interval_s: from one query's start to the next unless the user says; 0: back to back.
         rpc: what `doctor` calls it.
+        is_silent: whether its next trace is a short one, which is to tell if a device that fell silent runs again.
         costs_job: whether it slows the job down, if only for a moment; it is then left out of a paused `doctor`.
         gives: the figures that it gives and their price, for `doctor`.
         missing: what `doctor` says of a worker that does not offer it.
@@ -66,6 +67,7 @@ class ProfilerSource(ABC):
     title: ClassVar[str] = ""
     usual_interval_s: ClassVar[float]
     rpc: ClassVar[str]
+    is_silent: bool = False
     costs_job: ClassVar[bool] = False
     gives: ClassVar[str] = ""
     missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"

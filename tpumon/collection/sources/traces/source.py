@@ -47,6 +47,7 @@ _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
 _MOSTLY = 0.5  # of the window
+_SILENT_WINDOW_S = 0.1  # of a device that was busy: an op shows soon
 _COST = "; the job is traced for 1 % of the time at most"
 
 
@@ -88,6 +89,8 @@ class TraceSource(ProfilerSource):
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
         self._had_steps = False
+        self._was_busy = False  # the device, by the last usual trace
+        self.is_silent = False
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
         self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
         self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen
@@ -104,7 +107,7 @@ class TraceSource(ProfilerSource):
         self._backoff.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
-        explains = False
+        explains, was_silent = False, self.is_silent
         self._say("it is asked what its profiler can do", "asking")
         try:
             returns_traces = await self._returns_traces()
@@ -124,16 +127,18 @@ class TraceSource(ProfilerSource):
             self._note_failure(error, None if explains else query)
             raise
         self._backoff.note_trace()
+        self.is_silent = False
         if trace.cores:
             self._profiler.saw_devices()
         elif taken.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
-        if not explains:
+        is_usual = not explains and not was_silent
+        if is_usual:
             if trace.truncated and self._note_overflow(query):
                 self._window.shrink()
             self._learn(trace, query)
-        self._unexplained_on = self._client.connection if _is_unexplained(trace) else None
-        return self._sample(query, trace, taken, start_s=start_s)
+        self._unexplained_on = self._client.connection if _is_unexplained(trace) and not was_silent else None
+        return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
 
     async def probe(self) -> None:
         """Finds out if the server answers, by a trace of 1 ms.
@@ -170,7 +175,7 @@ class TraceSource(ProfilerSource):
     def _window_s(self, query: Query) -> float:
         if query.window_s is not None:
             return query.window_s
-        return self._window.of_level(query.level, query.known_window_s)
+        return _SILENT_WINDOW_S if self.is_silent else self._window.of_level(query.level, query.known_window_s)
 
     def _note_failure(self, error: SourceError, query: Query | None) -> None:
         """Notes what a query or a probe cost, and what follows from its failure.
@@ -186,7 +191,7 @@ class TraceSource(ProfilerSource):
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
             self._explained.clear()  # whoever listens there next is another process
-            self._had_steps = False
+            self._had_steps = self.is_silent = False
         if error.reason == "too-large" and query is not None:
             self._note_overflow(query)
             self._window.shrink()
@@ -347,12 +352,15 @@ class TraceSource(ProfilerSource):
     def _learn(self, trace: TraceFigures | None, query: Query) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
-        Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more.
+        Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more. A device
+        that was busy is then looked at in short windows, until something runs again.
         """
         figures = None if trace is None else trace.figures
         idle_ratio = None if figures is None else figures.idle_ratio
         busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
         serves = figures is not None and figures.traced_programs is not None
+        if trace is not None:
+            self._was_busy = busy and not serves
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
@@ -360,7 +368,7 @@ class TraceSource(ProfilerSource):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._collecting_s)
         elif trace is None and self._had_steps:
-            pass
+            self.is_silent = self._was_busy and query.window_s is None and self._window.length_s > FIRST_WINDOW_S
         elif trace is not None and trace.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
@@ -418,8 +426,9 @@ class TraceSource(ProfilerSource):
         finally:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
-    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
-        long_steps = None if trace.stepless or trace.truncated else self._window.caution(query, trace.figures)
+    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float, is_usual: bool) -> Sample:
+        may_be_long = is_usual and not trace.stepless and not trace.truncated
+        long_steps = self._window.caution(query, trace.figures) if may_be_long else None
         lighter = self._reducer.caution if taken.is_lighter else None
         return Sample(
             worker=self._target.worker,
