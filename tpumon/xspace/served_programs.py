@@ -14,7 +14,8 @@ from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
 from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.planes.core import CoreDuty
 from tpumon.xspace.planes.plane import Plane, named, parsed_metadata
-from tpumon.xspace.steps.functions import PROGRAM, Function, named_program
+from tpumon.xspace.steps.functions import Function, named_program
+from tpumon.xspace.steps.host_runs import PROGRAM
 
 _BATCH = re.compile(r"execute_model: \d{1,9} reqs, (\d{1,9}) toks")  # tpu-inference's annotation
 _BATCH_BEGINS = b"execute_model: "
@@ -87,7 +88,9 @@ def _busy_ps(functions: Sequence[Function], duties: Sequence[CoreDuty]) -> int:
     spans: dict[int, list[tuple[Ints, Ints]]] = {i: [(duty.begin_ps, duty.end_ps)] for i, duty in enumerate(duties)}
     for function in functions:
         for place, runs in function.places.items():
-            spans.setdefault(place, []).append((runs.begin_ps, runs.begin_ps + runs.duration_ps))
+            end_ps = runs.begin_ps + runs.duration_ps
+            shown_ps = runs.begin_ps if runs.before_ps is None else np.maximum(runs.begin_ps, runs.before_ps[0])
+            spans.setdefault(place, []).append((shown_ps, end_ps))
             if runs.before_ps is not None:
                 spans[place].append((np.array(runs.before_ps[:1]), np.array(runs.before_ps[1:])))
     return max(covered_ps(*(np.concatenate(ends) for ends in zip(*mine, strict=True))) for mine in spans.values())

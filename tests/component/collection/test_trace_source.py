@@ -543,16 +543,18 @@ def test_who_waits_is_told_what_is_done():
 def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(step_s, given_s, windows_ms):
     async def main():
         clock, asked_ms = Clock(), []
-        async with fleet_of("v5e-8", clock=clock, scenario="hang@60+60") as fleet:
-            async with Watched(fleet.targets[0].address) as client:
-                source = TraceSource(client, fleet.targets[0], DEFAULTS)
-                for later_s in (5, 65, 20, 40, 10):
-                    clock.now += later_s
-                    with contextlib.suppress(SourceError):
-                        await source.fetch(Query(level=2, window_s=given_s))
-                    asked_ms.append(client.traces[-1].opts.duration_ms)
-                    if later_s == 5:
-                        source._window.learn(step_s)
+        async with (
+            fleet_of("v5e-8", clock=clock, scenario="hang@60+60") as fleet,
+            Watched(fleet.targets[0].address) as client,
+        ):
+            source = TraceSource(client, fleet.targets[0], DEFAULTS)
+            for later_s in (5, 65, 20, 40, 10):
+                clock.now += later_s
+                with contextlib.suppress(SourceError):
+                    await source.fetch(Query(level=2, window_s=given_s))
+                asked_ms.append(client.traces[-1].opts.duration_ms)
+                if later_s == 5:
+                    source._window.learn(step_s)
         return asked_ms
 
     assert asyncio.run(main()) == windows_ms

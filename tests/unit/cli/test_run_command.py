@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def test_a_script_without_its_interpreter_is_met_with_a_command_that_works(
     Path("train.py").touch()
     name = "./train.py" if executable else "train.py"
     assert run(program=[name]) == (126 if executable else 127)
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "a message that nobody reads would end this process"
     assert f"; to run the script: tpumon run python {name}" in capsys.readouterr().err
 
 

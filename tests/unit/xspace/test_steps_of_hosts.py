@@ -38,14 +38,15 @@ class OnCpu:
     def run(self, function, at_us, length_us, *, ops=4, of_ops=4, device=0):
         """A run, of which only the last ops may be in the trace; two threads take turns."""
         self.runs += 1
-        module = self.host.stat_id(f"jit_{function}")
         for i in range(of_ops - ops, of_ops):
-            at = at_us + i * length_us / of_ops
-            numbers = {"run_id": 7_000 + self.runs, "device_ordinal": device}
-            event = self.host.event(
-                f"tf_XLAPjRtCpuClient/{self.runs % 2}", f"fusion.{i}", at, length_us / of_ops, **numbers
-            )
-            event.stats.add(metadata_id=self.host.stat_id("hlo_module"), ref_value=module)
+            self.op(function, i, at_us + i * length_us / of_ops, length_us / of_ops, device=device)
+
+    def op(self, function, i, at_us, length_us, *, device=0):
+        """An op of the last run."""
+        numbers = {"run_id": 7_000 + self.runs, "device_ordinal": device}
+        event = self.host.event(f"tf_XLAPjRtCpuClient/{self.runs % 2}", f"fusion.{i}", at_us, length_us, **numbers)
+        module = self.host.stat_id(f"jit_{function}")
+        event.stats.add(metadata_id=self.host.stat_id("hlo_module"), ref_value=module)
 
     def idle_until(self, at_us):
         """Another thread's event, so that the window is so long."""
@@ -78,6 +79,24 @@ def test_a_burst_whose_runs_nobody_tells_is_no_step(bursts, marked):
     assert avg_us(found) is None
     assert "far ahead" in found.figures.absent["step_time_s"]
     assert not found.stepless, "a longer window may show more"
+
+
+@pytest.mark.parametrize("begun_s", [-7.5, -6, -5, -3, -1, -0.1, 0.5, 1.9])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_steps_nearly_as_long_as_the_window(begun_s, repeats):
+    """8 s of 10 s: by two begins, or by ops that both runs have; where these repeat within a run, by begins alone."""
+    job, begins = OnCpu(), 0
+    for at_s in (begun_s, begun_s + 8, begun_s + 16):
+        job.runs += 1
+        if 0 <= at_s < 10:
+            begins += 1
+            job.call("train_step", at_s * 1e6)
+        for i in range(160):
+            if 0 <= (op_s := at_s + i / 20) < 9.95:
+                job.op("train_step", i % 7 if repeats else i, op_s * 1e6, 50_000)
+    job.idle_until(9.99e6)
+    found = of(job.traced.space)
+    assert avg_us(found) == (pytest.approx(8e6) if begins > 1 or not repeats else None)
 
 
 def test_a_first_run_of_which_the_trace_has_but_the_end_does_not_count():

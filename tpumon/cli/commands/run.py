@@ -83,11 +83,14 @@ def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]
 
 def _become(path: str, program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Replaces this process; a script without an interpreter's name is the shell's, as for any other launcher."""
-    for number in _BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _BY_PYTHON}
     try:
-        os.execve(path, [*program], environment)  # noqa: S606
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)  # noqa: S606
+        try:
+            os.execve(path, [*program], environment)  # noqa: S606
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+        os.execve("/bin/sh", ["sh", path, *program[1:]], environment)  # noqa: S606
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

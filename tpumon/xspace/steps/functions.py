@@ -14,16 +14,9 @@ from msgspec.structs import replace
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.untrusted_text import one_line
-from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
-from tpumon.xspace.columns.intervals import by_id, covered_ps
+from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 
 MOST_FUNCTIONS = 20
-HLO_MODULE = "hlo_module"
-"""Stat of ops on a GPU or on the host: a reference to the name of the module."""
-
-RUN, DEVICE, PROGRAM = "run_id", "device_ordinal", "program_id"
-"""Stats of ops on the host's own processors: their run, the device that they stand for, and their program."""
-
 NO_STEP = "no step: "
 """How reasons begin that a longer window would not change."""
 
@@ -90,7 +83,8 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
         begin_ps: starts, ascending.
         duration_ps: shape as `begin_ps`.
         cut: whether the window cuts the first one, and the last one: their durations then say nothing.
-        before_ps: begin and end of what is shown of a run before these, which is left out; None if there is none.
+        before_ps: begin and end of what is shown of a run that began before the window; None if there is none. These do
+            without it, unless its ops tell when it began.
     """
 
     begin_ps: Ints
@@ -360,75 +354,6 @@ def with_device_time(functions: Sequence[Function], device_ps: Mapping[str, int]
     )
 
 
-def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[str, int]:
-    """Time in ops by module, summed over lines; empty if the ops do not name their modules.
-
-    Args:
-        names: of the plane's stats, by metadata id.
-        lines: events of each line, with the stat HLO_MODULE.
-    """
-    times_ps: dict[str, int] = {}
-    for events in lines:
-        if (column := events.stats.get(HLO_MODULE)) is None:
-            continue
-        naming = column.rows
-        for number, here in by_id(column.integers()[naming]):
-            rows = naming[here]
-            name = named_function(names.get(number, ""))
-            times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
-    return times_ps
-
-
-def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, dict[int, Runs]]:
-    """Runs of each module on the host's own processors, by device; empty if the ops do not tell.
-
-    A module's first run counts only if it has all ops of its program: it may have begun before the trace.
-
-    Args:
-        names: of the plane's stats, by metadata id.
-        lines: events of each line, with the stats HLO_MODULE, RUN, DEVICE and PROGRAM.
-    """
-    telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
-    ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
-    found: dict[str, dict[int, Runs]] = {}
-    if not len(ops):
-        return found
-    module, run = (ops.stats[name].integers() for name in (HLO_MODULE, RUN))
-    device, program = (
-        ops.stats[name].integers() if name in ops.stats else np.zeros_like(run) for name in (DEVICE, PROGRAM)
-    )
-    order = np.lexsort((ops.metadata_id, run, device, module))
-    module, device, run, program = module[order], device[order], run[order], program[order]
-    begins = np.concatenate([[True], (np.diff([module, device, run]) != 0).any(axis=0)])
-    first = np.flatnonzero(begins)
-    begin_ps = np.minimum.reduceat(ops.begin_ps[order], first)
-    end_ps = np.maximum.reduceat(ops.end_ps[order], first)
-    is_other = begins | np.concatenate([[True], np.diff(ops.metadata_id[order]) != 0])
-    different = np.add.reduceat(is_other.astype(np.int64), first)
-    for number, mine in by_id(module[first]):
-        for place, here in by_id(device[first][mine]):
-            rows = mine[here]
-            rows = rows[np.argsort(begin_ps[rows], kind="stable")]
-            begun_before, cut = (_lacks_ops(row, rows, different, program[first]) for row in (rows[0], rows[-1]))
-            is_last = begin_ps[rows[-1]] == begin_ps[device[first] == place].max()
-            cut |= bool(is_last) and not (program[first][rows[:-1]] == program[first][rows[-1]]).any()
-            before_ps = (int(begin_ps[rows[0]]), int(end_ps[rows[0]])) if begun_before else None
-            rows = rows[int(begun_before) :]
-            runs = Runs(
-                begin_ps=begin_ps[rows],
-                duration_ps=(end_ps - begin_ps)[rows],
-                cut=(False, cut),
-                before_ps=before_ps,
-            )
-            found.setdefault(named_function(names.get(number, "")), {})[place] = runs
-    return found
-
-
-def _lacks_ops(row: int, rows: Ints, different: Ints, program: Ints) -> bool:
-    """True for a run with less different ops than others of its program, all of which are in `rows`."""
-    return bool(different[row] < different[rows[program[rows] == program[row]]].max())
-
-
 def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]) -> tuple[Function, ...]:
     """Functions by the runs of their programs, where these are known, and not by calls: a host may be far ahead.
 
@@ -445,9 +370,18 @@ def as_run(functions: Sequence[Function], runs: Mapping[str, Mapping[int, Runs]]
 
 
 def _cut_as_called(runs: Mapping[int, Runs], calls: Mapping[int, Runs]) -> dict[int, Runs]:
-    """Runs of a function; those of which no call is shown before the first one began before the window."""
+    """Runs of a function; where no call is shown before the first one, that one may have begun before the window."""
     called_ps = min(int(each.begin_ps[0]) for each in calls.values())
-    return {place: replace(each, cut=(bool(each.begin_ps[0] < called_ps), each.cut[1])) for place, each in runs.items()}
+    return {place: _begun_before(each) if each.begin_ps[0] < called_ps else each for place, each in runs.items()}
+
+
+def _begun_before(runs: Runs) -> Runs:
+    """Runs without the first one; with it where it is the only one, or its ops have told when it began."""
+    if runs.before_ps is not None or len(runs) == 1:
+        return replace(runs, cut=(True, runs.cut[1]))
+    begin_ps, duration_ps = runs.begin_ps, runs.duration_ps
+    before_ps = int(begin_ps[0]), int(begin_ps[0] + duration_ps[0])
+    return replace(runs, begin_ps=begin_ps[1:], duration_ps=duration_ps[1:], before_ps=before_ps)
 
 
 def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:

@@ -14,21 +14,16 @@ from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints, Mask, join
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.planes.plane import STEP_NUMBER, Plane
 from tpumon.xspace.steps.functions import (
-    DEVICE,
-    HLO_MODULE,
-    PROGRAM,
-    RUN,
     TOO_FEW,
     Function,
     Runs,
     as_run,
     choose_step,
     gather,
-    module_runs,
-    module_times_ps,
     named_function,
     with_device_time,
 )
+from tpumon.xspace.steps.host_runs import DEVICE, HLO_MODULE, PROGRAM, RUN, module_runs, module_times_ps
 
 _FUNCTION_CALL = "tf_function_call"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
