@@ -189,12 +189,10 @@ def noted(
     """Notes what a worker counts as at a moment.
 
     Args:
-        judgement: of the worker.
-        history: of the worker; its last sample is the one that shows it.
+        judgement, history: of the worker; its last sample is the one that shows it.
         at: the begin of that sample.
         time_unix_s: the time by the wall clock.
-        state: of the worker then.
-        severity: of the worker then.
+        state, severity: of the worker then.
         began: when its trouble began, or since when nothing runs; else `at`.
         restarted: whether its job was restarted before it.
 
@@ -217,17 +215,8 @@ def noted(
         time_unix_s = judgement.told.since.as_of(at).time_unix_s
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
-    change = Change(
-        number=0,
-        time_unix_s=earliest_unix_s,
-        worker=history.target.worker,
-        what="restart",
-        state=state,
-        severity=severity,
-        before=before,
-        words="its job was restarted",
-    )
     changes = []
+    change = _restart_of(history.target.worker, state, severity, before)
     if restarted and history.restart_unix_s is not None:
         earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
         changes.append(replace(change, time_unix_s=earliest_unix_s))
@@ -241,6 +230,19 @@ def noted(
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []
     return changes
+
+
+def _restart_of(worker: str, state: State, severity: Severity, before: Status | None) -> Change:
+    return Change(
+        number=0,
+        time_unix_s=0.0,
+        worker=worker,
+        what="restart",
+        state=state,
+        severity=severity,
+        before=before,
+        words="its job was restarted",
+    )
 
 
 def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: bool) -> Change:
