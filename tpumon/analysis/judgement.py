@@ -189,10 +189,12 @@ def noted(
     """Notes what a worker counts as at a moment.
 
     Args:
-        judgement, history: of the worker; its last sample is the one that shows it.
+        judgement: of the worker.
+        history: of the worker; its last sample is the one that shows it.
         at: the begin of that sample.
         time_unix_s: the time by the wall clock.
-        state, severity: of the worker then.
+        state: of the worker then.
+        severity: of the worker then.
         began: when its trouble began, or since when nothing runs; else `at`.
         restarted: whether its job was restarted before it.
 

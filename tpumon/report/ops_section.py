@@ -1,4 +1,4 @@
-"""The section ops (XProf: op profile, HLO stats): the devices' time by program, category, path and op; the host's by event."""
+"""The section ops (XProf: op profile, HLO stats): time of devices by program, category, path and op, of hosts by event."""
 
 from __future__ import annotations
 
