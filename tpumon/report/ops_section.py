@@ -1,4 +1,4 @@
-"""The section ops (XProf: op profile, HLO stats): time of devices by program, category, path and op, of hosts by event."""
+"""The section ops (XProf: op profile, HLO stats): time of devices by program, category, path and op; rows of hosts."""
 
 from __future__ import annotations
 
