@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
@@ -193,23 +193,11 @@ def _shortened(finding: Finding) -> WhyFinding:
         "since_or_earlier": finding.since_or_earlier or UNSET,
         "since_unix_s": None if since is None else round(since, 1),
         "evidence": {
-            name: Evidence(value=_short(one.value), threshold=_short(one.threshold), reference=_short(one.reference))
+            name: replace(one, **{of: float(f"{value:.4g}") for of, value in asdict(one).items() if value is not None})
             for name, one in finding.evidence.items()
         },
     }
     return WhyFinding(**given)
-
-
-@overload
-def _short(value: float) -> float: ...
-
-
-@overload
-def _short(value: float | None) -> float | None: ...
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
 
 
 def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False) -> Diagnosis:
@@ -247,7 +235,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else " ".join([NOTHING_WRONG, *_without_tpu(status)])
+            else " ".join([*_stepless(status, on_cpu=False), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
@@ -471,17 +459,23 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     if "idle" in reasons and why is not None:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
+    unsure += _stepless(status, on_cpu=True)
     return [*_steps_run(status), *unsure] if unsure else []
 
 
+def _stepless(status: FleetStatus, *, on_cpu: bool) -> list[str]:
+    """A sentence why a job whose steps would count shows none: on a CPU nothing else tells that it goes on."""
+    samples = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample) == on_cpu]
+    absent = [one.figures for one in samples if STEP.holds_for(one) and STEP.value(one.figures) is None]
+    why = next(filter(None, map(STEP.why_absent, absent)), None)
+    return [] if why is None else [f"No step is seen: {ascii_line(why)}."]
+
+
 def _without_tpu(status: FleetStatus) -> Iterator[str]:
-    """Of workers on a CPU, sentences that their steps run, or why none is seen, and what cannot be known of them."""
+    """Of workers on a CPU, sentences that their steps run, and what cannot be known of them."""
     on_cpu = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample)]
     if not on_cpu:
         return
-    stepless = next((one for one in on_cpu if STEP.holds_for(one) and STEP.value(one.figures) is None), None)
-    if stepless is not None:
-        yield f"No step is seen: {ascii_line(STEP.why_absent(stepless.figures) or 'not reported')}."
     yield from _steps_run(status)
     names = "" if len(on_cpu) == len(status.workers) else f": {_quoted(one.worker for one in on_cpu)}"
     yield f"{WITHOUT_TPU}{names}."

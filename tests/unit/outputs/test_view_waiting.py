@@ -133,6 +133,19 @@ def test_a_worker_that_is_down_says_when_it_is_asked_again(clock):
     assert "connection refused; asked again in 4 s" in screen(display, 100, 24)
 
 
+def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_last_is_stale(clock):
+    """Not while it comes in time, and in a list where the last is stale."""
+    why = "tpumon 12 of ann goes first, as it has no verdict yet (--max-duty)"
+    display = following(clock, answered("w"))
+    display.output.progress.waits(ADDRESS, "traced", 30.0, why)
+    assert why not in screen(display, 120, 24, NOW + 12)
+    assert f"; traced in 14 s: {why}" in screen(display, 120, 24, NOW + 16)
+    assert f"no figures now; traced in 0 s: {why}" in screen(display, 140, 24, NOW + 30)
+    two = following(clock, answered("v"), answered("w"), workers=("v", "w"))
+    two.output.progress.waits(ADDRESS, "traced", 30.0, why)
+    assert re.search(r"S w .*STALE >25s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
+
+
 def without_a_job(waiting, **settings):
     display = empty_display(**settings)
     display.take(Workers(waiting=waiting))
