@@ -350,6 +350,38 @@ def test_several_workers_of_a_host_show_their_process(run):
     assert "PROCESS" not in printed
 
 
+def test_in_a_narrow_terminal_the_last_figures_then_processes_give_way_and_are_named(run, monkeypatch):
+    """The verdict stands above them in any case, and into a pipe all of it is written."""
+    processes = [Process(pid=number, user="ann", command=f"python train_{number}.py") for number in (7, 8)]
+    events = [
+        lambda name=name, process=process: answered(
+            name,
+            process=process,
+            hbm_used_bytes=5,
+            hbm_total_bytes=10,
+            infeed_ratio=Spread(avg=0.01, min=0.01, max=0.01),
+            idle_ratio=0.1,
+        )
+        for _ in range(4)
+        for name, process in zip(("vm", "vm:9012"), processes, strict=True)
+    ]
+
+    def printed(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return run(events, workers=["vm", "vm:9012"], origin=LOCAL)[1].splitlines()
+
+    whole = printed(0)
+    assert whole[0].startswith("ok: Nothing is wrong")
+    assert re.fullmatch(r" +WORKER +PROCESS +STATE +SINCE +MXU +IDLE +STEP ms +INFEED +HBM +WHY", whole[2])
+    assert printed(len(whole[2])) == whole
+    for less, left_out in ((1, "HBM"), (8, "INFEED, HBM"), (16, "PROCESS, INFEED, HBM")):
+        columns = len(whole[2]) - less
+        lines = printed(columns)
+        assert lines[0].startswith("ok: Nothing is wrong")
+        assert max(map(len, lines[2:5])) <= columns
+        assert lines[-1].endswith(f"no room: {left_out}")
+
+
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):
     """Once for all that have it."""
     absent = {"mxu_utilization_ratio": "no counter", "step_time_s": "no two steps in the window"}
