@@ -146,7 +146,7 @@ def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> On
     )
 
 
-def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int) -> list[str]:
+def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize) -> list[str]:
     """One line per worker below a line of titles; a column that no worker has is left out.
 
     So are the last figures, then processes, for which a terminal has no room, which is said. WHY may wrap.

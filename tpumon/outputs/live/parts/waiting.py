@@ -22,7 +22,7 @@ def doing_of(frame: Frame, row: WorkerStatus) -> Doing | None:
     if frame.progress is not None:
         return frame.progress.of(row.history.target.address)
     last = row.history.last
-    if frame.from_url is None or last is None or not last.interval_s:
+    if frame.from_url is None or last is None or not last.interval_s or last.of_exporter:
         return None
     begun, until = last.time_unix_s, last.time_unix_s + last.interval_s
     if not begun < until < math.inf:
