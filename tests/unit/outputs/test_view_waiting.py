@@ -7,7 +7,8 @@ import re
 import pytest
 
 from support.shown import NOW, answered, display_of, empty_display, failed, lines, name_of, press, screen
-from tpumon.model import Workers
+from tpumon.collection.remote.exporter import lost
+from tpumon.model import Target, Workers
 from tpumon.model.progress import Progress
 
 ADDRESS = "w:8466"
@@ -122,6 +123,10 @@ def test_of_an_exporter_the_next_sample_is_expected_after_its_interval():
         odd = display_of(answered("w", NOW - 3.0, interval_s=interval_s), from_url="http://h:10466")
         assert "LIVE" in lines(odd, 100, 24)[0] or "STALE" in lines(odd, 100, 24)[0]
         odd.changes_at(NOW)
+    away = lost(Target(worker="w", address=ADDRESS), "unavailable", "it is gone", NOW - 1, NOW)
+    down = screen(display_of(answered("w", NOW - 3.0), away, from_url="http://h:10466"), 100, 24)
+    assert "EXPORTER DOWN" in down
+    assert "next" not in down
     display.output.recorded = "RECORDED stopped"
     assert "next" not in lines(display, 100, 24)[0]
 
