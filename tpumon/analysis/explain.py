@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import RULES, SliceKey, group_of
-from tpumon.analysis.findings.rule import SERVERS
+from tpumon.analysis.findings.rule import PAUSING, SERVERS
 from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
@@ -25,6 +25,7 @@ from tpumon.model import (
     Finding,
     FindingId,
     FindingSeverity,
+    JobKindName,
     NotJudged,
     Sample,
     Severity,
@@ -35,6 +36,7 @@ from tpumon.model.documents import UnixTime, encoded
 from tpumon.model.figure import is_on_cpu
 from tpumon.model.figure_table import STEP, WITHOUT_TPU
 from tpumon.model.finding import StatedId
+from tpumon.moments import date_and_time
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
 NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
@@ -193,23 +195,11 @@ def _shortened(finding: Finding) -> WhyFinding:
         "since_or_earlier": finding.since_or_earlier or UNSET,
         "since_unix_s": None if since is None else round(since, 1),
         "evidence": {
-            name: Evidence(value=_short(one.value), threshold=_short(one.threshold), reference=_short(one.reference))
+            name: replace(one, **{of: float(f"{value:.4g}") for of, value in asdict(one).items() if value is not None})
             for name, one in finding.evidence.items()
         },
     }
     return WhyFinding(**given)
-
-
-@overload
-def _short(value: float) -> float: ...
-
-
-@overload
-def _short(value: float | None) -> float | None: ...
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
 
 
 def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False) -> Diagnosis:
@@ -247,7 +237,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else " ".join([NOTHING_WRONG, *_without_tpu(status)])
+            else " ".join([*_stepless(status, on_cpu=False), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
@@ -320,7 +310,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
+            sentence=f"{_names(each.name for each in workers)} {do} not answer ({reason}{message}){others}.",
             remedy=MEANING[reason].remedy,
             url="docs/states.md#states",
         )
@@ -328,7 +318,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
         yield replace(
             _of_state("restarted", "info", workers),
             since_unix_s=_first_of_last([restarts_unix_s[worker.name] for worker in workers]),
-            sentence=f"The job of {_named(workers)} was restarted.",
+            sentence=f"The job of {_names(each.name for each in workers)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
@@ -348,10 +338,6 @@ def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[Worke
     return Finding(
         finding=state, severity=severity, confidence="high", workers=names, job=target.job, slice=target.slice
     )
-
-
-def _named(workers: Sequence[WorkerStatus]) -> str:
-    return _names(worker.name for worker in workers)
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -417,7 +403,7 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
 
 def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
-    names_of: dict[str, list[str]] = {}
+    like: dict[str, list[WorkerStatus]] = {}
     if unheard := status.exporters_unheard:
         yield f"The workers of exporters that do not answer are not known: {_quoted(unheard)}."
     for worker in status.all():
@@ -425,12 +411,13 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
         explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
         if state in _GAPS and not explained:
             words = _GAPS[state] if worker.is_seen else _NOT_SEEN
-            names_of.setdefault(words, []).append(worker.name)
-    for words, names in names_of.items():
-        why = f" ({_why_not_seen(status, names[0])})" if words == _NOT_SEEN else ""
-        yield f"{len(names)} of {len(status.workers)} workers {words}: {_quoted(names)}{why}."
+            like.setdefault(words, []).append(worker)
+    for words, workers in like.items():
+        why = f" ({_why_not_seen(workers[0])})" if words == _NOT_SEEN else ""
+        why = _silent(workers) if words == _GAPS["no-activity"] else why
+        yield f"{len(workers)} of {len(status.workers)} workers {words}: {_quoted(each.name for each in workers)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
-    if _GAPS["no-activity"] in names_of and not watched:
+    if _GAPS["no-activity"] in like and not watched:
         how = (
             "the next run with this --state goes on from here"
             if keeps
@@ -439,15 +426,24 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
         yield f"One look cannot tell a hang from a pause: tpumon serve watches all the time, {how}."
 
 
-def _why_not_seen(status: FleetStatus, name: str) -> str:
-    last = status.workers[name].history.last
+def _silent(workers: Sequence[WorkerStatus]) -> str:
+    """Since when nothing runs, and that this may be as its user likes, where it is not known that nobody sits there."""
+    since_unix_s = earliest(each.verdict.since_unix_s for each in workers)
+    since = "" if since_unix_s is None else f", since {date_and_time(since_unix_s)}"
+    since += " or earlier" * any(each.verdict.since_or_earlier for each in workers)
+    pauses = any(_kind(each) in {None, *PAUSING} for each in workers)
+    return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
+
+
+def _why_not_seen(worker: WorkerStatus) -> str:
+    last = worker.history.last
     message = "" if last is None or last.failure is None else last.failure.message
     return ascii_line(message.removeprefix(f"{NOT_SEEN}: "))
 
 
-def _serves(worker: WorkerStatus) -> bool:
+def _kind(worker: WorkerStatus) -> JobKindName | None:
     last = worker.history.last
-    return last is not None and last.job_kind is not None and last.job_kind.kind in SERVERS
+    return None if last is None or last.job_kind is None else last.job_kind.kind
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
@@ -461,7 +457,7 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     missing: list[FindingId] = []
     for worker in status.all():
         needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
-        if _serves(worker):
+        if _kind(worker) in SERVERS:
             needed = ("stuck",)
         elif worker.sample is not None and is_on_cpu(worker.sample):
             needed = ("hang",)
@@ -471,17 +467,23 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     if "idle" in reasons and why is not None:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
+    unsure += _stepless(status, on_cpu=True)
     return [*_steps_run(status), *unsure] if unsure else []
 
 
+def _stepless(status: FleetStatus, *, on_cpu: bool) -> list[str]:
+    """A sentence why a job whose steps would count shows none: on a CPU nothing else tells that it goes on."""
+    samples = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample) == on_cpu]
+    absent = [one.figures for one in samples if STEP.holds_for(one) and STEP.value(one.figures) is None]
+    why = next(filter(None, map(STEP.why_absent, absent)), None)
+    return [] if why is None else [f"No step is seen: {ascii_line(why)}."]
+
+
 def _without_tpu(status: FleetStatus) -> Iterator[str]:
-    """Of workers on a CPU, sentences that their steps run, or why none is seen, and what cannot be known of them."""
+    """Of workers on a CPU, sentences that their steps run, and what cannot be known of them."""
     on_cpu = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample)]
     if not on_cpu:
         return
-    stepless = next((one for one in on_cpu if STEP.holds_for(one) and STEP.value(one.figures) is None), None)
-    if stepless is not None:
-        yield f"No step is seen: {ascii_line(STEP.why_absent(stepless.figures) or 'not reported')}."
     yield from _steps_run(status)
     names = "" if len(on_cpu) == len(status.workers) else f": {_quoted(one.worker for one in on_cpu)}"
     yield f"{WITHOUT_TPU}{names}."

@@ -20,9 +20,15 @@ _OTHERS = "workers have current samples"  # and they were not there yet when it 
 
 
 def needs_several(history: WorkerHistory) -> bool:
-    """True if the worker had a figure that makes a finding only if several samples agree; it may hang since."""
+    """True if the worker had a figure that makes a finding only if several samples agree; it may hang since.
+
+    Also without any, where steps would count: the next windows are longer, until they show one.
+    """
     answer = history.answer
-    return answer is not None and any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
+    if answer is None:
+        return False
+    lacks_steps = STEP.holds_for(answer) and STEP.why_absent(answer.figures) is not None
+    return lacks_steps or any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def compared(status: FleetStatus) -> frozenset[str]:

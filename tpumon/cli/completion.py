@@ -2,8 +2,38 @@
 
 import glob
 import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from tpumon.system.console import show
 
 _SMALLEST = 8
+_OLD_NAME = {
+    "bash": "complete -o default -F _tpumon_completion capture_tpu_profile",
+    "zsh": "compdef _tpumon_completion capture_tpu_profile",
+    "fish": "complete --command capture_tpu_profile --wraps tpumon",
+}
+
+
+def print_script(shell: str, ask: Callable[[], None]) -> None:
+    """Prints a shell's script, for both names of the program.
+
+    Args:
+        shell: bash, zsh or fish.
+        ask: runs the program as a shell does that asks for its script.
+    """
+    os.environ["_TPUMON_COMPLETE"] = f"source_{shell}"
+    with suppress(SystemExit):
+        ask()
+    show(_OLD_NAME[shell])
+
+
+def join_options() -> None:
+    """Makes of `--option = value`, as bash parts what is typed, the two words that Typer can complete."""
+    words, place = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")
+    if place.isdecimal():
+        os.environ["COMP_CWORD"] = str(int(place) - words[: int(place)].count("="))
+        os.environ["COMP_WORDS"] = "\n".join(word for word in words if word != "=")
 
 
 def topologies() -> list[str]:

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +70,7 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     options = _options_of_all(group)
     _check_known(path, "", shared, [*options, *commands])
     for name, table in own.items():
-        _check_known(path, f"[{name}] ", table, [one for one, _ in options_of(commands[name])])
+        _check_known(path, f"[{name}] ", table, [one for one, _ in options_of(commands[name])], options)
     for name, table in (("", shared), *own.items()):
         its = dict(options_of(commands[name])) if name else options
         for key, value in table.items():
@@ -222,11 +222,14 @@ def _with_hyphens(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in table.items()}
 
 
-def _check_known(path: Path, table: str, keys: Mapping[str, Any], known: Sequence[str]) -> None:
+def _check_known(
+    path: Path, table: str, keys: Mapping[str, Any], known: Sequence[str], elsewhere: Container[str] = ()
+) -> None:
     for key in keys:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+            near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
             hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
+            hint = "another command has it: put it before the first table" if key in elsewhere else hint
             raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
 
 

@@ -1,6 +1,5 @@
 """The commands that show no live samples: of files, of this host, and of tpumon itself."""
 
-import os
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -244,7 +243,7 @@ def completion_command(
     """
 
     def print_script() -> int:
-        os.environ["_TPUMON_COMPLETE"] = f"source_{shell}"
-        return cast("int", context.find_root().command(args=[], prog_name="tpumon"))
+        completing.print_script(shell, lambda: context.find_root().command(args=[], prog_name="tpumon"))
+        return 0
 
     return print_script

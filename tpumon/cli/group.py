@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 ENVIRONMENT = {"auto_envvar_prefix": "TPUMON"}
 """Settings of each command, as each option's variable is TPUMON_<NAME>, whatever the command."""
 
+_COLUMNS = 80  # with fewer, frames leave too little room for names
+_INDENT = 4
 _SHOWING = frozenset({"--help", "-h", "--version"})
 
 
@@ -52,6 +55,8 @@ class CommandGroup(TyperGroup):
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
             sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it
+        if shows and shutil.get_terminal_size().columns < _COLUMNS:
+            _without_columns(self, ctx)
         if rest or shows:
             ctx.auto_envvar_prefix = None  # also so that the page names no variables of Typer's own options
         return super().parse_args(ctx, translated)
@@ -62,6 +67,24 @@ class CommandGroup(TyperGroup):
         if hint:
             ctx.fail(f"No such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _without_columns(group: Any, ctx: Any) -> None:
+    """Makes pages of help without columns and frames, in which names would be cut: what is said of each is below it."""
+
+    class Formatter(ctx.formatter_class):  # type: ignore[misc] # the parser's, of whichever version
+        def write_dl(self, rows: Any, *_: object, **__: object) -> None:
+            super().write_dl(rows, col_max=_INDENT)
+
+    class Context(type(ctx)):  # type: ignore[misc]
+        formatter_class = Formatter
+
+    ctx.formatter_class, ctx.terminal_width = Formatter, shutil.get_terminal_size().columns
+    for each in (group, *group.commands.values()):
+        each.rich_markup_mode, each.context_class = None, Context
+        each.help = (each.help or "").replace("\n\nExamples:", "\n\n\b\nExamples:")  # its lines stay as they are
+        each.short_help = each.help.partition("\n\n")[0]
+        each.epilog = (each.epilog or "").replace("\n", "\n\n").replace("\\[", "[")  # and each line of this one
 
 
 def _hint_for(word: str) -> str:

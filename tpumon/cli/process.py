@@ -116,9 +116,11 @@ def command_of(arguments: list[str]) -> Callable[[], int]:
     import typer
 
     from tpumon.cli.app import app
+    from tpumon.cli.completion import join_options
     from tpumon.cli.group import explanation
     from tpumon.errors import UsageError
 
+    join_options()
     try:
         command = app(args=arguments, prog_name="tpumon", standalone_mode=False)
     except typer.TyperException as error:

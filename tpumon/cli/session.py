@@ -264,22 +264,23 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
     last = [each.history.last for each in workers if each.history.last is not None]
     interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
+    sentence, taken = answer.sentence, min(_queries(each.history) for each in workers)
     if settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
-        more = _longer_look(workers, needs, names, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
+        more = _longer_look(taken, needs, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
+        if is_ok and more:
+            told = f"{taken} samples tell{f', too few for {names}' if names else ''}"
+            sentence = sentence.replace("it can be judged", told, 1)
     elif lack or awaited:
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
         more = f"{f'{names}: known' if names else 'More is known'} in {when}; then ask again: {_command()}"
     else:
         more = ""
-    return replace(answer, sentence=f"{answer.sentence} {more}".rstrip())
+    return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
-def _longer_look(
-    workers: Sequence[WorkerStatus], needs: Needs, names: str, lack: int, interval_s: float, *, is_ok: bool
-) -> str:
+def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, *, is_ok: bool) -> str:
     """The command that takes so many samples that what comes and goes shows; that waits longer, if samples lack."""
-    samples = min(_queries(each.history) for each in workers)
     if not is_ok and needs.all_of_them and lack:
         return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
     if not is_ok:
@@ -288,8 +289,7 @@ def _longer_look(
         return ""
     timeout_s = _LONGER * _MANY * interval_s
     more = f"--num-queries {_MANY}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
-    few = f"These are {samples} samples{f', too few for {names}' if names else ''}"
-    return f"{few}; what comes and goes, such as recompiling, takes a longer look: {_command(more)}"
+    return f"What comes and goes, such as recompiling, takes a longer look: {_command(more)}"
 
 
 def _minutes(time_s: float) -> str:

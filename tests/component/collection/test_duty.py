@@ -451,6 +451,33 @@ async def test_who_comes_second_is_told_why_it_waits_and_goes_first_once():
     assert max(gaps) <= 2.5 * 10
 
 
+async def test_who_gives_way_names_whom_it_waits_for_and_after_that_one_has_ended_who_it_was():
+    """Until it has traced the job again itself."""
+    job, why = Job(0.25, first_s=0.6, figures=STEPS), []
+    watching = tpumon(job, window_s=None)
+
+    async def look():
+        while True:
+            await asyncio.sleep(1)
+            doing = watching._options.progress.of(ADDRESS)
+            why.append(doing.why if doing is not None else "")
+
+    looking = asyncio.create_task(look())
+    first = asyncio.create_task(for_a_while(400, watching))
+    await asyncio.sleep(60)
+    assert not any("tpumon" in each for each in why)
+    await tpumon(job, num_queries=3, window_s=None).run()
+    ended = len(why)
+    await first
+    looking.cancel()
+    who = f"tpumon {os.getpid()} of "
+    assert any(each.startswith(who) and "goes first, as it has no verdict yet" in each for each in why[:ended])
+    after = [each for each in why[ended + 3 :] if each]
+    assert after[0].startswith(who)
+    assert "has just traced it" in after[0]
+    assert not any("just traced" in each for each in why[-60:])
+
+
 @pytest.mark.parametrize("late_s", [60.0, 63.0, 71.0, 79.0])
 async def test_three_samples_beside_another_tpumon_come_soon(late_s):
     """It has the time of both until then, and the other is without for two of its longer intervals at most."""

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon.analysis.history import Histories
-from tpumon.collection.remote import RemoteFleet
+from tpumon.collection.remote import RemoteFleet, exporter
 from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
 from tpumon.model import Change, Handover, Sample, Spread, StepTimes, Workers, bounded
@@ -188,6 +188,19 @@ def test_a_restarted_exporter_is_followed_from_its_beginning():
         assert [path for path, _ in server.asked[:4]] == [
             "/samples?history=1", "/samples?after=1&changed=0", "/samples?history=1", "/samples?after=9&changed=0",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("settles_s", [30.0, 0.0])
+def test_a_restarted_exporter_that_has_no_workers_yet_keeps_those_that_it_had(settles_s, monkeypatch):
+    """For a while: it looks for them. Their figures over time would be lost otherwise."""
+    monkeypatch.setattr(exporter, "_SETTLES_S", settles_s)
+    looking = told(run="two", sequence=0, targets=[], samples=[], waiting="no job here")
+    there = told(run="two", sequence=3, samples=[sample("w", time_unix_s=999.0, idle_ratio=0.7).to_json()])
+    answers = [(200, told()), (503, b""), (503, b""), *[(200, looking)] * 3, (200, there)]
+    with Scripted(*answers) as server, Following(server.url) as following:
+        following.wait_for_sample(idle_ratio=0.7)
+    without = [event for event in following.events if isinstance(event, Workers) and not event.targets]
+    assert bool(without) is (not settles_s)
 
 
 def test_an_exporter_that_goes_takes_its_workers_with_it():

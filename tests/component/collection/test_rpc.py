@@ -58,6 +58,12 @@ def test_a_status_becomes_a_reason_and_plain_words(code, details, reason):
     assert words.isprintable()
 
 
+def test_a_server_that_ends_is_said_to_shut_down():
+    """gRPC's own words for it say what it does to calls."""
+    found = _explain(grpc.StatusCode.UNAVAILABLE, "Cancelling all calls", 30.0)
+    assert found == ("unavailable", "the server is shutting down")
+
+
 def test_connections_are_counted():
     """What was learned of a server is good for one connection; calls over the same one do not count anew."""
 

@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "analysis.history": {"errors", "model"},
     "analysis.findings": {"analysis.history", "model"},
-    "analysis": {"errors", "model", "untrusted_text"},
+    "analysis": {"errors", "model", "moments", "untrusted_text"},
     "outputs.metrics": {"analysis", "errors", "model"},
     "outputs.live": {"analysis", "errors", "system", "model", "moments", "untrusted_text", "outputs", "rich"},
     "outputs.run_notices": {"analysis.history", "errors", "model"},

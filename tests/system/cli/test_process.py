@@ -135,3 +135,23 @@ def test_a_profile_taken_is_a_profile_analyzed(run, tmp_path):
     assert [host["source"] for host in json.loads(mixed.stdout)["hosts"]] == ["file"] * 4 + [None]
     assert mixed.stderr.count("\n") == 1
     assert run("analyze", str(tmp_path / "nowhere")).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("--output=", "text"), ("--output=jso", "jsonl"), ("--level=2 --output=te", "text"), ("--outp", "--output")],
+)
+@pytest.mark.parametrize("program", ["tpumon", "capture_tpu_profile"])
+def test_bash_completes_options_with_an_equals_sign_and_by_the_old_name(program, typed, completed, tmp_path):
+    """As bash parts what is typed, by the script that `completion bash` prints."""
+    for name in ("tpumon", "capture_tpu_profile"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m tpumon "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    words = " ".join([program, *typed.replace("=", " = ").split()])
+    script = (
+        f'eval "$(tpumon completion bash)"; set -- $(complete -p {program}); COMP_WORDS=({words}); '
+        'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "${@: -2:1}" "${COMP_WORDS[0]}"; echo "${COMPREPLY[*]}"'
+    )
+    places = environment(tmp_path) | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    found = subprocess.run(["bash", "--norc", "-c", script], env=places, capture_output=True, text=True, check=True)
+    assert completed in found.stdout.split()

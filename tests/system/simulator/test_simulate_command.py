@@ -32,15 +32,17 @@ def test_it_says_where_its_workers_are_serves_and_ends_with_0_when_stopped(numbe
         try:
             lines = [process.stdout.readline().rstrip("\n") for _ in range(5)]
             assert all(line.startswith(SIMULATED_MARK) for line in lines)
-            addresses = []
+            addresses, runtime = [], []
             for i, line in enumerate(lines[:4]):
                 found = re.fullmatch(
-                    rf"{SIMULATED_MARK}: sim-v3-32-w{i} profiler (127\.0\.0\.1:\d+) runtime metrics 127\.0\.0\.1:\d+",
+                    rf"{SIMULATED_MARK}: sim-v3-32-w{i} profiler (127\.0\.0\.1:\d+) runtime metrics (127\.0\.0\.1:\d+)",
                     line,
                 )
                 assert found, line
                 addresses.append(found[1])
-            assert lines[4].endswith(f"tpumon --level 2 --service-addr {','.join(addresses)}")
+                runtime.append(found[2])
+            watch = f"tpumon --level 2 --service-addr {','.join(addresses)} --runtime-addr {','.join(runtime)}"
+            assert lines[4].endswith(watch)
             with grpc.insecure_channel(addresses[3]) as channel:
                 request = profiler_pb2.MonitorRequest(duration_ms=100, monitoring_level=2).SerializeToString()
                 answer = channel.unary_unary(wire.MONITOR)(request, timeout=20)

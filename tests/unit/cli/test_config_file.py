@@ -75,7 +75,9 @@ def test_an_option_may_have_the_name_of_a_command(config):
     [
         ("intervall = 3", "there is no option intervall; did you mean interval?"),
         ("[serve]\nlissten = 3", r"\[serve\] there is no option lissten; did you mean listen?"),
-        ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
+        ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen; another command has it: put it before the "),
+        ('[serve]\nsort = "x"', r"\[serve\] there is no option sort; another command has it"),
+        ("fort = 1", "there is no option fort; keys are options without the dashes"),
         ("[nothing]\na = 1", "there is no option nothing"),
         ("interval = ", "not TOML: "),
         ("interval = 5m", 'not TOML: Expected .*; text needs quotes, such as interval = "5m"$'),

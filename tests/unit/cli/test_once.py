@@ -140,10 +140,10 @@ def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
     _, printed, count = run(compiled(interval_s, 60), **given)
     assert count == taken
     first = printed.splitlines()[0]
-    assert first.startswith("ok: Nothing is wrong, as far as it can be judged.")
+    told = "it can be judged" if longer is None else f"{taken} samples tell{few}"
+    assert first.startswith(f"ok: Nothing is wrong, as far as {told}.")
     assert ("secret" in first, "longer look" in first) == (False, longer is not None)
     if longer is not None:
-        assert f" These are {taken} samples{few}; what comes and goes, " in first
         assert first.endswith(f": tpumon why --from http://h:1 --num-queries 40{longer}")
     _, printed, _ = run(compiled(interval_s, 60), **given, samples=40, all_of_them=True)
     assert printed.splitlines()[0] == "ok: Nothing is wrong, as far as it can be judged."
@@ -348,6 +348,38 @@ def test_several_workers_of_a_host_show_their_process(run):
     assert sorted(row.split("  ok")[0].strip() for row in rows) == ["vm       7 ada train.py", "vm:9012  8 eval"]
     _, printed, _ = run(rounds_of("a", "b"), workers=["a", "b"], origin=LOCAL)
     assert "PROCESS" not in printed
+
+
+def test_in_a_narrow_terminal_the_last_figures_then_processes_give_way_and_are_named(run, monkeypatch):
+    """The verdict stands above them in any case, and into a pipe all of it is written."""
+    processes = [Process(pid=number, user="ann", command=f"python train_{number}.py") for number in (7, 8)]
+    events = [
+        lambda name=name, process=process: answered(
+            name,
+            process=process,
+            hbm_used_bytes=5,
+            hbm_total_bytes=10,
+            infeed_ratio=Spread(avg=0.01, min=0.01, max=0.01),
+            idle_ratio=0.1,
+        )
+        for _ in range(4)
+        for name, process in zip(("vm", "vm:9012"), processes, strict=True)
+    ]
+
+    def printed(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return run(events, workers=["vm", "vm:9012"], origin=LOCAL)[1].splitlines()
+
+    whole = printed(0)
+    assert whole[0].startswith("ok: Nothing is wrong")
+    assert re.fullmatch(r" +WORKER +PROCESS +STATE +SINCE +MXU +IDLE +STEP ms +INFEED +HBM +WHY", whole[2])
+    assert printed(len(whole[2]))[2] == whole[2]
+    for less, left_out in ((1, "HBM"), (8, "INFEED, HBM"), (16, "PROCESS, INFEED, HBM")):
+        columns = len(whole[2]) - less
+        lines = printed(columns)
+        assert lines[0].startswith("ok: Nothing is wrong")
+        assert max(map(len, lines[2:5])) <= columns
+        assert lines[-1].endswith(f"no room: {left_out}")
 
 
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):

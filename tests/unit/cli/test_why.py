@@ -20,6 +20,7 @@ from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
+from tpumon.moments import date_and_time
 from tpumon.pipeline import FeedSettings
 from tpumon.untrusted_text import plain_word, quote, quote_names
 
@@ -129,6 +130,18 @@ def test_a_worker_without_figures_is_named(reason, words):
     assert f"1 of 2 workers {words}" in found["sentence"]
     assert '"b"' in found["sentence"]
     assert ("cannot tell a hang from a pause" in found["sentence"]) == (reason == "empty-trace")
+
+
+@pytest.mark.parametrize(("kind", "may_be"), [("unknown", True), ("interactive", True), ("training", False)])
+def test_what_runs_nothing_says_since_when_and_that_a_notebook_looks_so(kind, may_be):
+    """Not of a job that trains."""
+    fleet = Analysis()
+    fleet.take(Workers(targets=(Target(worker="a", address="h:1", job_kind=kind),)))
+    for number in range(3):
+        fleet.take(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0))
+    sentence = object_of(answer(fleet, 21))["sentence"]
+    assert f'workers run nothing: "a", since {date_and_time(NOW)} or earlier' in sentence
+    assert ("; a notebook or an interactive session looks so while its user does nothing." in sentence) == may_be
 
 
 def test_a_restart_explains_what_has_not_run_since_before_it():

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from support.shown import NOW, answered, display_of, empty_display, failed, lines, name_of, press, screen
-from tpumon.model import Workers
+from tpumon.collection.remote.exporter import lost
+from tpumon.model import Target, Workers
 from tpumon.model.progress import Progress
 
 ADDRESS = "w:8466"
@@ -122,6 +123,10 @@ def test_of_an_exporter_the_next_sample_is_expected_after_its_interval():
         odd = display_of(answered("w", NOW - 3.0, interval_s=interval_s), from_url="http://h:10466")
         assert "LIVE" in lines(odd, 100, 24)[0] or "STALE" in lines(odd, 100, 24)[0]
         odd.changes_at(NOW)
+    away = lost(Target(worker="w", address=ADDRESS), "unavailable", "it is gone", NOW - 1, NOW)
+    down = screen(display_of(answered("w", NOW - 3.0), away, from_url="http://h:10466"), 100, 24)
+    assert "EXPORTER DOWN" in down
+    assert "next" not in down
     display.output.recorded = "RECORDED stopped"
     assert "next" not in lines(display, 100, 24)[0]
 
@@ -131,6 +136,19 @@ def test_a_worker_that_is_down_says_when_it_is_asked_again(clock):
     display = following(clock, failed("w"))
     display.output.progress.waits(ADDRESS, "asked again", 4.0)
     assert "connection refused; asked again in 4 s" in screen(display, 100, 24)
+
+
+def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_last_is_stale(clock):
+    """Not while it comes in time, and in a list where the last is stale."""
+    why = "tpumon 12 of ann goes first, as it has no verdict yet (--max-duty)"
+    display = following(clock, answered("w"))
+    display.output.progress.waits(ADDRESS, "traced", 30.0, why)
+    assert why not in screen(display, 120, 24, NOW + 12)
+    assert f"; traced in 14 s: {why}" in screen(display, 120, 24, NOW + 16)
+    assert f"no figures now; traced in 0 s: {why}" in screen(display, 140, 24, NOW + 30)
+    two = following(clock, answered("v"), answered("w"), workers=("v", "w"))
+    two.output.progress.waits(ADDRESS, "traced", 30.0, why)
+    assert re.search(r"S w .*STALE >25s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
 
 
 def without_a_job(waiting, **settings):

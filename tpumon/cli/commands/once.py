@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -10,7 +12,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.explain import NOTHING_WRONG, Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect, told_when
 from tpumon.model import Cause, Sample, Severity, State, Status
@@ -48,14 +50,15 @@ def run(
     if output == "json":
         show(encoded(_document(rows, answer, bool(unsure))))
     else:
-        if answer.sentence != NOTHING_WRONG:
-            show(f"{answer.title}: {answer.sentence}\n")
-        show("\n".join(_table(rows, status.time_unix_s)))
+        show(f"{answer.title}: {answer.sentence}\n")
+        room = shutil.get_terminal_size((0, 0)).columns  # 0: it is no terminal
+        show("\n".join(_table(rows, status.time_unix_s, room or sys.maxsize)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
     return answer.exit_status(fail_on)
 
 
+_GAP = "  "
 _MOST_REASONS = 5
 _MOST_WHY = 500  # characters
 
@@ -143,8 +146,11 @@ def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> On
     )
 
 
-def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
-    """One line per worker below a line of titles; a column that no worker has is left out."""
+def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize) -> list[str]:
+    """One line per worker below a line of titles; a column that no worker has is left out.
+
+    So are the last figures, then processes, for which a terminal has no room, which is said. WHY may wrap.
+    """
     samples = [of_job(row.worker.sample) for row in rows if row.worker.sample is not None]
     shown = [
         figure
@@ -165,16 +171,23 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
         name = one_line(row.worker.name, limit=60)
         lines.append([look.mark, name, *process, look.word, shown_since, *cells, why])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    left = {*range(4 + len(process)), len(widths) - 1}
+    widths = {place: max(len(line[place]) for line in lines) for place in range(len(lines[0]))}
+    first, last = 4 + len(process), len(widths) - 1
+    always = [place for place, figure in enumerate(shown, first) if figure.always_shown]
+    giving_way = [*always, *range(2, 2 + len(process)), *(place for place in range(first, last) if place not in always)]
+    left_out: list[str] = []
+    while giving_way and sum(widths.values()) - widths[last] + len(_GAP) * (len(widths) - 1) + len("WHY") > room:
+        del widths[place := giving_way.pop()]
+        left_out.insert(0, lines[0][place])
     table = [
-        "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        _GAP.join(
+            line[place].rjust(width) if first <= place < last else line[place].ljust(width)
+            for place, width in widths.items()
         ).rstrip()
         for line in lines
     ]
-    return table + _why_absent(shown, samples)
+    no_room = [f"   not shown, as there is no room: {', '.join(left_out)}"] if left_out else []
+    return [*table, *_why_absent(shown, samples), *no_room]
 
 
 def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[str]:

@@ -46,6 +46,8 @@ def _greeting(fleet: SimulatedFleet) -> list[str]:
         lines = [f"{line} metrics {page}" for line, page in zip(lines, pages, strict=True)]
     addresses = ",".join(target.address for target in targets)
     watch = f"tpumon --level 2 --service-addr {addresses}"
+    if runtime:
+        watch += f" --runtime-addr {','.join(runtime)}"
     if pages:
         watch += " --server-metrics " + " --server-metrics ".join(
             f"{target.address}={page}" for target, page in zip(targets, pages, strict=True)

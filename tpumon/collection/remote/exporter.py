@@ -33,6 +33,7 @@ _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 0.1
 _SLACK_S = 0.2
 _REFUSED_S = 60.0
+_SETTLES_S = 30.0  # after a restart, while an exporter may have no workers yet
 
 Send = Callable[[SourceEvent], None]
 
@@ -63,6 +64,7 @@ class RemoteExporter:
         self._clock = clock
         self._monotonic_s = monotonic_s
         self._run: str | None = None
+        self._restarted_s = -math.inf  # when another run than before answered first
         self._refused: tuple[str | None, float] = None, 0.0  # a run, and until when
         self._after: int | None = None
         self._changed: int | None = None  # number of the last change that the exporter handed on
@@ -142,8 +144,13 @@ class RemoteExporter:
         raise self._page.trouble("refused", "its samples come through this tpumon itself; leave it out of --from")
 
     async def _answered(self, page: Page, asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
+        if self._run not in {None, page.run}:
+            self._restarted_s = self._monotonic_s()
         self._run, self._after = page.run, page.sequence
         listed = Workers.listed(page.targets, page.waiting)
+        is_early = self._monotonic_s() - self._restarted_s < _SETTLES_S
+        if is_early and self._workers is not None and self._workers.targets and not listed.targets:
+            listed = self._workers  # it looks for them still: what is known of them is kept
         workers = replace(listed, via=(*filter(None, (self._run,)), *page.via))
         followed = {target.worker: target for target in workers.targets}
         if workers != self._workers:

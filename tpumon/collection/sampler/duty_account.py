@@ -93,6 +93,7 @@ class DutyAccount:
         self._charged_s = float("-inf")  # when another one was charged last, since boot
         self._known: dict[tuple[str, int | None], _CountedPeer] = {}  # by file and process
         self._sharing: Sequence[PeerEntry] = ()
+        self._went_first: PeerEntry | None = None  # who has traced it since this tpumon's last call
 
     @property
     def pace_s(self) -> float:
@@ -114,19 +115,25 @@ class DutyAccount:
 
     @property
     def others(self) -> str:
-        """The other tpumons that follow the same server, and what it means; empty: there are none."""
-        if not self._sharing:
-            return ""
+        """The other tpumons that trace the same server, or did since this one, and what it means; empty: none does."""
+        if self._first is not None:
+            return f"{_who(self._first)} goes first, as it has no verdict yet"
         if len(self._sharing) > 1:
             return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
-        one = self._sharing[0]
-        number = f" {one.pid}" if one.pid else ""
-        return f"tpumon{number} of {user_named(one.uid)} samples it, too: each at half the rate"
+        if self._sharing:
+            return f"{_who(self._sharing[0])} samples it, too: each at half the rate"
+        return "" if self._went_first is None else f"{_who(self._went_first)} has just traced it"
 
     @property
     def _is_new(self) -> bool:
         """True until it has traced the server as often as a verdict takes."""
         return self._calls < _FIRST_CALLS
+
+    @property
+    def _first(self) -> PeerEntry | None:
+        """One that goes first: it has traced the server fewer times than this one, and than a verdict takes."""
+        calls = min(self._calls, _FIRST_CALLS)
+        return next((one for one in self._sharing if one.trusted and one.entry.calls < calls), None)
 
     @property
     def known_window_s(self) -> float | None:
@@ -139,8 +146,7 @@ class DutyAccount:
 
         For two intervals at most.
         """
-        calls = min(self._calls, _FIRST_CALLS)
-        if self._last_s is None or not any(one.trusted and one.entry.calls < calls for one in self._sharing):
+        if self._last_s is None or self._first is None:
             return float("-inf")
         return self._last_s + 2 * max(self._last_interval_s, (self.likely_s or 0.0) * self.pace_s)
 
@@ -171,7 +177,7 @@ class DutyAccount:
         """Counts a call before it is made."""
         self._under_way_s += estimate_s
         self._spend(estimate_s, now_s)
-        self._before_s, self._last_s = self._last_s, now_s
+        self._before_s, self._last_s, self._went_first = self._last_s, now_s, None
         self._last_interval_s = self.interval_s
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
@@ -232,7 +238,7 @@ class DutyAccount:
             del self._known[named]
         for peer, (traced_s, _) in zip(peers, found, strict=True):
             if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
-                self._charged_s = max(self._charged_s, peer.entry.time_s)
+                self._charged_s, self._went_first = max(self._charged_s, peer.entry.time_s), peer
         self._peers, self._looked_s = peers, boot_s
         self.note_time(now_s)
 
@@ -274,6 +280,10 @@ class DutyAccount:
         left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
         self._unused_s += max(0.0, -left_s)
         self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
+
+
+def _who(peer: PeerEntry) -> str:
+    return f"tpumon{f' {peer.pid}' if peer.pid else ''} of {user_named(peer.uid)}"
 
 
 def _named(peer: PeerEntry) -> tuple[str, int | None]:

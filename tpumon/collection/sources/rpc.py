@@ -282,6 +282,7 @@ def _explain_unavailable(details: str) -> tuple[Reason, str]:
         ("No route to host", "unavailable", "no route to this host"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
         ("Socket closed", "unavailable", "the connection was closed by the other side"),
+        ("Cancelling all calls", "unavailable", "the server is shutting down"),
     ]
     for mark, reason, words in known:
         if mark in details:

@@ -11,6 +11,7 @@ from tpumon.outputs.live.parts.frame import Frame
 
 _SOON_S = 2.0  # samples that come more often need no countdown
 _SECOND = 1.0
+_LATE = 1.5  # intervals
 _CELLS = len("next 10s")
 
 
@@ -21,7 +22,7 @@ def doing_of(frame: Frame, row: WorkerStatus) -> Doing | None:
     if frame.progress is not None:
         return frame.progress.of(row.history.target.address)
     last = row.history.last
-    if frame.from_url is None or last is None or not last.interval_s:
+    if frame.from_url is None or last is None or not last.interval_s or last.of_exporter:
         return None
     begun, until = last.time_unix_s, last.time_unix_s + last.interval_s
     if not begun < until < math.inf:
@@ -62,10 +63,19 @@ def changes_in_s(frame: Frame, row: WorkerStatus | None) -> float | None:
     return (doing.until_unix_s - frame.clock_unix_s) % _SECOND or _SECOND
 
 
-def waiting_words(frame: Frame, row: WorkerStatus) -> str:
-    """The current action on a worker, in a few words; empty: it is not known."""
-    doing = doing_of(frame, row)
-    return "" if doing is None else doing.text(frame.clock_unix_s)
+def waiting_words(frame: Frame, row: WorkerStatus, *, late_only: bool = False) -> str:
+    """The current action on a worker, in a few words; empty: it is not known.
+
+    Args:
+        frame: what is shown.
+        row: the worker.
+        late_only: only why its next sample is late.
+    """
+    doing, last = doing_of(frame, row), row.history.last
+    if doing is None or (late_only and not (doing.why and last is not None)):
+        return ""
+    is_late = last is None or frame.clock_unix_s - last.time_unix_s > _LATE * (last.interval_s or 0.0)
+    return doing.text(frame.clock_unix_s) if is_late or not late_only else ""
 
 
 def _next(frame: Frame, rows: Sequence[WorkerStatus]) -> Doing | None:

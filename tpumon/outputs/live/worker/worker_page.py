@@ -302,9 +302,9 @@ class WorkerPage:
         return lines + self._text(WITHOUT_TPU, DIM)
 
     def _verdict(self) -> Lines:
-        """Its mark and state; without figures also what is done about it now."""
+        """Its mark and state; without figures, or while the next are late, also what is done about it now."""
         mark, text = self._verdict_text()
-        doing = "" if has_figures(self._row) else waiting_words(self._frame, self._row)
+        doing = waiting_words(self._frame, self._row, late_only=has_figures(self._row))
         return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
 
     @property
