@@ -14,7 +14,7 @@ from typer.main import get_command
 from tpumon.analysis.explain import WhyDocument
 from tpumon.cli.app import app
 from tpumon.cli.commands.once import OnceDocument
-from tpumon.cli.commands.why_request import WhyRequestDocument
+from tpumon.cli.commands.why import WhyRequestDocument
 from tpumon.cli.config_file import configuration_type
 from tpumon.model.sample import SampleDocument
 from tpumon.model.state import Event

@@ -22,10 +22,9 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
-from tpumon.system.background import Background
-from tpumon.system.descriptors import raise_descriptor_limit
+from tpumon.system.background import Background, Heartbeat
 from tpumon.system.exporter_ports import announce
-from tpumon.system.heartbeat import Heartbeat
+from tpumon.system.limits import raise_descriptor_limit
 from tpumon.untrusted_text import unexpected
 
 _log = logging.getLogger(__name__)

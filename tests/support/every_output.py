@@ -311,7 +311,7 @@ class EveryOutput:
             return lines(self.display, 220, 300, self.clock())
         finally:
             if keys:
-                press(self.display, "escape")
+                press(self.display, "esc")
 
     def replayed(self) -> FleetStatus:
         """The status at the end of the recording."""

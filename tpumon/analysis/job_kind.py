@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpumon.model import JobKind, JobKindName, ProgramFamily, Sample, Target
-from tpumon.model.program_names import SERVING, inferring_family_of
+from tpumon.model.server_figures import SERVING, inferring_family_of
 from tpumon.model.target import INFERRING
 
 _TRAINING = re.compile(r"(?:^|[^a-z])(?:pre)?train(?:_?step|_?function|_?loop|er|ing)?(?:[^a-z]|$)", re.IGNORECASE)

@@ -217,17 +217,8 @@ def noted(
         time_unix_s = judgement.told.since.as_of(at).time_unix_s
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
-    change = Change(
-        number=0,
-        time_unix_s=earliest_unix_s,
-        worker=history.target.worker,
-        what="restart",
-        state=state,
-        severity=severity,
-        before=before,
-        words="its job was restarted",
-    )
     changes = []
+    change = _restart_of(history.target.worker, state, severity, before)
     if restarted and history.restart_unix_s is not None:
         earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
         changes.append(replace(change, time_unix_s=earliest_unix_s))
@@ -241,6 +232,19 @@ def noted(
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []
     return changes
+
+
+def _restart_of(worker: str, state: State, severity: Severity, before: Status | None) -> Change:
+    return Change(
+        number=0,
+        time_unix_s=0.0,
+        worker=worker,
+        what="restart",
+        state=state,
+        severity=severity,
+        before=before,
+        words="its job was restarted",
+    )
 
 
 def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: bool) -> Change:

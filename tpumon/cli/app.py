@@ -259,13 +259,13 @@ def why_command(
       tpumon why --from /tmp/profiles
       tpumon why --request cmpl-7 /tmp/profiles  where its time went
     """
-    from tpumon.cli.commands import why, why_request
+    from tpumon.cli.commands import why
 
     if (request is None) == bool(paths):
         raise UsageError("--request ID and FILE|DIR go together; --from FILE|DIR judges a profile")
     form = report_format(context, output, FORMATS)
     if request is not None:
-        return partial(why_request.run, request, paths or (), form)
+        return partial(why.run_request, request, paths or (), form)
     feed, needs = _judged(context, options, thresholds, verdict)
     needs = needs if needs.all_of_them else replace(needs, more_s=_MORE_S)
     return partial(why.run, feed=feed, needs=needs, output=form, fail_on=verdict.fail_on, brief=brief)

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-from tpumon.system.names import Resolve, resolve_host
+from tpumon.system.threads import Resolve, resolve_host
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tpumon.discovery.addresses import name_targets
 from tpumon.model import Address, Workers
-from tpumon.system.names import Resolve, resolve_host
+from tpumon.system.threads import Resolve, resolve_host
 from tpumon.untrusted_text import unexpected
 
 _log = logging.getLogger(__name__)

@@ -3,9 +3,8 @@
 Names end in their unit: times in seconds, ratios 0-1, sizes in bytes. An absent value is None, never 0.
 """
 
-from tpumon.model.address import Address
 from tpumon.model.bounds import bounded
-from tpumon.model.caution import SIMULATED_MARK, Caution, CautionCode
+from tpumon.model.figure_table import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.figures import (
     MOST_OPS,
     CoreFigures,
@@ -41,8 +40,7 @@ from tpumon.model.finding import (
     StateId,
 )
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
-from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
-from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
+from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import (
     Change,
     ChangeKind,
@@ -56,6 +54,7 @@ from tpumon.model.state import (
 )
 from tpumon.model.target import (
     LONGEST_WINDOW_S,
+    Address,
     Framework,
     JobKind,
     JobKindName,

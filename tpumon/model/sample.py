@@ -1,4 +1,4 @@
-"""One query of one worker."""
+"""One query of one worker, and the warnings that qualify its figures."""
 
 from __future__ import annotations
 
@@ -10,23 +10,55 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, Reason
-from tpumon.model.caution import Caution, CautionCode
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
 from tpumon.model.target import JobKind, Process
 
-SCHEMA_VERSION = 1
+SIMULATED_MARK = "Simulated by tpumon"
+"""Start of the line that marks every text, trace and metric of the simulator."""
 
+CautionCode = Literal[
+    "truncated",
+    "lighter",
+    "impossible-times",
+    "impossible-values",
+    "peaks-from-table",
+    "custom-call-flops",
+    "hbm-incomplete",
+    "missing-cores",
+    "pauses",
+    "long-steps",
+    "gpu",
+    "unclear-device",
+    "runtime-error",
+    "profiler",
+    "capped",
+]
+"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
+and the rest is left out."""
+SCHEMA_VERSION = 1
 _RUNTIME = "runtime"
 """In JSON, the source of a sample that only the runtime metric service answered, whatever the sender's version."""
-
 EXPORTER = "exporter"
 """The source of failures of the exporter behind --from, which say nothing about a worker."""
-
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
 _MOST_FINDINGS = 30
+NOT_IN_JSON = frozenset(
+    {
+        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
+        *("step_durations_s", "runtime_latencies", "runtime_counts", "traced_programs"),
+    }
+)
+"""Fields of a sample and of its figures that a Sample object has not, or has otherwise."""
+
+
+class Caution(Struct, frozen=True):
+    """A warning about the figures of a sample; `message` is one line."""
+
+    code: CautionCode
+    message: str
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -204,14 +236,6 @@ class Sample(Struct, frozen=True, kw_only=True):
             companions_only=read.source == _RUNTIME or (read.source is not None and read.companions_only is True),
         )
 
-
-NOT_IN_JSON = frozenset(
-    {
-        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
-        *("step_durations_s", "runtime_latencies", "runtime_counts", "traced_programs"),
-    }
-)
-"""Fields of a sample and of its figures that a Sample object has not, or has otherwise."""
 
 _OWN, _FIGURES = (
     tuple(name for name in kind.__struct_fields__ if name not in NOT_IN_JSON) for kind in (Sample, Figures)

@@ -1,9 +1,10 @@
-"""Workers to query, and the queries."""
+"""Workers to query, their addresses, and the queries."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -12,8 +13,58 @@ from tpumon.model.documents import Count, UnixTime, at_most
 
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
-
 _MOST_EVIDENCE = 10
+INFERRING: frozenset[JobKindName] = frozenset({"serving", "batch", "mixed"})
+"""Kinds of job that run a model for others, at least in turn."""
+
+
+class Address(Struct, frozen=True):
+    """A host and a port. As text, as gRPC dials it: `host:port`, IPv6 in brackets.
+
+    Attributes:
+        host: a name or an IP address, IPv6 without brackets.
+        port: TCP port.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parses `host:port`, IPv6 in brackets. `tpumon.discovery.addresses` parses what users write.
+
+        Raises:
+            ValueError: the text is not of this form.
+        """
+        host, _, port = text.rpartition(":")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        """The host as an IP address; None for a name."""
+        try:
+            return ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+
+    @property
+    def is_this_host(self) -> bool:
+        """True if the host is `localhost` or a loopback address."""
+        return self.host == "localhost" if self.ip is None else self.ip.is_loopback
+
+    @property
+    def place(self) -> Address:
+        """The canonical spelling of this address, for comparisons."""
+        host = self.host.lower().rstrip(".")
+        return Address("localhost" if host in {"localhost", "127.0.0.1", "::1"} else host, self.port)
+
+    def at(self, port: int) -> Address:
+        """The address of another port on the same host."""
+        return Address(self.host, port)
+
 
 Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
@@ -41,8 +92,6 @@ class Process(Struct, frozen=True, kw_only=True):
 
 
 JobKindName = Literal["training", "serving", "batch", "mixed", "interactive", "unknown"]
-INFERRING: frozenset[JobKindName] = frozenset({"serving", "batch", "mixed"})
-"""Kinds of job that run a model for others, at least in turn."""
 KindSign = Literal["notebook", "server", "job"]
 """Signs of a job's kind that its processes show: a notebook's kernel, a server of models, or a start as a job that ends
 by itself: by `tpumon run`, by a Job or JobSet, or outside Kubernetes as one of several workers."""

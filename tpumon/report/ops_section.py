@@ -1,4 +1,4 @@
-"""The section ops (XProf: op profile, HLO stats): the devices' time by program, category, path and op."""
+"""The section ops (XProf: op profile, HLO stats): time of devices by program, category, path and op; rows of hosts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tpumon.report.blocks import Block, Facts, ReportColumn, Table
+from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.formats import (
     NOT_KNOWN,
     byte_rate_text,
@@ -17,7 +17,6 @@ from tpumon.report.formats import (
     share_text,
     time_text,
 )
-from tpumon.report.host_table import HostWork, host_block, host_work
 from tpumon.report.kernels import (
     GpuOpRow,
     KernelRow,
@@ -31,13 +30,124 @@ from tpumon.report.kernels import (
 from tpumon.report.op_totals import OpTotals, grouped, intensity, moved, op_totals, roofline
 from tpumon.report.profiles import Capture, Choice
 from tpumon.untrusted_text import one_line
+from tpumon.xspace.profile.host_ops import HostOp, merged_host_ops
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import OpWork
 
+_COLUMNS = (
+    ReportColumn("event", lambda op: op.name, wide=True),
+    ReportColumn("share", lambda op: op.time_ratio, percent_text),
+    ReportColumn("self time", lambda op: op.self_time_s, time_text),
+    ReportColumn("time", lambda op: op.time_s, time_text),
+    ReportColumn("times", lambda op: op.occurrences, count_text),
+)
 _UNKNOWN_PLACE = "(not in the trace)"
 _WORTH_SHOWING = 0.001  # of all time; smaller nodes of paths are left out
 _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
+_WORK_COLUMNS = (
+    ReportColumn("share", lambda row: row.time_ratio, percent_text),
+    ReportColumn("self time", lambda row: row.self_time_s, time_text),
+    ReportColumn("times", lambda row: row.occurrences, count_text, rank=2),
+    ReportColumn(
+        "FLOP rate",
+        lambda row: row.flops_rate,
+        flop_rate_text,
+        rank=4,
+        above_peak=lambda row: row.flops_utilization_ratio == 1,
+    ),
+    ReportColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
+    ReportColumn(
+        "HBM rate",
+        lambda row: row.hbm_rate,
+        byte_rate_text,
+        rank=5,
+        above_peak=lambda row: row.hbm_utilization_ratio == 1,
+    ),
+    ReportColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
+)
+_OP_COLUMNS = (
+    ReportColumn("operation", lambda op: op.name, wide=True),
+    ReportColumn("category", lambda op: op.category, wide=True),
+    *_WORK_COLUMNS,
+    ReportColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
+    ReportColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
+    ReportColumn("optimal", lambda op: op.optimal_flops_rate, flop_rate_text, rank=4),
+    ReportColumn(
+        "efficiency",
+        lambda op: op.efficiency_ratio,
+        percent_text,
+        rank=2,
+        above_peak=lambda op: op.efficiency_ratio == 1,
+    ),
+)
+
+
+class HostOpRow(HostOp, frozen=True, kw_only=True, eq=False):
+    """The events of one name on the threads of all hosts.
+
+    Attributes:
+        time_ratio: self time as a share of the time of all threads, idle time included.
+    """
+
+    time_ratio: float | None
+
+
+class HostWork(Struct, frozen=True, kw_only=True):
+    """Work of the threads of all hosts.
+
+    Attributes:
+        reason: why there is none; None if there is.
+        threads: those that have events.
+        total_time_s: from the first to the last event of each thread, added up.
+        busy_s: the part of that in which an event ran.
+        count: different names, as far as chosen.
+        ops: longest first.
+    """
+
+    reason: str | None
+    threads: int
+    total_time_s: float | None
+    busy_s: float | None
+    count: int
+    ops: tuple[HostOpRow, ...]
+
+
+def host_work(capture: Capture, choice: Choice) -> HostWork:
+    """The rows of all hosts; events of the host tell no program, so that none is left where one is asked for."""
+    hosts = [host.profile.host_threads for host in capture.hosts]
+    ops = merged_host_ops(op for host in hosts for op in host.ops)
+    total_s = sum(host.total_s for host in hosts)
+    words = (choice.words or "").casefold()
+    chosen = [op for op in ops if words in op.name.casefold()] if choice.program is None else []
+    reason = None
+    if not ops:
+        reason = "the trace has no event of the host's threads; profiles with --host-tracer-level 1 or 2 have some"
+    elif not chosen:
+        reason = "the host's events tell no program" if choice.program is not None else "no event has such a name"
+    return HostWork(
+        reason=reason,
+        threads=sum(host.threads for host in hosts),
+        total_time_s=total_s if ops else None,
+        busy_s=sum(host.busy_s for host in hosts) if ops else None,
+        count=len(chosen),
+        ops=tuple(
+            HostOpRow(**asdict(op), time_ratio=op.self_time_s / total_s if total_s else None)
+            for op in chosen[: choice.top]
+        ),
+    )
+
+
+def host_block(work: HostWork) -> Block:
+    """The rows as a table; the reason where there is none."""
+    title = "Threads of the host"
+    if work.reason is not None:
+        return Lines(title=title, lines=(work.reason,))
+    total_s, busy_s = work.total_time_s or 0.0, work.busy_s or 0.0
+    note = f"{work.threads} threads, {time_text(total_s)} together, {share_text(busy_s, total_s)} in an event"
+    left_out = work.count - len(work.ops)
+    more = f"; {left_out} more; --top shows more of them" if left_out else ""
+    return Table(title=title, columns=_COLUMNS, items=work.ops, note=note + more)
 
 
 class OpGroup(OpWork, frozen=True, kw_only=True):
@@ -258,44 +368,6 @@ def _group_table(title: str, first: str, groups: Sequence[OpGroup]) -> Table:
 def _indented(node: PathNode) -> str:
     """The last part of a path; parts below each other are moved to the right."""
     return "\N{NO-BREAK SPACE}" * 2 * node.depth + node.path.rpartition("/")[2]
-
-
-_WORK_COLUMNS = (
-    ReportColumn("share", lambda row: row.time_ratio, percent_text),
-    ReportColumn("self time", lambda row: row.self_time_s, time_text),
-    ReportColumn("times", lambda row: row.occurrences, count_text, rank=2),
-    ReportColumn(
-        "FLOP rate",
-        lambda row: row.flops_rate,
-        flop_rate_text,
-        rank=4,
-        above_peak=lambda row: row.flops_utilization_ratio == 1,
-    ),
-    ReportColumn("of peak", lambda row: row.flops_utilization_ratio, percent_text, rank=1),
-    ReportColumn(
-        "HBM rate",
-        lambda row: row.hbm_rate,
-        byte_rate_text,
-        rank=5,
-        above_peak=lambda row: row.hbm_utilization_ratio == 1,
-    ),
-    ReportColumn("HBM of peak", lambda row: row.hbm_utilization_ratio, percent_text, rank=1),
-)
-_OP_COLUMNS = (
-    ReportColumn("operation", lambda op: op.name, wide=True),
-    ReportColumn("category", lambda op: op.category, wide=True),
-    *_WORK_COLUMNS,
-    ReportColumn("FLOP/byte", lambda op: op.operational_intensity, count_text, rank=3),
-    ReportColumn("bound by", lambda op: op.bound_by or NOT_KNOWN),
-    ReportColumn("optimal", lambda op: op.optimal_flops_rate, flop_rate_text, rank=4),
-    ReportColumn(
-        "efficiency",
-        lambda op: op.efficiency_ratio,
-        percent_text,
-        rank=2,
-        above_peak=lambda op: op.efficiency_ratio == 1,
-    ),
-)
 
 
 def op_table(title: str, rows: Sequence[OpRow], *, left_out: int = 0) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _Event = TypeVar("_Event")
 
 _STOP_S = 3.0
+_BEAT_S = 1.0
 
 
 class Background(Generic[_Event]):
@@ -101,3 +103,19 @@ class Background(Generic[_Event]):
             self._loop.run_until_complete(asyncio.sleep(0))  # connections that are being closed
             self._mailbox.close()
             self._loop.close()
+
+
+class Heartbeat:
+    """The time at which an event loop last ran."""
+
+    def __init__(self) -> None:
+        self._last_s = time.monotonic()
+
+    def start(self) -> None:
+        """Beats every second for as long as the running event loop does."""
+        self._last_s = time.monotonic()
+        asyncio.get_running_loop().call_later(_BEAT_S, self.start)
+
+    def age_s(self) -> float:
+        """Returns the seconds since the last beat, or since this was made."""
+        return time.monotonic() - self._last_s

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tpumon.model import ProgramFamily, ProgramRuns, TracedPrograms
-from tpumon.model.program_names import SERVING, family_of
+from tpumon.model.server_figures import SERVING, family_of
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
 from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.planes.core import CoreDuty

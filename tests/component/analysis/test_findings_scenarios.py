@@ -98,7 +98,7 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
     assert all(not round_ for round_ in found[END + SAMPLES - 1 :])
 
 
-@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("order", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
 def test_who_waits_for_a_straggler_is_blamed_for_nothing(order):
     """Whoever of the slice is sampled last, and whenever one looks: also before it is found, and when it has ended."""
     scene, fleet = Scene(f"straggler{AT}:by=0.4+jitter:by=0.1%", interval_s=INTERVAL_S), Analysis()
@@ -343,7 +343,13 @@ def test_several_faults_at_once_are_all_found():
     assert set(last) == {"straggler", "hbm-nearly-full", "input-bound"}
 
 
-@pytest.mark.parametrize(("scenario", "within"), [("slow-down@7200:by=0.06", 60), ("drift@7200:by=0.3,over=1200", 90)])
+@pytest.mark.parametrize(
+    ("scenario", "within"),
+    [
+        ("slow-down@7200:by=0.06", 60),
+        pytest.param("drift@7200:by=0.3,over=1200", 90, marks=pytest.mark.nightly),
+    ],
+)
 def test_little_more_is_found_after_hours_of_less_in_the_whole_slice_at_once(scenario, within):
     """Steps drift by 3 % up and down in three minutes: a block must be longer than that."""
     begin = 720

@@ -188,7 +188,7 @@ def test_an_old_server_may_write_into_the_users_directory_and_nothing_stays(tmp_
 
 def test_an_old_server_elsewhere_is_not_made_to_write_anywhere(monkeypatch):
     """Without a --logdir, a server of another host is left alone, and told why."""
-    monkeypatch.setattr("tpumon.model.address.Address.is_this_host", False)
+    monkeypatch.setattr("tpumon.model.target.Address.is_this_host", False)
     with pytest.raises(SourceError, match="give a --logdir") as caught:
         ask(QUERY, server="old")
     assert caught.value.reason == "refused"

@@ -19,7 +19,7 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
-from tpumon.system.memory_limits import _limits
+from tpumon.system.limits import _limits
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
 

@@ -145,7 +145,7 @@ def duplicates(count):
 
 
 HLO_SHAPES = [(called_by_all, 400), (called_again, 2000), (all_call_all, 1000), (only_parameters, 400), (circle, 300)]
-SHAPES = [*HLO_SHAPES, (chain, 300), (duplicates, 200)]
+SHAPES = [*HLO_SHAPES, (chain, 300), (duplicates, 80)]
 
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])

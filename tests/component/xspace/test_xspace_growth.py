@@ -172,10 +172,10 @@ def calls_on_the_host(count):
 
 
 SHAPES = [
-    *((planes, 16), (lines, 200), (ids, 300), (modules, 300), (runs_with_lost_ops, 200), (roots, 200)),
+    *((planes, 16), (lines, 200), (ids, 300), (modules, 120), (runs_with_lost_ops, 200), (roots, 200)),
     *((nested_roots, 1500), (stats, 200), (metadata, 400), (calls_on_the_host, 300)),
-    *((events, 3000), (ops_within_ops, 1000), (stats_of_events, 400), (stats_of_metadata, 400), (names_of_stats, 500)),
-    *((levels_of_roots, 80), (names_of_roots, 500)),
+    *((events, 3000), (ops_within_ops, 1000), (stats_of_events, 400), (stats_of_metadata, 400), (names_of_stats, 250)),
+    *((levels_of_roots, 40), (names_of_roots, 500)),
 ]
 
 

@@ -27,6 +27,7 @@ class _Cause:
         changes: whether the job ran as usual before.
         may: findings that are neither required nor wrong.
         window_ms: of its traces, as long as the product makes it where steps are long.
+        seldom: whether chance decides which of its traces show it: the first one that does may come late.
     """
 
     name: str
@@ -36,6 +37,7 @@ class _Cause:
     changes: bool = False
     may: frozenset[str] = frozenset()
     window_ms: int = 400
+    seldom: bool = False
 
 
 _NEAR = frozenset({"input-bound"})  # 4 % of such short steps go into taking the batch
@@ -46,7 +48,9 @@ _JAX = (
     _Cause("two shapes in turn", ["--program", "shapes"]),
     _Cause("operation by operation", ["--program", "eager"]),
     _Cause("ever new shapes", ["--program", "new-shapes"], "recompiling", window_ms=2000),
-    _Cause("a new shape every 40 steps", ["--program", "new-shapes", "--shape-every", "40"], "recompiling"),
+    _Cause(
+        "a new shape every 40 steps", ["--program", "new-shapes", "--shape-every", "40"], "recompiling", seldom=True
+    ),
     _Cause("callbacks of 20 ms", ["--program", "callback"], "host-bound"),
     _Cause("an input of 30 ms, which leaves no events", ["--input-delay-ms", "30"]),
     _Cause("marked steps become longer by half", ["--annotate", "--step-ms", "12"], "slow-down", changes=True),
@@ -77,7 +81,8 @@ def _fleets(framework: str, job: Job, causes: Sequence[_Cause]) -> Iterator[Flee
         before = _taken(job, usual, cause) if cause.changes else []
         after = _taken(job, cause.options, cause)
         onset = _BEFORE if cause.changes else 0
-        must = {cause.finding: Expected(_W0, since_s=onset * INTERVAL_S)} if cause.finding else {}
+        since_s = None if cause.seldom else onset * INTERVAL_S
+        must = {cause.finding: Expected(_W0, since_s=since_s)} if cause.finding else {}
         seen = _course(before, after, onset, random.Random(seed))
         truth = Truth(must, cause.may)
         yield Fleet(f"{framework}, {cause.name}", "live job", targets(1), onset + 40, seen, lambda truth=truth: truth)

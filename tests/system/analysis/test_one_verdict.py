@@ -21,6 +21,7 @@ from support.every_output import (
 from support.given_feed import GivenFeed
 from support.job_runs import JobRun, every
 from support.scenes import BEGIN_UNIX_S
+from support.shown import press
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.history.slice_changes import as_one, together
@@ -63,6 +64,7 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
     _wanted(job_run, reference)
     _lines_and_text(run, reference)
     _screens(run, reference)
+    _figures_of_sentences(run, reference)
     _metrics(run, reference)
     _commands(job_run, run, reference, monkeypatch, capsys)
     for reader in (run.reader, run.behind):
@@ -163,6 +165,23 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     for line, change in zip(changes, groups, strict=True):
         assert clock(change.time_unix_s, now) in line
         assert change.worker in line
+
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
+_REFERENCE = re.compile(r"the median \S+|\S+ to (?=\S+%\))")
+"""What a sentence compares with: of the slice, and of before."""
+
+
+def _figures_of_sentences(run: EveryOutput, status: FleetStatus) -> None:
+    """Each share of time in a sentence about one worker stands on that worker's screen, too."""
+    for finding in (one for one in status.findings if len(one.workers) == 1 and not one.more_workers):
+        keys = ["/", *finding.workers[0], "enter"] if len(status.workers) > 1 else []
+        page = "\n".join(run.screen(*keys, "enter"))
+        press(run.display, "esc", "esc")
+        shown = [float(share) for share in _SHARE.findall(page)]
+        for share in _SHARE.findall(_REFERENCE.sub("", finding.sentence)):
+            near = 0.5 if "." not in share else 0.05
+            assert any(abs(each - float(share)) <= near + 1e-9 for each in shown), (finding.sentence, page)
 
 
 def _metrics(run: EveryOutput, status: FleetStatus) -> None:

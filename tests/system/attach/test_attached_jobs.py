@@ -75,24 +75,42 @@ def test_a_job_without_a_line_of_code_is_watched(tmp_path: Path) -> None:
     assert list(tmp_path.glob("tpumon-run-*/*")) == []
 
 
-def test_keras_fit_is_watched_and_ends_as_usual(tmp_path: Path) -> None:
-    """A script that never heard of a profiler: its server is announced, its steps are in a trace, its status is 0."""
-    port, stop, log = free_port(), tmp_path / "stop", tmp_path / "log"
+@contextmanager
+def fitting(directory: Path, *options: str) -> Iterator[tuple[str, Path]]:
+    """Keras' `fit`, started by `tpumon run`, which ends as usual: the address of its profiler server, and its log."""
+    port, stop, log = free_port(), directory / "stop", directory / "log"
     for name in ("home", "run"):
-        (tmp_path / name).mkdir()
-    env = {**environment(tmp_path), **SMALL, "TPUMON_ATTACH_PORT": str(port), "TPUMON_ATTACH_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "tpumon", "run", sys.executable, JOBS / "keras_fit.py", stop]
+        (directory / name).mkdir()
+    env = {**environment(directory), **SMALL, "TPUMON_ATTACH_PORT": str(port), "TPUMON_ATTACH_DIR": str(directory)}
+    command = [sys.executable, "-m", "tpumon", "run", sys.executable, JOBS / "keras_fit.py", stop, *options]
     with log.open("wb") as file, subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT) as process:
         try:
-            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/*-{process.pid}")), START_S, log.read_text)
+            wait_until(lambda: any(directory.glob(f"tpumon-run-*/*-{process.pid}")), START_S, log.read_text)
             wait_until(lambda: "epoch 3" in log.read_text(), START_S, log.read_text)
-            with Profiler(f"127.0.0.1:{port}") as profiler:
-                xspace = profiler.begin(300, session_id="sample", host_level=1).result(timeout=60).xspace
-            assert b"/host:CPU" in xspace
+            yield f"127.0.0.1:{port}", log
             stop.touch()
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("input_ms", ["30", "100"])
+def test_keras_fit_that_waits_for_its_input_is_found(tmp_path: Path, input_ms: str) -> None:
+    """By the one sample that traces more of the host, and still after more of them."""
+    with fitting(tmp_path, input_ms) as (address, _):
+        often = ("--interval", "1", "--max-duty", "50%", "--num-queries", "12")
+        with Tpumon("--level", "2", "--service-addr", address, "--output", "jsonl", *often) as watching:
+            samples = watching.end(200).ended(0).samples
+    found = [[finding["finding"] for finding in sample["findings"]] for sample in samples]
+    assert all("input-bound" in findings for findings in found[6:]), found
+
+
+def test_keras_fit_is_watched_and_ends_as_usual(tmp_path: Path) -> None:
+    """A script that never heard of a profiler: its server is announced, its steps are in a trace, its status is 0."""
+    with fitting(tmp_path) as (address, log), Profiler(address) as profiler:
+        xspace = profiler.begin(300, session_id="sample", host_level=1).result(timeout=60).xspace
+        assert b"/host:CPU" in xspace
     assert log.read_text().endswith("fitted\n")
     assert "not fitted" not in log.read_text()
     assert "tpumon:" not in log.read_text()

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import tpumon
-from tpumon.cli.commands import run_monitor
-from tpumon.cli.commands.run import attached, run
+from tpumon.cli.commands.run import _environment, attached, run
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
@@ -118,4 +117,4 @@ def test_the_monitor_has_what_is_not_meant_for_others(monkeypatch: pytest.Monkey
     theirs = {"TPUMON_FROM": "x", "TPUMON_ATTACH_PORT": "1", "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1"}
     ours = {"TPUMON_PAUSE_DIR": "/p", "TPUMON_ATTACH_DIR": "/a", "TPUMON_DEBUG": "1", "PYTHONHOME": "/h", "A": "1"}
     monkeypatch.setattr(os, "environ", {**theirs, **ours})
-    assert run_monitor._environment() == {**ours, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}
+    assert _environment() == {**ours, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}

@@ -10,7 +10,7 @@ import pytest
 
 from support.watching import watching
 from tpumon.discovery.dns import DnsNames
-from tpumon.system.names import resolve_host
+from tpumon.system.threads import resolve_host
 
 
 class NameServer:

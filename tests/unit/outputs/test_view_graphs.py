@@ -13,7 +13,7 @@ from tpumon.analysis import Analysis
 from tpumon.model import Target, Workers
 from tpumon.outputs.live.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.style import ASCII, UNICODE
-from tpumon.outputs.live.parts.trends import Trend
+from tpumon.outputs.live.parts.scene import Trend
 
 NAN = math.nan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.traces import ALL_REDUCE, LOOP, Op, Plane, Traced
-from tpumon.model.program_names import family_of
+from tpumon.model.server_figures import family_of
 from tpumon.xspace.trace_figures import read_figures
 
 MS = 1000.0  # microseconds

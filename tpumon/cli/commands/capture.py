@@ -23,8 +23,8 @@ from tpumon.model import SIMULATED_MARK, Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.system.background import Background
 from tpumon.system.console import show
+from tpumon.system.limits import memory_limit_bytes
 from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
-from tpumon.system.memory_limits import memory_limit_bytes
 from tpumon.system.pausing import current_pause
 from tpumon.untrusted_text import LONGEST_PATH, one_line, unexpected
 from tpumon.xspace.outline import Outline, outline

@@ -19,7 +19,7 @@ from tpumon.discovery.identity import JobNames
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
-from tpumon.system.names import Resolve, resolve_host
+from tpumon.system.threads import Resolve, resolve_host
 from tpumon.untrusted_text import one_line
 
 EXPORTER_PORT = 10466

@@ -23,7 +23,7 @@ from tpumon import proto as wire
 from tpumon.collection.sources.connecting import Connecting, ConnectTurn, Past
 from tpumon.collection.sources.traces.answers import COMPRESSED, parse
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
-from tpumon.system.descriptors import may_connect
+from tpumon.system.limits import may_connect
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)

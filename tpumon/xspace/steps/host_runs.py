@@ -18,7 +18,7 @@ RUN, DEVICE, PROGRAM = "run_id", "device_ordinal", "program_id"
 """Stats of ops on the host's own processors: their run, the device that they stand for, and their program."""
 
 _FEW_OPS = 4  # say nothing of when a run began
-_NEAR_RATIO = 0.05
+_NEAR_RATIO = 0.1
 
 
 def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[str, int]:

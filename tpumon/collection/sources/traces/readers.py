@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.errors import SourceError
 from tpumon.system import own_python
-from tpumon.system.memory_limits import give_back_memory, memory_limit_bytes
+from tpumon.system.limits import give_back_memory, memory_limit_bytes
 from tpumon.system.threads import in_thread
 
 if TYPE_CHECKING:

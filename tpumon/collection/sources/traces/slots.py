@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 
-from tpumon.system.memory_limits import memory_limit_bytes
+from tpumon.system.limits import memory_limit_bytes
 
 QUICK_BYTES = 8_000_000
 """The largest trace that counts as usual."""

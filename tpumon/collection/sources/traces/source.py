@@ -89,8 +89,7 @@ class TraceSource(ProfilerSource):
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
         self._had_steps = False
-        self._was_busy = False  # the device, by the last usual trace
-        self.is_silent = False
+        self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
         self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
         self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen

@@ -1,15 +1,16 @@
-"""The fleet at one time, as screens show it."""
+"""The fleet at one time, as screens show it, and recent figures for its sparklines."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import nan
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis import Analysis, FigureStats, FleetStatus, WorkerStatus
-from tpumon.analysis.history import WorkerHistory
+from tpumon.analysis.history import Point, RollupSeries, WorkerHistory
 from tpumon.model import Change, Sample
 from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
@@ -17,7 +18,44 @@ from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
 from tpumon.outputs.live.drawing.steady import Steady
 from tpumon.outputs.live.drawing.style import Glyphs
-from tpumon.outputs.live.parts.trends import Trend
+
+_USUAL_INTERVAL_S = 10.0
+_LATE = 1.2  # queries come at most so many times later than they are due
+_WEEK_S = 7 * 86_400.0
+_MEASURED = (MXU, STEP, BUSY)
+"""Figures with several methods."""
+
+
+class Trend:
+    """The last queries until a time.
+
+    Args:
+        series: what is remembered; None: nothing is.
+        interval_s: from query to query; None: not known yet.
+        end_unix_s: the time that is shown: what came later is not.
+    """
+
+    def __init__(self, series: RollupSeries | None, interval_s: float | None, end_unix_s: float) -> None:
+        self._series = series
+        self._interval_s = _LATE * (interval_s or _USUAL_INTERVAL_S)
+        newest_unix_s = None if series is None else series.newest_unix_s
+        self.end_unix_s = None if newest_unix_s is None else min(newest_unix_s, end_unix_s)
+        """Time of the last query, or the time that is shown; None: there was no query."""
+
+    def last(self, key: str, most: int) -> list[float]:
+        """The last values of a figure, at most `most`, oldest first; NaN: a query without it."""
+        return [nan if point.median is None else point.median for point in self._points(key, most)]
+
+    def span_s(self, most: int) -> float:
+        """Seconds between the first and the last of the last `most` queries."""
+        points = self._points(STEP.key, most)
+        return points[-1].start_unix_s - points[0].start_unix_s if points else 0.0
+
+    def _points(self, key: str, most: int) -> list[Point]:
+        if self._series is None or self.end_unix_s is None or most <= 0:
+            return []
+        begin_unix_s = self.end_unix_s - min(most * self._interval_s, _WEEK_S)
+        return self._series.points(key, begin_unix_s, self.end_unix_s)[-most:]
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -110,10 +148,6 @@ class Scene(Struct, frozen=True, kw_only=True):
 def methods(sample: Sample) -> Mapping[str, str | None]:
     """The methods behind a sample's figures: of `source`, `mxu`, `step` and `busy`."""
     return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in _MEASURED}}
-
-
-_MEASURED = (MXU, STEP, BUSY)
-"""Figures with several methods."""
 
 
 def exporter_failed(row: WorkerStatus) -> bool:

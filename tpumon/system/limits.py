@@ -1,14 +1,17 @@
-"""Limits of this process's memory, and giving memory back."""
+"""Limits of this process: its memory, which it gives back, and open files, of which it keeps some back."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_MOST_KEPT_BACK = 48
 
 
 @cache
@@ -47,3 +50,29 @@ def give_back_memory() -> None:
 
     with contextlib.suppress(AttributeError, OSError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def raise_descriptor_limit() -> None:
+    """Allows this process as many open files as it may have.
+
+    1,000 workers take 2,000 connections; the usual limit is 1,024, which a process may raise itself.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def may_connect(pending: int) -> bool:
+    """Tells if another connection to a worker leaves enough descriptors for scrapes, files and processes.
+
+    Args:
+        pending: connections that are being made and may not have their descriptor yet.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return True
+    kept_back = min(_MOST_KEPT_BACK, limit // 3)
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/fd")) + pending < limit - kept_back  # noqa: PTH208 - only their number is asked for
+    return True
