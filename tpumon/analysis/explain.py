@@ -58,7 +58,6 @@ _GAPS: Mapping[State, str] = {
     "no-activity": "run nothing",
 }
 
-
 _NOT_SEEN = "answer, but do not show whether anything runs"
 
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
@@ -194,10 +193,7 @@ def _shortened(finding: Finding) -> WhyFinding:
         "more_workers": finding.more_workers or UNSET,
         "since_or_earlier": finding.since_or_earlier or UNSET,
         "since_unix_s": None if since is None else round(since, 1),
-        "evidence": {
-            name: replace(one, **{of: float(f"{value:.4g}") for of, value in asdict(one).items() if value is not None})
-            for name, one in finding.evidence.items()
-        },
+        "evidence": {name: one.rounded() for name, one in finding.evidence.items()},
     }
     return WhyFinding(**given)
 
@@ -227,6 +223,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         gaps.append(
             f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
         )
+        gaps += _stepless(status, on_cpu=True)
     if findings:
         verdict: VerdictId = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
 
@@ -74,6 +74,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
     value: Amount
     threshold: Amount | None = None
     reference: Amount | None = None
+
+    def rounded(self) -> Evidence:
+        """The same to four digits."""
+        return replace(self, **{of: float(f"{value:.4g}") for of, value in asdict(self).items() if value is not None})
 
 
 class FindingDetail(Struct, frozen=True, kw_only=True):

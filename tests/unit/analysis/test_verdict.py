@@ -85,9 +85,11 @@ def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
 def test_a_job_on_a_cpu_without_a_step_is_not_known_to_go_on():
     """It runs, and more is not known; of one on a TPU the device tells, and the sentence begins with it."""
     absent = {"step_time_s": "no two steps in the window"}
-    answer = diagnose(judged(changed(cpus(1)[0], step_time_s=None, absent=absent), names=["cpu-0"]))
-    assert answer.verdict == "unknown"
-    assert answer.sentence.endswith(" No step is seen: no two steps in the window.")
+    status = judged(changed(cpus(1)[0], step_time_s=None, absent=absent), names=["cpu-0"])
+    for too_few in (frozenset(), frozenset({"cpu-0"})):
+        answer = diagnose(status, too_few)
+        assert answer.verdict == "unknown"
+        assert answer.sentence.endswith(" No step is seen: no two steps in the window.")
     on_tpu = [at("a", number, step_time_s=None, absent=absent) for number in range(3)]
     answer = diagnose(judged(*on_tpu, names="a"))
     assert answer.verdict == "ok"
