@@ -143,7 +143,7 @@ def test_rooflines_are_those_of_the_roofline_model(files):
         assert (op["efficiency_ratio"] or 0) == pytest.approx(min(row["roofline_efficiency"], 1), rel=1e-6)
 
 
-def test_kernels_are_those_of_kernel_stats(tmp_path):
+def test_kernels_and_ops_of_gpus_are_those_of_kernel_stats(tmp_path):
     """Of one host; XProf lists those of several one after the other."""
     files = saved(tmp_path, on_gpus())
     table = open_with_xprof(files, "kernel_stats")
@@ -160,6 +160,12 @@ def test_kernels_are_those_of_kernel_stats(tmp_path):
         assert kernel["occurrences"] == row["occurrences"]
         for ours_s, theirs in (("time_s", "total"), ("avg_s", "avg"), ("min_s", "min"), ("max_s", "max")):
             assert 1e6 * kernel[ours_s] == pytest.approx(row[f"{theirs}_duration_us"], rel=1e-6)
+    ops = {op["provenance"]: op for op in section(files, "ops")["gpu_ops"]}
+    assert ops.keys() == {row["op_name"] for row in rows}
+    for name, op in ops.items():
+        its = [row for row in rows if row["op_name"] == name]
+        assert (op["kernels"], op["occurrences"]) == (len(its), sum(row["occurrences"] for row in its))
+        assert 1e6 * op["time_s"] == pytest.approx(sum(row["total_duration_us"] for row in its), rel=1e-6)
 
 
 def test_rows_of_the_host_are_those_of_framework_op_stats(tmp_path):
