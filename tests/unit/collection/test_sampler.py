@@ -93,6 +93,10 @@ class Fake:
                 self.is_silent = False
                 return sample
 
+            def note_silence(self, query):
+                self.is_silent = kind.silent_s is not None
+                return self.is_silent
+
             @property
             def unpaid_s(self):
                 return min(self.likely_s(None), asyncio.get_running_loop().time() - self.began_s)
@@ -716,6 +720,30 @@ def test_runtime_metrics_join_the_profilers_sample():
     assert (sample.source, figures.hbm_used_bytes, figures.devices) == ("monitor", 5, expected.devices)
     assert (figures.runtime, sample.warnings, sample.failure) == (expected.runtime, READING.warnings, None)
     assert service.closed == 1
+
+
+class Hung(Runtime):
+    """A runtime that says that nothing has run since a time."""
+
+    def __init__(self, since_s):
+        super().__init__()
+        self.since_s = since_s
+
+    async def read(self):
+        idle_s = max(0.0, asyncio.get_running_loop().time() - self.since_s)
+        return Reading(figures=Figures(devices=(DeviceFigures(device="0", runtime_tensorcore_idle_s=idle_s),)))
+
+
+@pytest.mark.parametrize(("silent_s", "latest_s"), [(0.2, 120), (None, 1020)])
+def test_a_job_of_long_traces_is_asked_soon_once_the_runtime_says_that_nothing_runs(silent_s, latest_s):
+    """Its next trace would come in 17 minutes; a source without short traces waits for that."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD, GOOD, "empty-trace"])
+    source.silent_s = silent_s
+    follow(Moving((0, ["a"]), runtime=("localhost:8431",)), source, for_s=2400, runtime=Hung(2300.0), window_s=None)
+    calls = source.calls["a"]
+    assert calls[1] < 2300 - 200
+    assert calls[2] - 2300 <= latest_s
+    assert silent_s is None or max(gaps(calls)[2:]) <= 45
 
 
 def test_runtime_metrics_alone_are_a_sample_of_their_own():

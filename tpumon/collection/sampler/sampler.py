@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -192,8 +193,7 @@ class Sampler:
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
-                progress.waits(target.address, "asked again", max(due_s - clock_s(), 0.0))
-                if await worker.wait_until(due_s):
+                if await worker.wait_until(due_s, partial(self._idle_s, companions, key)):
                     await client.close()  # gRPC would wait before it looks for the next process
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:
@@ -234,6 +234,10 @@ class Sampler:
             process=self._targets.get(_key(target), target).process,  # as of now: it may have waited for its turn
             taken_monotonic_s=taken_s,
         )
+
+    async def _idle_s(self, companions: WorkerCompanions, key: _Key) -> float:
+        await companions.read(self._targets[key], len(self._targets))
+        return companions.idle_s
 
     async def _with_elsewhere(self, sample: Sample) -> Sample:
         """A sample of a worker that was not reached, with the profiler servers that this host has at other ports."""

@@ -59,6 +59,13 @@ class WorkerCompanions:
         """The latest reading of each companion that is there, or why it could not be read."""
         return [CompanionLook(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds for which no device has run anything, as the runtime says; 0 where it does not say."""
+        readings = [look.result for look in self.last if isinstance(look.result, Reading)]
+        devices = [device for reading in readings for device in reading.figures.devices]
+        return min((one.runtime_tensorcore_idle_s or 0.0 for one in devices), default=0.0)
+
     async def aclose(self) -> None:
         """Closes their channels."""
         await asyncio.gather(*(reader.aclose() for reader in self._readers))

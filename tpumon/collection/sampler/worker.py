@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -31,6 +32,8 @@ from tpumon.untrusted_text import one_line
 _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
+_FAR_S = 60.0  # to the next query
+_SILENT_S = 60.0  # without an op, as the runtime says
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
@@ -162,25 +165,52 @@ class SampledWorker:
         self._probes_next = self.gone and due_s > probe_s
         return probe_s if self._probes_next else due_s
 
-    async def wait_until(self, due_s: float) -> bool:
+    async def wait_until(self, due_s: float, idle_s: Callable[[], Awaitable[float]]) -> bool:
         """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked.
+
+        Args:
+            due_s: by the loop's clock.
+            idle_s: asks for how many seconds nothing has run, which costs the job nothing. It is asked while the query
+                is far away, which is sooner and shorter if that is long.
 
         Returns:
             True if `wake` has ended the wait.
         """
+        self._say_next(due_s)
         while self._is_held and due_s - self._clock_s() > _LOOK_AGAIN_S:
             await asyncio.sleep(jittered(_LOOK_AGAIN_S))
             if await self._pause() is None:
                 self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
-        try:
-            async with asyncio.timeout(max(due_s - self._clock_s(), 0.0)):
-                await self._woken.wait()
-        except TimeoutError:
+        while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
+            await self._wait_for_wake(_FAR_S / 2)
+            if await idle_s() > _SILENT_S and self._note_silence():
+                due_s = min(due_s, self.due_s())
+                self._say_next(due_s)
+        await self._wait_for_wake(due_s - self._clock_s())
+        if not self._woken.is_set():
             return False
         self._woken.clear()
         self._failures_in_a_row = 0
         self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
         return True
+
+    async def _wait_for_wake(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._woken.wait()
+
+    def _note_silence(self) -> bool:
+        """True if the next query is a short one from now on."""
+        if self._profiler.is_silent or not self._profiler.note_silence(self._query):
+            return False
+        self._note_next_cost(self._profiler)
+        return True
+
+    def _note_next_cost(self, profiler: ProfilerSource) -> None:
+        self._account.likely_s, self._account.is_silent = profiler.likely_s(self._query), profiler.is_silent
+
+    def _say_next(self, due_s: float) -> None:
+        self._progress.waits(self.target.address, "asked again", max(due_s - self._clock_s(), 0.0))
 
     def wake(self) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
@@ -354,7 +384,7 @@ class SampledWorker:
             self._traced_s += traced_s
             self._duty.settle(self._account, estimate_s, traced_s)
             if answered and profiler.costs_job:
-                self._account.likely_s, self._account.is_silent = profiler.likely_s(self._query), profiler.is_silent
+                self._note_next_cost(profiler)
         if not profiler.costs_job:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample

@@ -89,6 +89,10 @@ class ProfilerSource(ABC):
         """Seconds for which a query is likely to trace the job."""
         return 0.0
 
+    def note_silence(self, query: Query) -> bool:  # noqa: ARG002 - of others
+        """Notes that nothing runs, as others say, too; returns `is_silent`."""
+        return False
+
     async def probe(self) -> None:
         """Finds out if the server answers, by the call that costs its job least. Here: a query of 1 ms.
 

@@ -6,6 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tpumon.model import JobSigns
+
+COST = "; the job is traced for 1 % of the time at most"
+
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
 
@@ -106,3 +110,26 @@ class CompanionReport(Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """Words of the text output."""
         return self.words
+
+
+def figures_by_traces(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
+    """Words for the figures that short traces of a server have, as far as its answers and its process show it."""
+    if devices:
+        return f"by short traces: MXU, idle and step time{COST}"
+    if holds_tpu:
+        return f"by short traces: MXU, idle and step time once the TPU the job holds shows in them{COST}"
+    if safe:
+        return f"by short traces: step time; no TPU is seen{COST}"
+    return f"by short traces: no figures unless the job uses a TPU; none is seen{COST}"
+
+
+def release_of(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
+    """Names of the releases that answer so."""
+    if returns_traces:  # TensorFlow and XProf have the same
+        return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
+    match signs.framework:
+        case "TensorFlow":
+            return "as in TensorFlow 2.20 or older"
+        case "PyTorch/XLA":
+            return "as in PyTorch/XLA 2.9 or older"
+    return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")

@@ -12,7 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
-from tpumon.collection.sources.examination import Examination, RpcAnswer
+from tpumon.collection.sources.examination import (
+    COST,
+    Examination,
+    RpcAnswer,
+    figures_by_traces,
+    release_of,
+)
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
@@ -20,7 +26,7 @@ from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
 from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
-from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, JobSigns, Query, Sample, Target
+from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.model.figures import SHARES_OF_WINDOW
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
@@ -48,7 +54,6 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
 _MOSTLY = 0.5  # of the window
 _SILENT_WINDOW_S = 0.1  # of a device that was busy: an op shows soon
-_COST = "; the job is traced for 1 % of the time at most"
 
 
 class _Taken(Struct, frozen=True):
@@ -72,7 +77,7 @@ class TraceSource(ProfilerSource):
     usual_interval_s = 10.0
     rpc = "Profile"
     costs_job = True
-    gives = f"by short traces: not yet seen which figures{_COST}"
+    gives = f"by short traces: not yet seen which figures{COST}"
 
     def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
         self._target = target
@@ -154,6 +159,12 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             self._note_failure(error, None)
             raise
+
+    def note_silence(self, query: Query) -> bool:
+        """Makes the next traces short ones, where usual ones are longer and some of an op would show in any."""
+        is_long = query.window_s is None and self._window.length_s > FIRST_WINDOW_S
+        self.is_silent = self._had_steps and self._was_busy and is_long
+        return self.is_silent
 
     @property
     def unpaid_s(self) -> float:
@@ -340,8 +351,8 @@ class TraceSource(ProfilerSource):
         return Examination(
             answers=(RpcAnswer(rpc=self.rpc, state="ok", words=words), snapshot),
             usable=visible and (holds_tpu or safe or not returns_traces),
-            gives=_gives(devices=devices, holds_tpu=holds_tpu, safe=safe),
-            generation=_age(returns_traces=returns_traces, safe=safe, signs=signs),
+            gives=figures_by_traces(devices=devices, holds_tpu=holds_tpu, safe=safe),
+            generation=release_of(returns_traces=returns_traces, safe=safe, signs=signs),
             device_planes=devices,
             writes_only=not returns_traces,
             host_events_safe=safe,
@@ -367,7 +378,7 @@ class TraceSource(ProfilerSource):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._collecting_s)
         elif trace is None and self._had_steps:
-            self.is_silent = self._was_busy and query.window_s is None and self._window.length_s > FIRST_WINDOW_S
+            self.note_silence(query)
         elif trace is not None and trace.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
@@ -471,29 +482,6 @@ def _is_unexplained(trace: TraceFigures) -> bool:
     if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
         return False  # what overflows is not made larger
     return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO
-
-
-def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
-    """Words for the figures that short traces of a server have, as far as its answers and its process show it."""
-    if devices:
-        return f"by short traces: MXU, idle and step time{_COST}"
-    if holds_tpu:
-        return f"by short traces: MXU, idle and step time once the TPU the job holds shows in them{_COST}"
-    if safe:
-        return f"by short traces: step time; no TPU is seen{_COST}"
-    return f"by short traces: no figures unless the job uses a TPU; none is seen{_COST}"
-
-
-def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
-    """Names of the releases that answer so."""
-    if returns_traces:  # TensorFlow and XProf have the same
-        return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
-    match signs.framework:
-        case "TensorFlow":
-            return "as in TensorFlow 2.20 or older"
-        case "PyTorch/XLA":
-            return "as in PyTorch/XLA 2.9 or older"
-    return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")
 
 
 def _no_answer(waited_s: float) -> str:
