@@ -215,7 +215,7 @@ async def test_however_many_trace_a_job_and_however_often_they_start_it_is_one_s
     end_s = begun_s + 900.0
     assert job.largest_share_of(600) <= 0.015
     assert job.largest_share_of(60) <= 0.03
-    assert job.share(job.spans[0][0] + 300, end_s) > 0.008
+    assert job.share(job.spans[0][0] + 300, end_s) > 0.007
 
 
 def test_a_query_is_due_by_what_it_is_likely_to_cost_not_by_what_the_last_one_did():
