@@ -35,6 +35,7 @@ from tpumon.model import (
 from tpumon.model.documents import UnixTime, encoded
 from tpumon.model.figure import is_on_cpu
 from tpumon.model.figure_table import STEP, WITHOUT_TPU
+from tpumon.model.figures import NO_STEP
 from tpumon.model.finding import StatedId
 from tpumon.moments import date_and_time
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
@@ -223,7 +224,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         gaps.append(
             f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
         )
-        gaps += _stepless(status, on_cpu=True)
+        gaps += _stepless(status, is_open=True)
     if findings:
         verdict: VerdictId = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
@@ -234,7 +235,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else " ".join([*_stepless(status, on_cpu=False), NOTHING_WRONG, *_without_tpu(status)])
+            else " ".join([*_stepless(status, is_open=False), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
@@ -464,16 +465,17 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     if "idle" in reasons and why is not None:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
-    unsure += _stepless(status, on_cpu=True)
+    unsure += _stepless(status, is_open=True)
     return [*_steps_run(status), *unsure] if unsure else []
 
 
-def _stepless(status: FleetStatus, *, on_cpu: bool) -> list[str]:
-    """A sentence why a job whose steps would count shows none: on a CPU nothing else tells that it goes on."""
-    samples = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample) == on_cpu]
-    absent = [one.figures for one in samples if STEP.holds_for(one) and STEP.value(one.figures) is None]
-    why = next(filter(None, map(STEP.why_absent, absent)), None)
-    return [] if why is None else [f"No step is seen: {ascii_line(why)}."]
+def _stepless(status: FleetStatus, *, is_open: bool) -> list[str]:
+    """A sentence why a job shows no step; is_open: on a CPU, where a longer window may, and nothing else tells more."""
+    for sample in (one.sample for one in status.all() if one.sample is not None and STEP.holds_for(one.sample)):
+        why = STEP.why_absent(sample.figures) if STEP.value(sample.figures) is None else None
+        if why and (is_on_cpu(sample) and not why.startswith(NO_STEP)) == is_open:
+            return [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
+    return []
 
 
 def _without_tpu(status: FleetStatus) -> Iterator[str]:

@@ -11,6 +11,7 @@ from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import FindingId
 from tpumon.model.figure_table import IDLE, INFEED, STEP
+from tpumon.model.figures import NO_STEP
 
 _RECENT_S = 3600.0
 _TAKES = re.compile(r"\bit takes (\d{1,2}) samples\b|\b(\d{1,2}) samples in a row must agree")
@@ -22,12 +23,13 @@ _OTHERS = "workers have current samples"  # and they were not there yet when it 
 def needs_several(history: WorkerHistory) -> bool:
     """True if the worker had a figure that makes a finding only if several samples agree; it may hang since.
 
-    Also without any, where steps would count: the next windows are longer, until they show one.
+    Also without any, where steps would count: the next windows are longer, which may show one.
     """
     answer = history.answer
     if answer is None:
         return False
-    lacks_steps = STEP.holds_for(answer) and STEP.why_absent(answer.figures) is not None
+    why_none = STEP.why_absent(answer.figures) if STEP.holds_for(answer) else None
+    lacks_steps = why_none is not None and not why_none.startswith(NO_STEP)
     return lacks_steps or any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
 
 

@@ -387,6 +387,9 @@ class Figures(Struct, frozen=True, kw_only=True):
         )
 
 
+NO_STEP = "no step: "
+"""Begin of the reasons that a longer window would not change."""
+
 SHARES_OF_WINDOW = (
     *("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio"),
     *("hbm_bandwidth_utilization_ratio", "op_time_ratios", "idle_between_programs_ratio"),

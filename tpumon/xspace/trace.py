@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.model import SIMULATED_MARK, Caution, TracedPrograms
+from tpumon.model.figures import NO_STEP
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.core_totals import Core, CoreTotals, cores_of
@@ -27,7 +28,6 @@ from tpumon.xspace.planes.core import (
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.served_programs import traced_programs
 from tpumon.xspace.steps.functions import (
-    NO_STEP,
     Function,
     StepChoice,
     choose_step,

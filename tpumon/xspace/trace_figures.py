@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tpumon.model import Caution, Figures, MxuMethod
 from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
+from tpumon.model.figures import NO_STEP
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.hardware import Peak
@@ -30,7 +31,6 @@ from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, rat
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.top_ops import top_ops
 from tpumon.xspace.step_figures import step_figures
-from tpumon.xspace.steps.functions import NO_STEP
 from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 from tpumon.xspace.wire import stored

@@ -90,6 +90,10 @@ def test_a_job_on_a_cpu_without_a_step_is_not_known_to_go_on():
         answer = diagnose(status, too_few)
         assert answer.verdict == "unknown"
         assert answer.sentence.endswith(" No step is seen: no two steps in the window.")
+    eager = changed(cpus(1)[0], step_time_s=None, absent={"step_time_s": "no step: eager dispatch"})
+    answer = diagnose(judged(eager, names=["cpu-0"]))
+    assert answer.verdict == "ok", "no window would show one"
+    assert answer.sentence.startswith("No step is seen: eager dispatch. Nothing is wrong")
     on_tpu = [at("a", number, step_time_s=None, absent=absent) for number in range(3)]
     answer = diagnose(judged(*on_tpu, names="a"))
     assert answer.verdict == "ok"

@@ -13,13 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.model import FunctionFigures, Percentiles
+from tpumon.model.figures import NO_STEP
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 
 MOST_FUNCTIONS = 20
-NO_STEP = "no step: "
-"""How reasons begin that a longer window would not change."""
-
 EAGER = f"{NO_STEP}eager dispatch"
 TOO_FEW = "no two steps in the window"
 
