@@ -741,7 +741,7 @@ def test_a_job_of_long_traces_is_asked_soon_once_the_runtime_says_that_nothing_r
     source.silent_s = silent_s
     follow(Moving((0, ["a"]), runtime=("localhost:8431",)), source, for_s=2400, runtime=Hung(2300.0), window_s=None)
     calls = source.calls["a"]
-    assert calls[1] < 2300 - 200
+    assert calls[1] < 2200 < calls[2]
     assert calls[2] - 2300 <= latest_s
     assert silent_s is None or max(gaps(calls)[2:]) <= 45
 
