@@ -65,6 +65,9 @@ class Meaning(Struct, frozen=True, kw_only=True):
         return not self.final and self.state in {"down", "no-activity"}
 
 
+WENT_AWAY = "look at the end of the job's log, and whether its host was taken away: it answered before"
+"""Remedy for a worker that is unavailable now."""
+
 MEANING: Mapping[Reason, Meaning] = {
     "unavailable": Meaning(
         remedy="check that the job runs; if it does, add `server = jax.profiler.start_server(9999)` to it and give "

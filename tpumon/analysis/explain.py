@@ -16,7 +16,7 @@ from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
-from tpumon.errors import MEANING, NOT_SEEN, NoTargetError, Reason
+from tpumon.errors import MEANING, NOT_SEEN, WENT_AWAY, NoTargetError, Reason
 from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
@@ -224,7 +224,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         gaps.append(
             f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
         )
-        gaps += _stepless(status, is_open=True)
+        gaps += _stepless(status)
     if findings:
         verdict: VerdictId = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
@@ -235,7 +235,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
             if unsure
-            else " ".join([*_stepless(status, is_open=False), NOTHING_WRONG, *_without_tpu(status)])
+            else " ".join([*_stepless(status), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
@@ -300,7 +300,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     for (_, _, reason), workers in down.items():
-        last = workers[0].history.last
+        last, has_answered = workers[0].history.last, all(each.history.answer is not None for each in workers)
         message = "" if last is None or last.failure is None else f": {last.failure.message}"
         others = f"; {running} of {len(status.workers)} run" if running else ""
         do = "does" if len(workers) == 1 else "do"
@@ -309,7 +309,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
             sentence=f"{_names(each.name for each in workers)} {do} not answer ({reason}{message}){others}.",
-            remedy=MEANING[reason].remedy,
+            remedy=WENT_AWAY if has_answered and reason == "unavailable" else MEANING[reason].remedy,
             url="docs/states.md#states",
         )
     for workers in restarted.values():
@@ -465,15 +465,14 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     if "idle" in reasons and why is not None:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
-    unsure += _stepless(status, is_open=True)
     return [*_steps_run(status), *unsure] if unsure else []
 
 
-def _stepless(status: FleetStatus, *, is_open: bool) -> list[str]:
-    """A sentence why a job shows no step; is_open: on a CPU, where a longer window may, and nothing else tells more."""
+def _stepless(status: FleetStatus) -> list[str]:
+    """A sentence why a job whose steps would count shows none."""
     for sample in (one.sample for one in status.all() if one.sample is not None and STEP.holds_for(one.sample)):
         why = STEP.why_absent(sample.figures) if STEP.value(sample.figures) is None else None
-        if why and (is_on_cpu(sample) and not why.startswith(NO_STEP)) == is_open:
+        if why:
             return [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
     return []
 

@@ -300,8 +300,8 @@ def _judged(
     """The source of samples of one judgement, and the samples that it needs."""
     from tpumon.cli.session import Needs
 
-    # What a service's environment or a file says of these is meant for a monitor.
-    queries = options.num_queries if is_typed(context, "num_queries") else None
+    # What a service's environment says of these is meant for a monitor; so is what a file says to all commands.
+    queries = options.num_queries if is_typed(context, "num_queries", or_in_file=True) else None
     needs = Needs(
         samples=queries or thresholds.sustained,
         all_of_them=bool(queries),
@@ -311,7 +311,7 @@ def _judged(
         options,
         level=2,
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=options.interval if is_typed(context, "interval") else _ONCE_INTERVAL,
+        interval=options.interval if is_typed(context, "interval", or_in_file=True) else _ONCE_INTERVAL,
     )
     feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
     if feed.origin.is_over and is_typed(context, "state"):

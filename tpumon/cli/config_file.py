@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
+_JUDGING = frozenset({"once", "why"})
+_OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
 _ALIKE = 0.85
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
@@ -76,8 +78,10 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
         for key, value in table.items():
             if key in its and (wrong := _wrong_in_file(key, its[key], value)):
                 raise UsageError(f"{f'[{name}] ' * bool(name)}{key} in {path}: {wrong}")
+    of_judging = {key: value for key, value in shared.items() if key not in _OF_MONITORS}
     return {"": _values(group, shared)} | {
-        name: _values(command, {**shared, **own.get(name, {})}) for name, command in commands.items()
+        name: _values(command, {**(of_judging if name in _JUDGING else shared), **own.get(name, {})})
+        for name, command in commands.items()
     }
 
 

@@ -37,10 +37,10 @@ Command = Callable[[], int]
 """What a command line asks for: call it once; it returns the exit status."""
 
 
-def is_typed(context: typer.Context, name: str) -> bool:
-    """True if an option stands on the command line, not in the environment or a file."""
+def is_typed(context: typer.Context, name: str, *, or_in_file: bool = False) -> bool:
+    """True if an option stands on the command line, not in the environment or, unless it may, in a file."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return source is not None and source.name in {"COMMANDLINE", "DEFAULT_MAP" if or_in_file else ""}
 
 
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:

@@ -29,6 +29,7 @@ NEEDED: frozenset[Extra] = frozenset({"ops", "op_steps"})
 """The parts of a trace to read for a comparison."""
 
 _SIGMAS = 4.4  # of a normal value; chance exceeds it once in 100,000 times, and a comparison has many rows
+_SIGMAS_OF_STEPS = 3.7  # of the step time, which is one: once in 5,000 times
 _LEAST = 0.01  # of the time before: a smaller difference is none, however sure
 _NEGLIGIBLE = 1e-4  # of a step: changes below it are left out
 _DIGITS = 12  # of seconds; traces have picoseconds
@@ -147,7 +148,7 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     changes = [each for each in changes if abs(each.per_step_s) >= least_s]
     ratio = noise = reason = None
     if old_step_s and new_step_s:
-        ratio, noise = new_step_s / old_step_s, _is_noise(old.durations_s, new.durations_s)
+        ratio, noise = new_step_s / old_step_s, _is_noise(old.durations_s, new.durations_s, _SIGMAS_OF_STEPS)
     else:
         reason = _why_absent("step_time_s", before, after) or "a capture has no steps"
     ops_reason = None
@@ -210,7 +211,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _is_noise(before: Sequence[float], after: Sequence[float]) -> bool | None:
+def _is_noise(before: Sequence[float], after: Sequence[float], sigmas: float = _SIGMAS) -> bool | None:
     """True if chance may have made the difference of two means: Welch's t-test; None where there are too few values."""
     means_s = fmean(before), fmean(after)
     difference_s = abs(means_s[1] - means_s[0])
@@ -225,7 +226,7 @@ def _is_noise(before: Sequence[float], after: Sequence[float]) -> bool | None:
     freedom = sum(squares) ** 2 / sum(
         square**2 / (len(means) - 1) for square, means in zip(squares, blocks, strict=True)
     )
-    return difference_s < _student(freedom) * math.sqrt(sum(squares))
+    return difference_s < _student(freedom, sigmas) * math.sqrt(sum(squares))
 
 
 def _block_means(values: Sequence[float]) -> list[float]:
@@ -240,9 +241,9 @@ def _variance(values: Sequence[float]) -> float:
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
-def _student(freedom: float) -> float:
-    """Student's t that chance exceeds as rarely as a normal value exceeds _SIGMAS, by Wallace's approximation."""
-    normal = _SIGMAS * (8 * freedom + 3) / (8 * freedom + 1)
+def _student(freedom: float, sigmas: float) -> float:
+    """Student's t that chance exceeds as rarely as a normal value so many sigmas, by Wallace's approximation."""
+    normal = sigmas * (8 * freedom + 3) / (8 * freedom + 1)
     return math.sqrt(freedom * math.expm1(min(normal**2 / freedom, _HUGE)))
 
 
@@ -413,5 +414,5 @@ def _verdict(comparison: Comparison, limit_ratio: float) -> str:
     if comparison.exceeds(limit_ratio):
         return f"{change}, which is above {limit}"
     if ratio > 1 + limit_ratio:
-        return f"{change}, above {limit}, but no more than chance may do"
+        return f"{change}, above {limit}, but no more than chance may do; longer profiles (--duration-ms) tell more"
     return f"{change}, which is not above {limit}"

@@ -250,7 +250,7 @@ def test_host_events_are_taken_where_the_process_proves_them_safe(signs, level, 
     with TpuNode(generation="2025") as node:
         why = approached(node, signs).what_is_left_out
         assert "a fault of jaxlib 0.5.0 to 0.8.3" in why
-        assert why.endswith("update the job to jaxlib 0.9 or newer, or risk it with --host-tracer-level 1")
+        assert why.endswith("update the job to jaxlib 0.9 or newer, or, if it may be lost, add --host-tracer-level 1")
         assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == [level]
         assert [call.method for call in node.calls if call.method != "Profile"] == calls
 

@@ -60,8 +60,11 @@ def test_a_status_becomes_a_reason_and_plain_words(code, details, reason):
 
 def test_a_server_that_ends_is_said_to_shut_down():
     """gRPC's own words for it say what it does to calls."""
-    found = _explain(grpc.StatusCode.UNAVAILABLE, "Cancelling all calls", 30.0)
-    assert found == ("unavailable", "the server is shutting down")
+    for said, words in (
+        ("Cancelling all calls", "the server is shutting down"),
+        ("FAILED_PRECONDITION: ipv4:10.0.0.1:1: Network is unreachable", "no route to this host"),
+    ):
+        assert _explain(grpc.StatusCode.UNAVAILABLE, said, 30.0) == ("unavailable", words)
 
 
 def test_connections_are_counted():

@@ -52,7 +52,9 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert (first.job, first.slice, first.since_unix_s) == ("j", "s", NOW + 30)
     assert first.sentence.startswith('"b" does not answer (unavailable')
     assert "1 of 2 run" in first.sentence
-    assert "start_server" in first.remedy
+    assert first.remedy.startswith("look at the end of the job's log"), "it answered before"
+    (never,) = diagnose(judged(down("a", 0), names="a")).findings
+    assert "start_server" in never.remedy
     assert second.finding == "input-bound"
     assert answer.exit_status("critical") == 1
 
@@ -82,22 +84,20 @@ def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
     }
 
 
-def test_a_job_on_a_cpu_without_a_step_is_not_known_to_go_on():
-    """It runs, and more is not known; of one on a TPU the device tells, and the sentence begins with it."""
-    absent = {"step_time_s": "no two steps in the window"}
-    status = judged(changed(cpus(1)[0], step_time_s=None, absent=absent), names=["cpu-0"])
-    for too_few in (frozenset(), frozenset({"cpu-0"})):
-        answer = diagnose(status, too_few)
-        assert answer.verdict == "unknown"
-        assert answer.sentence.endswith(" No step is seen: no two steps in the window.")
-    eager = changed(cpus(1)[0], step_time_s=None, absent={"step_time_s": "no step: eager dispatch"})
-    answer = diagnose(judged(eager, names=["cpu-0"]))
-    assert answer.verdict == "ok", "no window would show one"
-    assert answer.sentence.startswith("No step is seen: eager dispatch. Nothing is wrong")
-    on_tpu = [at("a", number, step_time_s=None, absent=absent) for number in range(3)]
-    answer = diagnose(judged(*on_tpu, names="a"))
-    assert answer.verdict == "ok"
-    assert answer.sentence.startswith("No step is seen: no two steps in the window. Nothing is wrong")
+def test_a_job_without_a_step_is_ok_with_a_sentence_that_says_so_first():
+    """It runs, on a CPU or a TPU, and more is not known; as its row is."""
+    for why in ("no two steps in the window", "no step: eager dispatch"):
+        absent = {"step_time_s": why}
+        on_tpu = [at("a", number, step_time_s=None, absent=absent) for number in range(3)]
+        for status in (
+            judged(changed(cpus(1)[0], step_time_s=None, absent=absent), names=["cpu-0"]),
+            judged(*on_tpu, names="a"),
+        ):
+            answer = diagnose(status)
+            assert answer.verdict == "ok"
+            no_step = f"No step is seen: {why.removeprefix('no step: ')}."
+            assert answer.sentence.startswith(f"{no_step} Nothing is wrong")
+            assert diagnose(status, frozenset({status.all()[0].name})).sentence.endswith(no_step)
 
 
 def test_beside_workers_on_a_tpu_those_on_a_cpu_are_named():

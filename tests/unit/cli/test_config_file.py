@@ -48,6 +48,19 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(confi
     assert pace("--interval", "50").interval_s == 50
 
 
+def test_how_often_a_monitor_samples_is_not_for_a_judgement(config, monkeypatch):
+    """Unless its own table says so: an interval for all commands, or in a service's environment, is a monitor's."""
+    monkeypatch.setenv("TPUMON_INTERVAL", "40")
+    config("interval = 30\nnum-queries = 50\n")
+    usual = settings("once", "--service-addr", "h:1")
+    assert (usual.feed.origin.pace.interval_s, usual.needs.all_of_them) == (1.0, False)
+    monkeypatch.delenv("TPUMON_INTERVAL")
+    config("interval = 30\n[once]\ninterval = 5\nnum-queries = 12\n")
+    own = settings("once", "--service-addr", "h:1")
+    assert (own.feed.origin.pace.interval_s, own.needs.samples, own.needs.all_of_them) == (5.0, 12, True)
+    assert settings("why", "--service-addr", "h:1").feed.origin.pace.interval_s == 1.0
+
+
 def test_a_table_counts_for_its_command_alone(config):
     """Lists, switches and numbers are read as they would be typed."""
     config('service-addr = ["a:1", "b:2-3"]\ngpu = true\n[serve]\nlisten = ":1"\nsustained = 5\n')

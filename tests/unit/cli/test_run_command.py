@@ -61,16 +61,22 @@ def test_a_command_line_that_starts_nothing_is_an_error(words: list[str], messag
 
 
 @pytest.mark.parametrize("executable", [False, True])
+@pytest.mark.parametrize(("script", "interpreter"), [("train.py", "python"), ("train.sh", "bash")])
 def test_a_script_without_its_interpreter_is_met_with_a_command_that_works(
-    executable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    executable: bool,
+    script: str,
+    interpreter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """By its name, which is no program, or by its path, which may not be executed."""
     monkeypatch.chdir(tmp_path)
-    Path("train.py").touch()
-    name = "./train.py" if executable else "train.py"
+    Path(script).touch()
+    name = f"./{script}" if executable else script
     assert run(program=[name]) == (126 if executable else 127)
     assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "a message that nobody reads would end this process"
-    assert f"; to run the script: tpumon run python {name}" in capsys.readouterr().err
+    assert f"; to run the script: tpumon run {interpreter} {name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])

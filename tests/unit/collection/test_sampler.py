@@ -192,17 +192,19 @@ def test_a_failed_query_is_a_sample_without_figures():
 
 
 def test_a_worker_that_is_not_reached_says_where_profilers_are_instead():
-    """Not one that answers without figures."""
+    """Not one that answers without figures, nor one that answered before: what else is there is another job."""
 
     class Elsewhere:
         async def words(self, address, asked):
             return f"; not {address} of {sorted(asked)}"
 
-    source = Fake(a=["unavailable"], b=["empty-trace"], c=["not-a-profiler"])
-    samples = sample(source, elsewhere=Elsewhere(), num_queries=1, attempts=1)
-    said = {worker: failed.failure.message for worker, (failed,) in samples.items()}
-    of = " of ['a', 'b', 'c']"
-    assert said == {"a": f"unavailable; not a{of}", "b": "empty-trace", "c": f"not-a-profiler; not c{of}"}
+    source = Fake(a=["unavailable"], b=["empty-trace"], c=["not-a-profiler"], d=[GOOD, "unavailable"])
+    samples = sample(source, elsewhere=Elsewhere(), num_queries=2, attempts=1)
+    said = {worker: of_it[-1].failure.message for worker, of_it in samples.items()}
+    of = " of ['a', 'b', 'c', 'd']"
+    assert said == {
+        "a": f"unavailable; not a{of}", "b": "empty-trace", "c": f"not-a-profiler; not c{of}", "d": "unavailable",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("reason", "why"), [("empty-trace", "nothing ran"), ("deadline", None)])

@@ -12,6 +12,7 @@ from support.captures import capture_of, captured, on_gpus, real_trace, saved
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced, cut, run_step
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.proto.xplane_pb2 import XSpace
+from tpumon.report import comparison
 from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Choice
 from tpumon.report.render import plain_text
@@ -265,6 +266,26 @@ def test_what_chance_does_is_noise(tmp_path):
     slower_us = 1000 * found.step_time_ratio * STEP_US / 1000 - STEP_US
     steady = compared(trained(tmp_path / "c"), trained(tmp_path / "d", conv_us=1000 + abs(slower_us) + 40))
     assert ("op", "fusion.1", "slower") in sure(steady)
+
+
+def test_steps_that_take_far_longer_are_told_however_uneven_they_are():
+    """Means of 35 and 99 ms, of 140 and 48 steps; of two windows of one such job hardly one pair of 2,000 differs."""
+
+    def taken(count, mean_s, deviation_s):
+        shape = (mean_s / deviation_s) ** 2
+        return [chance.gammavariate(shape, mean_s / shape) for _ in range(count)]
+
+    chance = random.Random(5)
+    told = [
+        comparison._is_noise(taken(140, 0.035, 0.012), taken(48, 0.099, 0.049), comparison._SIGMAS_OF_STEPS)
+        for _ in range(200)
+    ]
+    assert told.count(False) > 160
+    same = [
+        comparison._is_noise(taken(48, 0.099, 0.049), taken(48, 0.099, 0.049), comparison._SIGMAS_OF_STEPS)
+        for _ in range(2000)
+    ]
+    assert same.count(False) <= 2
 
 
 def test_what_is_below_a_percent_is_noise_however_sure(tmp_path):

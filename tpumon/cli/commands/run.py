@@ -66,8 +66,9 @@ def run(
 
 def _hint_for_script(name: str) -> str:
     """A command line that works, if a script was given without its interpreter."""
-    is_script = name.endswith(".py") and os.path.isfile(name)  # noqa: PTH113 - Path's own raises for odd names
-    return f"; to run the script: tpumon run python {name}" if is_script else ""
+    interpreter = {".py": "python", ".sh": "bash"}.get(os.path.splitext(name)[1])  # noqa: PTH122 - as below
+    is_script = interpreter and os.path.isfile(name)  # noqa: PTH113 - Path's own raises for odd names
+    return f"; to run the script: tpumon run {interpreter} {name}" if is_script else ""
 
 
 def _given() -> dict[str, str]:

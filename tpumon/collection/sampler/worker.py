@@ -99,7 +99,7 @@ class SampledWorker:
         self._is_held = False  # by a pause
         self._woken = asyncio.Event()
         self._is_others = False  # the session that was met last is another tpumon's
-        self._answered = False
+        self.has_answered = False
         self._serves = False  # the last trace with programs showed those of a server
         self._simulated = False
         self.hopeless = False
@@ -127,7 +127,7 @@ class SampledWorker:
 
         No less than the last query took: it may have waited for its turn, and will again.
         """
-        if not self._answered and self._pace.interval_s is None:
+        if not self.has_answered and self._pace.interval_s is None:
             return None
         interval_s = max(self._wanted_interval_s, self._cost_s * self._account.pace_s)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
@@ -267,7 +267,7 @@ class SampledWorker:
         return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], why)
 
     def _note_answer(self, sample: Sample) -> Sample:
-        self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
+        self.has_answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
         self._serves = sample.figures.traced_programs is not None
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
@@ -279,7 +279,7 @@ class SampledWorker:
 
     def _note_failure(self, failure: Failure) -> None:
         shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
-        self.hopeless = MEANING[failure.reason].final and not shortens and not self._answered
+        self.hopeless = MEANING[failure.reason].final and not shortens and not self.has_answered
         self.gone = MEANING[failure.reason].unreached
         self._is_held = failure.reason == "paused"
         if self._is_held:
@@ -300,7 +300,7 @@ class SampledWorker:
         """
         if failure.reason == "deadline" or failure.shows_nothing or self._waits(failure):
             return False
-        if self._answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
+        if self.has_answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and (self._is_others or MEANING[failure.reason].retry)

@@ -280,6 +280,7 @@ def _explain_unavailable(details: str) -> tuple[Reason, str]:
         ("before receiving SETTINGS", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
         ("No route to host", "unavailable", "no route to this host"),
+        ("Network is unreachable", "unavailable", "no route to this host"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
         ("Socket closed", "unavailable", "the connection was closed by the other side"),
         ("Cancelling all calls", "unavailable", "the server is shutting down"),

@@ -148,8 +148,8 @@ class Profiler:
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
             f"the host (what the job runs on its CPU) is not traced, as that can hang the job{unless}: a fault of "
-            "jaxlib 0.5.0 to 0.8.3 without TensorFlow imported; update the job to jaxlib 0.9 or newer, or risk it with "
-            f"--host-tracer-level {self._host_events.safe_level}"
+            "jaxlib 0.5.0 to 0.8.3 without TensorFlow imported; update the job to jaxlib 0.9 or newer, or, if it may "
+            f"be lost, add --host-tracer-level {self._host_events.safe_level}"
         )
 
     @property

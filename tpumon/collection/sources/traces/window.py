@@ -17,6 +17,7 @@ FIRST_WINDOW_S = 0.5
 
 _SHORTEST_WINDOW_S = 0.1
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
+_ROOM = 1.5  # for steps that vary: no earlier trace of this tpumon tells how much
 _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that begins the next one must be whole, too
 
 
@@ -48,7 +49,7 @@ class Window:
         """
         length_s = self.length_s
         if self._length_s is None and known_s is not None:
-            length_s = min(USUAL_LONGEST_WINDOW_S, max(_SHORTEST_WINDOW_S, known_s))
+            length_s = min(USUAL_LONGEST_WINDOW_S, max(_SHORTEST_WINDOW_S, _ROOM * known_s))
         if level > 1:
             return length_s
         return min(FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, length_s / self._steps_wanted))
