@@ -14,7 +14,7 @@ from tpumon.analysis.findings import RULES, SliceKey, group_of
 from tpumon.analysis.findings.rule import PAUSING, SERVERS
 from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.analysis.sufficiency import compared
+from tpumon.analysis.sufficiency import compared, why_no_step
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NOT_SEEN, WENT_AWAY, NoTargetError, Reason
 from tpumon.model import (
@@ -34,7 +34,7 @@ from tpumon.model import (
 )
 from tpumon.model.documents import UnixTime, encoded
 from tpumon.model.figure import is_on_cpu
-from tpumon.model.figure_table import STEP, WITHOUT_TPU
+from tpumon.model.figure_table import WITHOUT_TPU
 from tpumon.model.figures import NO_STEP
 from tpumon.model.finding import StatedId
 from tpumon.moments import date_and_time
@@ -470,11 +470,8 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
 
 def _stepless(status: FleetStatus) -> list[str]:
     """A sentence why a job whose steps would count shows none."""
-    for sample in (one.sample for one in status.all() if one.sample is not None and STEP.holds_for(one.sample)):
-        why = STEP.why_absent(sample.figures) if STEP.value(sample.figures) is None else None
-        if why:
-            return [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
-    return []
+    why = next(filter(None, (why_no_step(one.sample) for one in status.all() if one.sample is not None)), None)
+    return [] if why is None else [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
 
 
 def _without_tpu(status: FleetStatus) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tpumon.analysis.findings import group_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.model import FindingId
+from tpumon.model import FindingId, Sample
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
@@ -28,9 +28,14 @@ def needs_several(history: WorkerHistory) -> bool:
     answer = history.answer
     if answer is None:
         return False
-    why_none = STEP.why_absent(answer.figures) if STEP.holds_for(answer) else None
-    lacks_steps = why_none is not None and not why_none.startswith(NO_STEP)
+    why = why_no_step(answer)
+    lacks_steps = why is not None and not why.startswith(NO_STEP)
     return lacks_steps or any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
+
+
+def why_no_step(sample: Sample) -> str | None:
+    """The reason why a job whose steps would count shows none; None: it shows some, or has none."""
+    return STEP.why_absent(sample.figures) if STEP.holds_for(sample) else None
 
 
 def compared(status: FleetStatus) -> frozenset[str]:

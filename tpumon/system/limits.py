@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 from contextlib import suppress
@@ -48,7 +47,7 @@ def give_back_memory() -> None:
     """Returns freed memory to the system: what receiving a large trace takes would stay with this process."""
     import ctypes
 
-    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+    with suppress(AttributeError, OSError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
 

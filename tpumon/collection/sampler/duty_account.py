@@ -194,9 +194,9 @@ class DutyAccount:
 
         In silence, some time after the last call, whatever the debt.
         """
-        ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
         if self.is_silent and self._last_s is not None:
             return self._last_s + cost_s * self.pace_s
+        ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
         if self._last_s is None or self._is_new or not self.is_shared:
             return ready_s
         return max(ready_s, self._last_s + cost_s * self.pace_s)

@@ -220,7 +220,8 @@ class Sampler:
         if worker.gone:  # the job may have ended since
             await companions.read(target, workers, again=True)
             span.forget()
-            sample = sample if worker.has_answered else await self._with_elsewhere(sample)
+            if not worker.has_answered:
+                sample = await self._with_elsewhere(sample)
         if sample.failure is None or sample.failure.reason != "paused":
             sample = span.joined(merged(sample, companions.last), asked_s, looked=looked)
         worker.gone = worker.gone and not sample.answered
