@@ -138,8 +138,9 @@ async def killed_after(seconds, sampler):
     """Runs one, and ends it without a word to the others."""
     sampler._duty.close = no_pause
     await for_a_while(seconds, sampler)
-    if sampler._duty._again is not None:
-        sampler._duty._again.cancel()
+    for left in (sampler._duty._again, sampler._duty._next):
+        if left is not None:
+            left.cancel()
 
 
 async def one(job, end_s):
