@@ -53,12 +53,13 @@ REMEDIES: Mapping[FindingId | StateId, str] = {rule.finding: rule.remedy for rul
 _GAPS: Mapping[State, str] = {
     "stale": "have no current figures",
     "waiting": "have given no sample yet",
-    "busy": "are being profiled by somebody else",
-    "continuous": "are being profiled by somebody else",
+    "busy": "have another profiling session, of somebody else or one that did not end",
+    "continuous": "have a continuous profiling session of their owner",
     "paused": "are not sampled, since tpumon is paused",
     "no-activity": "run nothing",
 }
 
+_OLD_S = 30.0  # others may run again by now
 _NOT_SEEN = "answer, but do not show whether anything runs"
 
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
@@ -412,23 +413,26 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
             like.setdefault(words, []).append(worker)
     for words, workers in like.items():
         why = f" ({_why_not_seen(workers[0])})" if words == _NOT_SEEN else ""
-        why = _silent(workers) if words == _GAPS["no-activity"] else why
+        why = _silent(workers, status.time_unix_s) if words == _GAPS["no-activity"] else why
         yield f"{len(workers)} of {len(status.workers)} workers {words}: {_quoted(each.name for each in workers)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in like and not watched:
-        how = (
-            "the next run with this --state goes on from here"
-            if keeps
-            else "tpumon once --state DIR goes on from its last run"
-        )
-        yield f"One look cannot tell a hang from a pause: tpumon serve watches all the time, {how}."
+        one_look = "One look cannot tell a hang from a pause"
+        how = f"{one_look}; tpumon once --state DIR, begun while it runs, goes on from its last run"
+        if keeps and any("hang" in one.judged for one in like[_GAPS["no-activity"]]):
+            how = f"{one_look}; the next run with this --state goes on from here"
+        elif keeps:
+            how = "A hang is told of what was seen running, which no run with this --state has seen"
+        yield f"{how}; tpumon serve watches all the time."
 
 
-def _silent(workers: Sequence[WorkerStatus]) -> str:
-    """Since when nothing runs, and that this may be as its user likes, where it is not known that nobody sits there."""
+def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
+    """Since when nothing runs, by how old a sample, and that a user may like it so, unless nobody sits there."""
     since_unix_s = earliest(each.verdict.since_unix_s for each in workers)
     since = "" if since_unix_s is None else f", since {date_and_time(since_unix_s)}"
     since += " or earlier" * any(each.verdict.since_or_earlier for each in workers)
+    age_s = max((now_unix_s - each.history.last.time_unix_s for each in workers if each.history.last), default=0.0)
+    since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
     pauses = any(_kind(each) in {None, *PAUSING} for each in workers)
     return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
 

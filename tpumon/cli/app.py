@@ -45,7 +45,7 @@ from tpumon.cli.resolve import (
     stdout_of,
     window_s_of,
 )
-from tpumon.cli.values import TIMEOUT
+from tpumon.cli.values import INTERVAL, TIMEOUT
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 
@@ -300,6 +300,8 @@ def _judged(
     """The source of samples of one judgement, and the samples that it needs."""
     from tpumon.cli.session import Needs
 
+    if options.interval is not None:
+        read_option("--interval", INTERVAL.read, options.interval)  # wrong is wrong, also where it does not count
     # What a service's environment says of these is meant for a monitor; so is what a file says to all commands.
     queries = options.num_queries if is_typed(context, "num_queries", or_in_file=True) else None
     needs = Needs(

@@ -185,11 +185,12 @@ def variable_of(name: str) -> str:
 
 
 def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields variables that nearly have the name of an option's variable, and that name."""
+    """Yields variables that nearly have the name of an option's variable, or a command's before it, and that name."""
     known = [*map(variable_of, _options_of_all(group)), *_NO_OPTIONS]
+    command = re.compile(rf"TPUMON_({'|'.join(map(str.upper, group.commands))})_")
     for variable in sorted(environment):
         if variable.startswith("TPUMON") and variable not in known and not _OF_A_SERVICE.fullmatch(variable):
-            for near in difflib.get_close_matches(variable, known, n=1, cutoff=_ALIKE):
+            for near in difflib.get_close_matches(command.sub("TPUMON_", variable), known, n=1, cutoff=_ALIKE):
                 yield variable, near
 
 

@@ -83,7 +83,12 @@ def test_one_look_alone_says_what_to_do_instead(cron):
         assert "One look cannot tell a hang from a pause" in printed
         assert "tpumon once --state DIR" in printed
     printed = cron(job)[1]
-    assert "the next run with this --state goes on from here" in printed
+    assert "of what was seen running, which no run with this --state has seen; tpumon serve watches" in printed
+    job.runs = True
+    cron(job)
+    job.runs = False
+    printed = cron(job)[1]
+    assert "pause; the next run with this --state goes on from here" in printed
     assert "--state DIR" not in printed, "it is given"
 
 

@@ -426,11 +426,20 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
     """Those of a service of that name, as Kubernetes sets them, and what others made up are none."""
     for name in ("TPUMON_INTERVALL", "TPUMONLEVEL", "TPUMON_SERVICE_HOST", "TPUMON_PORT_9999_TCP", "TPUMON_MY_OWN"):
         monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("TPUMON_SERVE_LISTEN", ":1")
     settings("--service-addr", "h:1")
     assert capsys.readouterr().err.splitlines() == [
         "tpumon: TPUMONLEVEL is no variable of tpumon; did you mean TPUMON_LEVEL?",
         "tpumon: TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?",
+        "tpumon: TPUMON_SERVE_LISTEN is no variable of tpumon; did you mean TPUMON_LISTEN?",
     ]
+
+
+@pytest.mark.parametrize("command", ["once", "why"])
+def test_a_wrong_variable_is_an_error_also_where_it_does_not_count(command, monkeypatch):
+    monkeypatch.setenv("TPUMON_INTERVAL", "abc")
+    with pytest.raises(UsageError, match=r"^TPUMON_INTERVAL=abc: give a time"):
+        command_of([command, "--service-addr", "h:1"])
 
 
 def test_options_before_a_command_are_refused(capsys):

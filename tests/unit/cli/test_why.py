@@ -116,7 +116,7 @@ def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("busy", "are being profiled by somebody else"),
+        ("busy", "have another profiling session, of somebody else or one that did not end"),
         ("paused", "are not sampled"),
         ("empty-trace", "run nothing"),
     ],
@@ -138,10 +138,12 @@ def test_what_runs_nothing_says_since_when_and_that_a_notebook_looks_so(kind, ma
     fleet = Analysis()
     fleet.take(Workers(targets=(Target(worker="a", address="h:1", job_kind=kind),)))
     for number in range(3):
-        fleet.take(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0))
+        fleet.take(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=60.0))
     sentence = object_of(answer(fleet, 21))["sentence"]
     assert f'workers run nothing: "a", since {date_and_time(NOW)} or earlier' in sentence
     assert ("; a notebook or an interactive session looks so while its user does nothing." in sentence) == may_be
+    assert "s ago" not in sentence
+    assert f"or earlier, as seen 40 s ago{';' if may_be else '.'}" in object_of(answer(fleet, 60))["sentence"]
 
 
 def test_a_restart_explains_what_has_not_run_since_before_it():
