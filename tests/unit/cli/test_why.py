@@ -276,7 +276,7 @@ def test_text_has_evidence_remedy_and_what_is_not_judged(tmp_path, capsys):
     """For people."""
     assert why.run(**settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("input-bound: On all 4 workers, ")
+    assert lines[0].startswith('input-bound: On all 4 workers (figures of "sim-v6e-16-w2"), ')
     assert any(re.fullmatch(r"  evidence: infeed \d+\.\d%, limit 20\.0%", line) for line in lines)
     assert not any("docs/" in line for line in lines), "an installed tpumon has no such file beside it"
     assert f"  to do: {REMEDIES['input-bound']}" in lines

@@ -381,6 +381,8 @@ def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
         who = f"On all {members} workers"
     else:
         who = f"On {len(names)} of {members} workers"
+    if any(one.detail.sentence != worst.sentence for one in shown):
+        who += f" (figures of {names[0]})"
     return Finding(
         finding=rule.finding,
         severity=worst.severity,

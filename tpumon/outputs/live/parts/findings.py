@@ -15,7 +15,7 @@ from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene
 
-_WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers), ")
+_WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers)(?: \(figures of [^,]*\))?, ")
 _ASIDE = re.compile(r" \([^()]*\)")
 _NAME = 20
 _MOST_NAMED = 8
