@@ -247,13 +247,13 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     """The answer with the moment, or the command, at which more is known, if it rests on few samples.
 
     Args:
-        answer: to `ok` it is added only if this command waited for what takes more samples.
+        answer: to `ok` when and how is added only if this command waited for what takes more samples.
         settings: the source of samples that was asked for.
         needs: the samples that were waited for.
         status: what the answer rests on.
     """
     workers, is_ok = status.all(), answer.verdict == "ok"
-    if settings.origin.is_over or not workers or not (answer.verdict == "unknown" or (is_ok and needs.more_s)):
+    if settings.origin.is_over or not workers or answer.verdict not in {"ok", "unknown"}:
         return answer
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, decisive=not is_ok) for each in workers]
@@ -269,8 +269,8 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
         more = _longer_look(taken, needs, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
         if is_ok and more:
             told = f"{taken} samples tell{f', too few for {names}' if names else ''}"
-            sentence = sentence.replace("it can be judged", told, 1)
-    elif lack or awaited:
+            sentence, more = sentence.replace("it can be judged", told, 1), more if needs.more_s else ""
+    elif (lack or awaited) and (needs.more_s or not is_ok):
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
         more = f"{f'{names}: known' if names else 'More is known'} in {when}; then ask again: {_command()}"
