@@ -59,7 +59,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def discard(self, session: str, file_name: str | None = None) -> None:
-        """Removes a file if it exists, and its session if that leaves it empty. Never fails."""
+        """Removes a file if it exists, and its session and what is above it where that is left empty. Never fails."""
 
 
 def open_logdir(where: str) -> LogDir:
@@ -157,7 +157,8 @@ class LocalLogDir(LogDir):
             if file_name is not None:
                 (directory / file_name).unlink()
         with contextlib.suppress(OSError):  # it holds other workers' files
-            directory.rmdir()
+            for empty in (directory, self._root, self._root.parent):
+                empty.rmdir()
 
 
 class RemoteLogDir(LogDir):
