@@ -301,7 +301,7 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     for (_, _, reason), workers in down.items():
-        last, has_answered = workers[0].history.last, all(each.history.answer is not None for each in workers)
+        last, has_answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
         message = "" if last is None or last.failure is None else f": {last.failure.message}"
         others = f"; {running} of {len(status.workers)} run" if running else ""
         do = "does" if len(workers) == 1 else "do"

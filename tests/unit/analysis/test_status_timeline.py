@@ -371,6 +371,8 @@ AGAIN = sample(time_unix_s=1020.0)
         ([ran(0, 900.0), ran(10, 4.0)], 1),
         ([ran(0, 900.0), failed_sample(time_unix_s=1010.0), ran(20, 4.0), ran(30, 14.0)], 1),
         ([ran(0, 900.0), ran(10, 4.0), ran(20, 14.0), ran(30, 4.0)], 2),
+        ([ran(0, 2.0), CLOSED, ran(20, 8.0), ran(30, 18.0)], 1),  # began since, though no uptime went back
+        ([ran(0, 2.0), CLOSED, ran(20, 22.0)], 0),  # its profiler server was stopped
         ([sample(), CLOSED, AGAIN], 1),
         ([ran(0, 900.0), CLOSED, AGAIN, ran(30, 12.0)], 1),
         ([sample(), CLOSED, COMPILES, AGAIN], 1),

@@ -31,6 +31,7 @@ def down(worker, number, **given):
 
 def judged(*samples, names="ab", independent=False, job_kind=None):
     fleet = Analysis()
+    fleet.remember()
     one = Target(worker="", address="", job="j", slice="s", independent=independent, job_kind=job_kind)
     fleet.take(Workers(targets=tuple(replace(one, worker=name, address=f"{name}:1") for name in names)))
     for each in samples:
@@ -53,6 +54,10 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert first.sentence.startswith('"b" does not answer (unavailable')
     assert "1 of 2 run" in first.sentence
     assert first.remedy.startswith("look at the end of the job's log"), "it answered before"
+    status = judged(*both(3), down("b", 3))
+    handed_on = replace(status.workers["b"], history=replace(status.workers["b"].history, answer=None))
+    (of_exporter,) = diagnose(replace(status, workers={**status.workers, "b": handed_on})).findings
+    assert of_exporter.remedy == first.remedy, "an exporter hands on figures over time"
     (never,) = diagnose(judged(down("a", 0), names="a")).findings
     assert "start_server" in never.remedy
     assert second.finding == "input-bound"

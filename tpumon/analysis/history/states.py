@@ -41,24 +41,29 @@ def nothing_ran(figures: Figures) -> bool:
     return bool(duty) and all(ratio == 0 for ratio in duty)
 
 
-def restarted(sample: Sample, *, process: Process | None, uptime_s: float | None, was_closed: bool) -> bool:
+def restarted(
+    sample: Sample, *, process: Process | None, uptime_s: float | None, was_closed: bool, listened_unix_s: float
+) -> bool:
     """True if the worker's job was restarted before this sample.
 
     It was if its process is another one, if the uptime of its runtime went back, or if it answers again after nothing
-    listened at its port.
+    listened at its port, and its runtime, where it says so, began since.
 
     Args:
         sample: the sample.
         process: the process that its samples named last.
         uptime_s: the last uptime that its runtime reported.
         was_closed: whether its profiler had answered before, and nothing listened at its port at the last query.
+        listened_unix_s: when something did last.
     """
     now = sample.process if listens(sample) else None
     if process is not None and now is not None and not _is_same(process, now):
         return True
     now_s = sample.figures.runtime.uptime_s
     if uptime_s is not None and now_s is not None:
-        return now_s < uptime_s - _SAME_UPTIME_S
+        went_back = now_s < uptime_s - _SAME_UPTIME_S
+        if went_back or sample.time_unix_s - now_s <= listened_unix_s:
+            return went_back
     return was_closed and listens(sample) and (process is None or now is None)
 
 

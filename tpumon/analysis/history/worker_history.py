@@ -150,7 +150,13 @@ class WorkerHistory(Struct):
         self._found = self._found or sample.process  # recordings, and other exporters, do not say of whom they are
         if self._process is None and began_before(self._found, sample.process):
             self._process = self._found  # of which there was no sample
-        is_restart = restarted(sample, process=self._process, uptime_s=self._uptime_s, was_closed=self._was_closed)
+        is_restart = restarted(
+            sample,
+            process=self._process,
+            uptime_s=self._uptime_s,
+            was_closed=self._was_closed,
+            listened_unix_s=self._listened_unix_s,
+        )
         if sample.process is not None and listens(sample):
             self._process = sample.process
         if is_restart and not _is_of(self.restarted, sample):
