@@ -40,6 +40,10 @@ NOT_SEEN = "it cannot be seen whether anything runs"
 """How the message of an `empty-trace` begins if no trace of this server could show more."""
 
 
+HOST_TRACE = "the trace of the host that tpumon began"
+"""How the message of a `deadline` begins if that trace has probably hung the job."""
+
+
 class Meaning(Struct, frozen=True, kw_only=True):
     """Consequences of a reason, whoever asks.
 
@@ -111,6 +115,19 @@ MEANING: Mapping[Reason, Meaning] = {
     "internal": Meaning(),
 }  # fmt: skip
 """The one place that says what a reason means."""
+
+
+def remedy(reason: Reason, message: str, *, answered: bool = False) -> str:
+    """Returns what a user can do about a failure.
+
+    Args:
+        reason: of the failure.
+        message: of the failure.
+        answered: whether the worker answered before.
+    """
+    if message.startswith(HOST_TRACE):
+        return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
+    return WENT_AWAY if answered and reason == "unavailable" else MEANING[reason].remedy
 
 
 class TpumonError(Exception):

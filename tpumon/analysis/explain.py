@@ -16,7 +16,7 @@ from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared, why_no_step
 from tpumon.analysis.upstream import earliest
-from tpumon.errors import MEANING, NOT_SEEN, WENT_AWAY, NoTargetError, Reason
+from tpumon.errors import NOT_SEEN, NoTargetError, Reason, remedy
 from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
@@ -301,16 +301,16 @@ def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) ->
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     for (_, _, reason), workers in down.items():
-        last, has_answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
-        message = "" if last is None or last.failure is None else f": {last.failure.message}"
+        last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
+        message = "" if last is None or last.failure is None else last.failure.message
         others = f"; {running} of {len(status.workers)} run" if running else ""
-        do = "does" if len(workers) == 1 else "do"
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{_names(each.name for each in workers)} {do} not answer ({reason}{message}){others}.",
-            remedy=WENT_AWAY if has_answered and reason == "unavailable" else MEANING[reason].remedy,
+            sentence=f"{_names(each.name for each in workers)} {'does' if len(workers) == 1 else 'do'} not answer "
+            f"({reason}{message and f': {message}'}){others}.",
+            remedy=remedy(reason, message, answered=answered),
             url="docs/states.md#states",
         )
     for workers in restarted.values():

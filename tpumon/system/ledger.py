@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _MOST_SERVERS = 4_000  # so that a file of ours is never cut
 _SHARES = 3.0  # intervals for which an entry that was not renewed counts
 _LONGEST_INTERVAL_S = 3600.0
+_UNANSWERED_COUNTS_S = 86_400.0
 
 
 _UNKNOWN: Mapping[str, int] = MappingProxyType({})
@@ -47,6 +48,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
         interval_s: from one of its queries to the next; 0: it has stopped.
         calls: how many of its calls have traced the server.
         window_s: the length of trace that shows the server's steps, as it found; 0: not known.
+        unanswered_s: when it began a trace of the host that may hang the job and has no answer; 0: there is none.
     """
 
     since_s: _Seconds
@@ -57,6 +59,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
     interval_s: _Seconds
     calls: Annotated[int, Meta(ge=0, le=2**62)] = 0
     window_s: _Seconds = 0.0
+    unanswered_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
         """The debt that is left, if nobody has traced since."""
@@ -70,7 +73,8 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
     @property
     def counts_until_s(self) -> float:
         """Until when it has any effect."""
-        return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio)
+        known_until_s = self.unanswered_s + _UNANSWERED_COUNTS_S if self.unanswered_s else -math.inf
+        return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio, known_until_s)
 
 
 class _Document(Struct, frozen=True):
@@ -133,11 +137,20 @@ class DutyLedger:
         named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
         starts = {_key(address): start for address, start in processes.items()}
         self._files.write(self._path, json.encode(_Document(boot(), named, starts, os.getpid())).decode())
+        return self.peers(own)
+
+    def peers(self, servers: Iterable[str]) -> dict[str, list[PeerEntry]]:
+        """Reads the entries of the others for these servers.
+
+        Raises:
+            OSError: the directory cannot be listed.
+        """
+        keys = {_key(address): address for address in servers}
         peers: dict[str, list[PeerEntry]] = {}
         for entries in self._others():
-            for key in entries.keys() & named.keys():
-                peers.setdefault(key, []).append(entries[key])
-        return {address: of_server for address in own if (of_server := peers.get(_key(address)))}
+            for key in entries.keys() & keys.keys():
+                peers.setdefault(keys[key], []).append(entries[key])
+        return peers
 
     def leave(self, own: Mapping[str, Entry], processes: Mapping[str, int] = _UNKNOWN) -> None:
         """Writes the last entries; removes the file if they have no effect."""

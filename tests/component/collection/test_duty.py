@@ -16,7 +16,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
-from tpumon.errors import SourceError
+from tpumon.errors import HOST_TRACE, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger
@@ -62,7 +62,7 @@ class Job:
         job = self
 
         class Source:
-            is_silent = False
+            is_silent, unanswered_s = False, 0.0
             name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
 
             def likely_s(self, query):  # a first guess, like that of real traces
@@ -109,11 +109,20 @@ async def no_pause():
 
 
 def tpumon(
-    job, *, num_queries=0, address=ADDRESS, max_duty_ratio=0.01, interval_s=None, window_s=0.1, samples=None, attempts=3
+    job,
+    *,
+    num_queries=0,
+    address=ADDRESS,
+    max_duty_ratio=0.01,
+    interval_s=None,
+    window_s=0.1,
+    samples=None,
+    attempts=3,
+    pid=None,
 ):
     """A tpumon of its own that follows the job."""
     return Sampler(
-        Fixed([Target(worker="w", address=address)]),
+        Fixed([Target(worker="w", address=address, process=None if pid is None else Process(pid=pid))]),
         Query(level=2, window_s=window_s),
         Pace(num_queries=num_queries, max_duty_ratio=max_duty_ratio, interval_s=interval_s, attempts=attempts),
         on_sample=(samples if samples is not None else []).append,
@@ -802,3 +811,70 @@ def test_a_host_has_one_address_by_which_its_servers_are_one(monkeypatch):
     names = [server_name(f"{host}:8466") for host in ("10.0.0.2", "[fd00::2]", "127.0.0.1", "10.0.0.3", "127.0.0.9")]
     server_name.cache_clear()
     assert names == ["localhost:8466"] * 3 + ["10.0.0.3:8466", "127.0.0.9:8466"]
+
+
+class HungByHostTrace(Job):
+    """A job that the first trace of the host hangs: no answer, and from then on its session is active."""
+
+    hung = False
+
+    def __call__(self, client, target, options):
+        source = super().__call__(client, target, options)
+
+        async def fetch(query):
+            self.queries.append(query)
+            source.unanswered_s = 0.0
+            if self.hung:
+                raise SourceError("busy", "another profiling session is active; standing back")
+            self.hung, source.unanswered_s = True, asyncio.get_running_loop().time()
+            await asyncio.sleep(30)
+            raise SourceError("deadline", "no answer within 30 s")
+
+        source.fetch = fetch
+        return source
+
+
+LOCAL = "localhost:9999"
+
+
+def failures(samples):
+    return [(one.failure.reason, one.failure.message.partition(" at ")[0]) for one in samples]
+
+
+@pytest.mark.parametrize("watched_s", [60, 20])  # until after its deadline, or the user has stopped it before
+@pytest.mark.parametrize(
+    ("process", "later"),
+    [(7, ("deadline", HOST_TRACE)), (8, ("busy", "another profiling session is active; standing back"))],
+)
+async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_ones(
+    watched_s, process, later, monkeypatch
+):
+    """Not of another process at that address, whose session is somebody else's."""
+    first, second, job = [], [], HungByHostTrace()
+    starts = {1: 7, 2: process}
+    monkeypatch.setattr(duty, "start_ticks_of", starts.get)
+    await asyncio.sleep(100)  # since boot
+    await for_a_while(watched_s, tpumon(job, samples=first, address=LOCAL, pid=1))
+    assert failures(first)[:1] == [("deadline", HOST_TRACE)] * (watched_s > 30)
+    assert set(failures(first)) <= {("deadline", HOST_TRACE)}
+    await asyncio.sleep(15)
+    await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
+    assert set(failures(second)) == {later}
+    assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+
+
+async def test_a_host_trace_that_was_answered_after_all_hangs_nobody(monkeypatch):
+    """What another session then makes busy is not tpumon's."""
+    samples, job = [], HungByHostTrace()
+    monkeypatch.setattr(duty, "start_ticks_of", lambda _pid: 7)
+    account = DutyControl(0.01).follow(LOCAL)
+    await asyncio.sleep(100)
+    account.note_host_trace(50.0, is_over=False)
+    assert account.hung_by.startswith(HOST_TRACE)
+    account.note_host_trace(0.0, is_over=False)  # a session is active
+    assert account.hung_by.startswith(HOST_TRACE)
+    account.note_host_trace(0.0, is_over=True)
+    assert not account.hung_by
+    job.hung = True
+    await for_a_while(5, tpumon(job, samples=samples, address=LOCAL, pid=1))
+    assert {reason for reason, _ in failures(samples)} == {"busy"}

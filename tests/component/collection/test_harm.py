@@ -568,7 +568,7 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     """A query that was cut off costs what it traced: nothing, if the server was only asked for Monitor."""
 
     class Hanging:
-        name, usual_interval_s, costs_job, is_silent = "fake", 10.0, True, False
+        name, usual_interval_s, costs_job, is_silent, unanswered_s = "fake", 10.0, True, False, 0.0
 
         def __init__(self):
             self.asked = asyncio.Event()

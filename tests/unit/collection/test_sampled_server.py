@@ -32,6 +32,7 @@ class Traces:
     name = "trace"
     usual_interval_s = 10.0
     costs_job = False
+    unanswered_s = 0.0
     unpaid_s = 0.0
 
     def __init__(self):

@@ -71,7 +71,7 @@ class Fake:
             name = kind.name
             usual_interval_s = kind.usual_interval_s
             costs_job = kind.traced_s > 0
-            is_silent = False
+            is_silent, unanswered_s = False, 0.0
             began_s = None
 
             async def probe(self):

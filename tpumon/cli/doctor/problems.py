@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for
-from tpumon.errors import MEANING
+from tpumon.errors import MEANING, remedy
 from tpumon.model import Address, Framework
 
 
@@ -40,8 +40,8 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
 
 def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
     if server.reason is not None:
-        what = f"{server.address}: {server.answers[-1].words}"
-        yield Problem(what=what, remedy=server.elsewhere or MEANING[server.reason].remedy)
+        words = server.answers[-1].words
+        yield Problem(what=f"{server.address}: {words}", remedy=server.elsewhere or remedy(server.reason, words))
     elif server.writes_only and not server.source:
         yield Problem(
             what=f"{server.address}: this old server cannot return traces, and what it writes is not seen here",

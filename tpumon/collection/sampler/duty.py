@@ -72,7 +72,7 @@ class DutyControl:
         if not account.followers:
             account.interval_s = 0.0
         now_s = _now_s()
-        self._accounts = {at: one for at, one in self._accounts.items() if one.followers or not one.is_full(now_s)}
+        self._accounts = {at: one for at, one in self._accounts.items() if not one.is_over(now_s)}
 
     async def look(self, account: DutyAccount) -> None:
         """Looks what the others have traced, unless that is known as of just now."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tpumon.discovery.host.processes import user_named
+from tpumon.errors import HOST_TRACE
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import Entry, PeerEntry
 
@@ -24,6 +27,7 @@ _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100
 _MOST_KNOWN = 200
 _LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
+_ANSWERS_IN_S = 10.0  # a trace of the host
 _FIRST_CALLS = 3  # of each tpumon go before those of the others: a verdict takes three samples
 
 
@@ -68,6 +72,8 @@ class DutyAccount:
         """Length of the last trace that showed its steps, where tpumon chose it; 0: there was none."""
         self.promised_s = float("-inf")
         """When its first figures come, as far as it was known last; minus infinity: they were not late."""
+        self.unanswered_s = 0.0
+        """When this tpumon began a trace of the host that may hang the job and has no answer, as in `Entry`."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
@@ -83,7 +89,7 @@ class DutyAccount:
         self._unused_s = 0.0  # of the share, since the others were last asked
         self._own_s = self._under_way_s
         self._calls = 0
-        self.window_s, self.is_silent = 0.0, False
+        self.window_s, self.is_silent, self.unanswered_s = 0.0, False, 0.0
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
         self._last_interval_s = 0.0  # as it was planned then
@@ -134,6 +140,11 @@ class DutyAccount:
         """One that goes first: it has traced the server fewer times than this one, and than a verdict takes."""
         calls = min(self._calls, _FIRST_CALLS)
         return next((one for one in self._sharing if one.trusted and one.entry.calls < calls), None)
+
+    @property
+    def hung_by(self) -> str:
+        """Words for a trace of the host that has probably hung the job, of this tpumon or another; empty: none has."""
+        return hung_by(self._peers, self.process, self.unanswered_s)
 
     @property
     def known_window_s(self) -> float | None:
@@ -189,6 +200,10 @@ class DutyAccount:
         else:
             self._last_s = self._before_s
 
+    def note_host_trace(self, begun_s: float, *, is_over: bool) -> None:
+        """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
+        self.unanswered_s = 0.0 if is_over else self.unanswered_s or begun_s
+
     def ready_s(self, cost_s: float) -> float:
         """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there.
 
@@ -205,9 +220,9 @@ class DutyAccount:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
         return not self.is_silent and self._debt_at(now_s) > max(CREDIT_S, estimate_s)
 
-    def is_full(self, now_s: float) -> bool:
-        """True if all credit is there."""
-        return self._debt_at(now_s) <= 0
+    def is_over(self, now_s: float) -> bool:
+        """True if nothing of it has any effect: nobody follows the server, and all credit is there."""
+        return not self.followers and not self.unanswered_s and self._debt_at(now_s) <= 0
 
     def entry(self, now_s: float) -> Entry:
         """The entry for the other tpumons."""
@@ -222,6 +237,7 @@ class DutyAccount:
             interval_s=self.interval_s,
             calls=self._calls,
             window_s=self.window_s,
+            unanswered_s=self.unanswered_s,
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
@@ -280,6 +296,23 @@ class DutyAccount:
         left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
         self._unused_s += max(0.0, -left_s)
         self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
+
+
+def hung_by(peers: Sequence[PeerEntry], process: int | None, own_s: float = 0.0) -> str:
+    """Returns words for a trace of the host that has probably hung a job; empty: there is none.
+
+    Args:
+        peers: what the other tpumons say of the server. One that was killed is believed of the same process only.
+        process: the start of the server's process, as in `PeerEntry`.
+        own_s: as `Entry.unanswered_s`, of this tpumon.
+    """
+    known = [one for one in peers if one.trusted and one.process == process is not None]
+    begun = [begun_s for begun_s in (own_s, *(one.entry.unanswered_s for one in known)) if begun_s]
+    ago_s = since_boot_s() - min(begun, default=math.inf)
+    if ago_s < _ANSWERS_IN_S:
+        return ""
+    at = time.strftime("%H:%M:%S", time.localtime(time.time() - ago_s))
+    return f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it"
 
 
 def _who(peer: PeerEntry) -> str:

@@ -321,9 +321,8 @@ class SampledWorker:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
-                self._is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
-                words = f"{_OF_ANOTHER}{await how_to_read()}" if self._is_others else error.message
-                failure, window_s = self._failure(profiler.name, error.reason, words, error.address), error.window_s
+                reason, words = await self._explained(error)
+                failure, window_s = self._failure(profiler.name, reason, words, error.address), error.window_s
                 if error.reason != "unimplemented":
                     break
             except _QueryFailedError:
@@ -338,6 +337,17 @@ class SampledWorker:
         if MEANING[failure.reason].unreached or failure.reason == "unimplemented":
             self._profiler = self._profilers[0]
         raise _QueryFailedError(failure, window_s)
+
+    async def _explained(self, error: SourceError) -> tuple[Reason, str]:
+        """Reason and message of a failure. A session that does not end may be one that a tpumon has begun."""
+        self._is_others = False
+        if error.reason != "deadline" and MEANING[error.reason].state not in {"busy", "continuous"}:
+            return error.reason, error.message
+        is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
+        if hung_by := self._account.hung_by:
+            return "deadline", hung_by
+        self._is_others = is_others
+        return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
     async def _check_pause(self) -> None:
         """Raises _QueryFailedError while sampling on this host is paused."""
@@ -362,7 +372,7 @@ class SampledWorker:
             except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
-        traced_s, answered = 0.0, False
+        traced_s, answered, is_over = 0.0, False, False
         self._woken.clear()  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
         try:
@@ -371,17 +381,19 @@ class SampledWorker:
                 traced_s = sample.traced_s
                 return sample
             sample = await profiler.fetch(query)
-            traced_s, answered = sample.traced_s, True
+            traced_s, answered, is_over = sample.traced_s, True, profiler.costs_job
             if query.window_s is None and sample.window_s and sample.figures.step_time_s is not None:
                 self._account.window_s = sample.window_s
         except SourceError as error:
             traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
+            is_over = answered or error.reason == "unavailable"
             raise
         except BaseException:  # cut off, or a bug
             traced_s = profiler.unpaid_s
             raise
         finally:
             self._traced_s += traced_s
+            self._account.note_host_trace(profiler.unanswered_s, is_over=is_over)
             self._duty.settle(self._account, estimate_s, traced_s)
             if answered and profiler.costs_job:
                 self._note_next_cost(profiler)

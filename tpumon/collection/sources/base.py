@@ -58,6 +58,8 @@ class ProfilerSource(ABC):
         usual_interval_s: from one query's start to the next unless the user says; 0: back to back.
         rpc: what `doctor` calls it.
         is_silent: whether its next trace is a short one, which is to tell if a device that fell silent runs again.
+        unanswered_s: when the last query began a trace of the host that may hang the job, in seconds since this machine
+            was started, if that has no answer; 0: it did not, or it has.
         costs_job: whether it slows the job down, if only for a moment; it is then left out of a paused `doctor`.
         gives: the figures that it gives and their price, for `doctor`.
         missing: what `doctor` says of a worker that does not offer it.
@@ -68,6 +70,7 @@ class ProfilerSource(ABC):
     usual_interval_s: ClassVar[float]
     rpc: ClassVar[str]
     is_silent: bool = False
+    unanswered_s: float = 0.0
     costs_job: ClassVar[bool] = False
     gives: ClassVar[str] = ""
     missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"

@@ -17,7 +17,7 @@ _LEAST_QUIET = 2  # samples without compiling after which it is over
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
-_NOT_KNOWN = "nothing tells what is compiled: traces show neither the host (--host-tracer-level) nor programs"
+_NOT_KNOWN = "nothing tells what is compiled: traces show neither the host nor programs"
 
 
 @dataclass(slots=True)

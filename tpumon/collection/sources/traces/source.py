@@ -23,6 +23,7 @@ from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, Tp
 from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.model.figures import SHARES_OF_WINDOW
+from tpumon.system.host_files import since_boot_s
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.outline import outline
@@ -101,7 +102,7 @@ class TraceSource(ProfilerSource):
                 that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
                 the job was traced nevertheless.
         """
-        self._traced_s, self._call = 0.0, None
+        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
@@ -244,6 +245,8 @@ class TraceSource(ProfilerSource):
     ) -> _Taken:
         """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
+        if self._options.host_level and not self._profiler.known.signs.host_events_safe:
+            self.unanswered_s = since_boot_s()
         self._call = traced_from_s, window_s + self._collecting_s
         options = self._reducer.options if returns_traces else {}
         capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
@@ -256,6 +259,8 @@ class TraceSource(ProfilerSource):
             self._in_time_on = None
             raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
         except SourceError as error:
+            if error.reason != "deadline":
+                self.unanswered_s = 0.0
             if MEANING[error.reason].unreached:
                 self._in_time_on = None
             else:
@@ -264,7 +269,7 @@ class TraceSource(ProfilerSource):
         except TpumonError as error:
             self._end_call()
             raise self._error("refused", str(error)) from error
-        took_s = time.monotonic() - traced_from_s
+        took_s, self.unanswered_s = time.monotonic() - traced_from_s, 0.0
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
