@@ -162,8 +162,7 @@ class DutyLedger:
 
     def add(self, traced_s: Mapping[str, float]) -> None:
         """Writes what a command has traced that then ends, by address of the server."""
-        now_s = since_boot_s()
-        none = Entry(since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.0, duty_ratio=USUAL_DUTY_RATIO, interval_s=0.0)
+        none, now_s = _nothing(), since_boot_s()
         peers = self.exchange(dict.fromkeys(traced_s, none))
         self.exchange(
             {
@@ -175,6 +174,10 @@ class DutyLedger:
                 for server, cost_s in traced_s.items()
             }
         )
+
+    def note_unanswered(self, server: str, process: int, begun_s: float) -> None:
+        """Writes that a command, which then ends, began a trace of the host that has no answer, as in `Entry`."""
+        self.exchange({server: replace(_nothing(), unanswered_s=begun_s)}, {server: process})
 
     def _others(self) -> Sequence[Mapping[str, PeerEntry]]:
         """The entries of other tpumons' files. Removes files of this user that have no effect."""
@@ -201,6 +204,12 @@ class DutyLedger:
             read[file.path] = known
         self._read = read
         return [entries for _, entries in read.values()]
+
+
+def _nothing() -> Entry:
+    """The entry of a command that has traced nothing."""
+    now_s = since_boot_s()
+    return Entry(since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.0, duty_ratio=USUAL_DUTY_RATIO, interval_s=0.0)
 
 
 def _entries(text: str, file: str, uid: int) -> dict[str, PeerEntry]:

@@ -11,7 +11,7 @@ import pytest
 
 from support import virtual_time
 from support.samples import sample as taken
-from tpumon.collection.sampler import Pace, Sampler, duty, duty_account
+from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
@@ -44,7 +44,7 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(duty, "in_thread", at_once)
     monkeypatch.setattr(duty.time, "thread_time", lambda: 0.0)  # looks are as rare as they are dear
-    for module in (duty_account, ledger, host_files):
+    for module in (duty_account, host_traces, ledger, host_files):
         monkeypatch.setattr(module, "since_boot_s", since_boot_s)
     return tmp_path
 

@@ -246,13 +246,22 @@ def test_servers_that_host_events_would_hang(jax_job: Job, tmp_path: Path) -> No
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("jax_job", ["0.8.2"], indirect=True)
-def test_who_hung_a_job_by_the_option_that_may_is_told_so_by_every_later_tpumon(jax_job: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", [0, 2])
+def test_who_hung_a_job_by_the_option_that_may_is_told_so_by_every_later_tpumon(
+    start_job: Callable[..., Job], tmp_path: Path, level: int
+) -> None:
     """The server then refuses all as busy: nobody else's session, and nothing that a wait would end."""
+    jax_job = start_job("0.8.2")
     env = {"TPUMON_PAUSE_DIR": str(tmp_path)}
-    with Tpumon(*level_2(jax_job, "--host-tracer-level", "1", "--output", "text"), env=env) as command:
-        command.wait_for(lambda: "has not ended" in command.err)
-        command.signal(signal.SIGINT).end().ended(130)
+    traced = ("--service-addr", jax_job.address, "--host-tracer-level", "1")
+    if level == 0:
+        done = tpumon("--level", "0", *traced, "--logdir", str(tmp_path / "logs"), env=env).ended(1)
+        assert "has not ended: the job has probably hung" in done.err
+        assert "another profiling session" not in done.err
+    else:
+        with Tpumon("--level", "2", *traced, "--output", "text", env=env) as command:
+            command.wait_for(lambda: "has not ended" in command.err)
+            command.signal(signal.SIGINT).end().ended(130)
 
     why = tpumon("why", "--service-addr", jax_job.address, env=env).ended(3).out
     assert "the trace of the host that tpumon began at" in why

@@ -14,15 +14,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
+from tpumon.collection.sampler.host_traces import explained
 from tpumon.collection.sources import Client
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
-from tpumon.errors import MEANING, Reason, SourceError, TpumonError
+from tpumon.errors import HOST_TRACE, MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.system.background import Background
 from tpumon.system.console import show
+from tpumon.system.host_files import since_boot_s
 from tpumon.system.limits import memory_limit_bytes
 from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.system.pausing import current_pause
@@ -212,7 +214,7 @@ class _CaptureSession:
         try:
             worker.returns_traces = await worker.profiler.approach()
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
-            worker.failure = _failure_of(worker, error)
+            await _fail(worker, error)
             return
         if worker.warned:
             return
@@ -223,7 +225,7 @@ class _CaptureSession:
             _log.warning("%s: %s", worker.target.address, _GPU_WARNING)
 
     async def _trace(self, worker: ProfiledWorker, attempt: int, capture: TraceRequest) -> None:
-        file_name = trace_file_name(worker.target.address)
+        file_name, begun_s = trace_file_name(worker.target.address), since_boot_s()
         try:
             if worker.returns_traces:
                 xspace = await worker.profiler.take(capture)
@@ -234,7 +236,7 @@ class _CaptureSession:
             if worker.returns_traces:
                 path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
-            worker.failure = _failure_of(worker, error)
+            await _fail(worker, error, begun_s if worker.profiler.may_hang else 0.0)
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
@@ -270,11 +272,21 @@ class _CaptureSession:
                 _log.info("%s; trying again", worker.failure)
 
 
-def _failure_of(worker: ProfiledWorker, error: Exception) -> TpumonError:
-    """The reason why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing."""
-    if isinstance(error, TpumonError):
-        return error
-    return SourceError("internal", f"a bug in tpumon: {unexpected(error)}", address=worker.target.address)
+async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) -> None:
+    """Notes why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing.
+
+    Args:
+        worker: the worker.
+        error: of its call.
+        begun_s: as of `explained`.
+    """
+    if isinstance(error, SourceError):
+        worker.failure = failure = await asyncio.to_thread(explained, error, begun_s)
+        worker.hopeless = worker.hopeless or failure.message.startswith(HOST_TRACE)
+    elif isinstance(error, TpumonError):
+        worker.failure = error
+    else:
+        worker.failure = SourceError("internal", f"a bug in tpumon: {unexpected(error)}", address=worker.target.address)
 
 
 def _explain_failures(workers: Sequence[ProfiledWorker]) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from tpumon import __version__
 from tpumon.collection import sources
-from tpumon.collection.sampler.duty_account import hung_by
+from tpumon.collection.sampler.host_traces import explained
 from tpumon.collection.sources import Client, Companion, SourceOptions
 from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
@@ -32,7 +32,6 @@ from tpumon.discovery.host.port_survey import (
     SurveyedPort,
     survey,
 )
-from tpumon.discovery.host.processes import start_ticks_of
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
@@ -282,9 +281,7 @@ class _Look:
                     if error.reason == "unimplemented":
                         server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
-                    if hung_by := await _hung_by(target.address, error):
-                        answer = RpcAnswer(rpc=profiler.rpc, state="failed", words=hung_by)
-                        return replace(_add(server, answer), reason="deadline")
+                    error = await asyncio.to_thread(explained, error)
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"
@@ -341,21 +338,6 @@ def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDia
         return server
     server = replace(server, attached=seen.attached)
     return server if seen.owner is None else replace(server, program=seen.owner.command, pid=seen.owner.pid)
-
-
-async def _hung_by(address: str, error: SourceError) -> str:
-    """Words for a trace of the host that a tpumon began and that has probably hung the job; empty: there is none."""
-    if error.reason != "deadline" and MEANING[error.reason].state not in {"busy", "continuous"}:
-        return ""
-
-    def look() -> str:
-        signs = signs_at(address)
-        process = None if signs is None or signs.pid is None else start_ticks_of(signs.pid)
-        return hung_by(DutyLedger().peers([server_name(address)]).get(server_name(address), ()), process)
-
-    with suppress(OSError):
-        return await asyncio.to_thread(look)
-    return ""
 
 
 def _bug(address: str, error: Exception) -> CompanionReport:

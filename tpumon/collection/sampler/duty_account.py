@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tpumon.collection.sampler.host_traces import hung_by
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import HOST_TRACE
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import Entry, PeerEntry
 
@@ -27,7 +25,6 @@ _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100
 _MOST_KNOWN = 200
 _LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
-_ANSWERS_IN_S = 10.0  # a trace of the host
 _FIRST_CALLS = 3  # of each tpumon go before those of the others: a verdict takes three samples
 
 
@@ -296,23 +293,6 @@ class DutyAccount:
         left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
         self._unused_s += max(0.0, -left_s)
         self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
-
-
-def hung_by(peers: Sequence[PeerEntry], process: int | None, own_s: float = 0.0) -> str:
-    """Returns words for a trace of the host that has probably hung a job; empty: there is none.
-
-    Args:
-        peers: what the other tpumons say of the server. One that was killed is believed of the same process only.
-        process: the start of the server's process, as in `PeerEntry`.
-        own_s: as `Entry.unanswered_s`, of this tpumon.
-    """
-    known = [one for one in peers if one.trusted and one.process == process is not None]
-    begun = [begun_s for begun_s in (own_s, *(one.entry.unanswered_s for one in known)) if begun_s]
-    ago_s = since_boot_s() - min(begun, default=math.inf)
-    if ago_s < _ANSWERS_IN_S:
-        return ""
-    at = time.strftime("%H:%M:%S", time.localtime(time.time() - ago_s))
-    return f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it"
 
 
 def _who(peer: PeerEntry) -> str:

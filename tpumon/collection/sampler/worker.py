@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
+from tpumon.collection.sampler.host_traces import may_be_hung
 from tpumon.collection.sampler.pace import (
     JITTER_RATIO,
     LONGEST_PAUSE_S,
@@ -341,7 +342,7 @@ class SampledWorker:
     async def _explained(self, error: SourceError) -> tuple[Reason, str]:
         """Reason and message of a failure. A session that does not end may be one that a tpumon has begun."""
         self._is_others = False
-        if error.reason != "deadline" and MEANING[error.reason].state not in {"busy", "continuous"}:
+        if not may_be_hung(error):
             return error.reason, error.message
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:

@@ -143,6 +143,11 @@ class Profiler:
         return wanted and self.known.host_level == 0
 
     @property
+    def may_hang(self) -> bool:
+        """True if the host is traced because the user says so, on a server that is not seen to be safe."""
+        return bool(self._host_events.level) and not self.known.signs.host_events_safe
+
+    @property
     def what_is_left_out(self) -> str:
         """Words for what is left out, why, and the option that overrides it."""
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"

@@ -245,7 +245,7 @@ class TraceSource(ProfilerSource):
     ) -> _Taken:
         """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
-        if self._options.host_level and not self._profiler.known.signs.host_events_safe:
+        if self._profiler.may_hang:
             self.unanswered_s = since_boot_s()
         self._call = traced_from_s, window_s + self._collecting_s
         options = self._reducer.options if returns_traces else {}
