@@ -94,10 +94,10 @@ def lacking_s(worker: WorkerStatus) -> float:
     return max(lacking(worker).values(), default=0) * interval_s
 
 
-def samples_of(history: WorkerHistory) -> int:
+def samples_of(history: WorkerHistory, last_s: float = _RECENT_S) -> int:
     """Number of recent samples of a worker; those that an exporter handed on count, if they are remembered."""
     newest_unix_s = None if history.series is None else history.series.newest_unix_s
     if history.series is None or newest_unix_s is None:
         return history.samples
-    points = history.series.points(STEP.key, newest_unix_s - _RECENT_S, newest_unix_s)
+    points = history.series.points(STEP.key, newest_unix_s - last_s, newest_unix_s)
     return max(history.samples, sum(point.queries for point in points))

@@ -253,7 +253,7 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
         status: what the answer rests on.
     """
     workers, is_ok = status.all(), answer.verdict == "ok"
-    if settings.origin.is_over or not workers or answer.verdict not in {"ok", "unknown"}:
+    if not workers or answer.verdict not in {"ok", "unknown"}:
         return answer
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, decisive=not is_ok) for each in workers]
@@ -264,19 +264,32 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
     last = [each.history.last for each in workers if each.history.last is not None]
     interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
-    sentence, taken = answer.sentence, min(_queries(each.history) for each in workers)
-    if settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
+    taken, more = min(map(_judged_on, workers)), ""
+    sentence = _told(answer.sentence, taken, names) if is_ok else answer.sentence
+    if settings.origin.is_over or (is_ok and not needs.more_s):
+        pass
+    elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
         more = _longer_look(taken, needs, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
-        if is_ok and more:
-            told = f"{taken} samples tell{f', too few for {names}' if names else ''}"
-            sentence, more = sentence.replace("it can be judged", told, 1), more if needs.more_s else ""
-    elif (lack or awaited) and (needs.more_s or not is_ok):
+    elif lack or awaited:
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
-        more = f"{f'{names}: known' if names else 'More is known'} in {when}; then ask again: {_command()}"
-    else:
-        more = ""
+        known = f"{names}: known" if names and not is_ok else "More is known"
+        more = f"{known} in {when}; then ask again: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
+
+
+def _told(sentence: str, samples: int, names: str) -> str:
+    """The sentence of an `ok` with the number of samples that it rests on, if these are few, and for what too few."""
+    if samples >= _MANY:
+        return sentence
+    tell = "sample tells" if samples == 1 else "samples tell"
+    return sentence.replace("it can be judged", f"{samples} {tell}{f', too few for {names}' if names else ''}", 1)
+
+
+def _judged_on(worker: WorkerStatus) -> int:
+    """Number of samples that a worker is judged by; its exporter judges by all that it handed on, however old."""
+    history = worker.history
+    return max(_queries(history), samples_of(history, math.inf) if worker.judged_upstream else 0)
 
 
 def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, *, is_ok: bool) -> str:

@@ -15,12 +15,14 @@ from support.sample_kinds import on_cpu
 from support.samples import failed_sample, sample
 from tpumon.analysis.findings.rule import TooFew
 from tpumon.analysis.findings.rules.straggler import Straggler
+from tpumon.analysis.history import RollupSeries
 from tpumon.cli import session
 from tpumon.cli.commands import once, why
 from tpumon.cli.session import Needs
-from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
 from tpumon.errors import NoTargetError
-from tpumon.model import FunctionFigures, Process, Query, Spread, StepTimes, Target, Workers
+from tpumon.model import FunctionFigures, Handover, NotJudged, Process, Query, Spread, StepTimes, Target, Workers
+from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
 
 NAMES = ("w0", "w1", "w2")
@@ -161,6 +163,28 @@ def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, ori
     _, printed, _ = run(events, samples=1, all_of_them=True, origin=origin)
     assert printed.splitlines()[0].startswith("unknown: ")
     assert printed.splitlines()[0].endswith(f" {told}")
+
+
+@pytest.mark.parametrize("command", [once, why])
+@pytest.mark.parametrize(("before", "told"), [(2, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
+def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, before, told):
+    """Samples that it took before count, however far apart they are: it has judged them all."""
+    series = RollupSeries(tuple(COMPARED))
+    for number in range(before, 0, -1):
+        series.add(time.time() - 300.0 * number, "live", [None] * len(COMPARED))
+    few = [NotJudged(finding="recompiling", reason="it takes 7 samples", workers=1)] * (before < 7)
+    handed_on = {"findings": (), "not_judged": tuple(few), "history": {"w0": series.to_plain()}}
+    judged = ("idle", "hang") if few else ("idle", "hang", "recompiling")
+    events = [lambda: answered("w0", findings=(), judged=judged, interval_s=10.0)] * 3
+    _, printed, _ = run([Handover(complete=True, number=1, **handed_on), *events], workers=["w0"], command=command)
+    assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}.")
+
+
+@pytest.mark.parametrize(("count", "told"), [(3, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
+def test_an_ok_of_a_recording_says_on_how_few_samples_it_rests(run, count, told):
+    """No more come, so no command is told."""
+    _, printed, _ = run(compiled(1.0, count), workers=["w0"], origin=RecordingSource("/dir"), command=why, more_s=30.0)
+    assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}."
 
 
 def test_a_worker_alone_needs_as_many_samples(run):
@@ -323,7 +347,7 @@ def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):
     answer, _, titles, row = printed.splitlines()
     assert status == 0
     assert answer == (
-        "ok: Nothing is wrong, as far as it can be judged. Steps run, 125 ms each. No TPU in its trace, so there is no "
+        "ok: Nothing is wrong, as far as 3 samples tell. Steps run, 125 ms each. No TPU in its trace, so there is no "
         "MXU, TPU idle, Infeed, HBM."
     )
     assert titles.split() == ["WORKER", "STATE", "SINCE", "STEP", "ms", "WHY"]

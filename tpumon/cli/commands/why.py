@@ -64,7 +64,9 @@ def run(
         UsageError: there is nothing to read.
     """
     status = read_status(feed, needs)
-    answer = told_when(judged(feed, status), feed, needs, status)
+    answer = judged(feed, status)
+    if not _is_profile(feed.origin):
+        answer = told_when(answer, feed, needs, status)
     if output == "json":
         show(answer.to_json(brief=brief))
     else:
@@ -74,8 +76,8 @@ def run(
 
 def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     """The answer; of a profile, one sample is enough."""
-    is_profile = isinstance(feed.origin, RecordingSource) and is_capture(feed.origin.where)
-    too_few = frozenset[str]() if is_profile else unjudged(status, feed.output_options.thresholds.sustained)
+    sustained = feed.output_options.thresholds.sustained
+    too_few = frozenset[str]() if _is_profile(feed.origin) else unjudged(status, sustained)
     return diagnose(status, too_few, keeps=feed.state is not None)
 
 
@@ -93,6 +95,10 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
         samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
         return judge_capture(samples, feed.output_options.thresholds)
     return collect(feed, needs)
+
+
+def _is_profile(origin: EventSource) -> bool:
+    return isinstance(origin, RecordingSource) and is_capture(origin.where)
 
 
 def is_capture(where: str) -> bool:
