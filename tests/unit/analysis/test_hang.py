@@ -8,6 +8,7 @@ from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.untrusted_text import quote
 
 INTERVAL_S = 10.0
 BEGIN_UNIX_S = 10_000.0
@@ -186,6 +187,16 @@ def test_what_cannot_be_seen_is_no_silence():
     worker = job.fleet.status(job.last).workers["w0"]
     assert (worker.verdict.severity, "hang" in worker.judged) == ("unknown", False)
     assert dict(worker.not_judged)["hang"] == NOT_SEEN
+
+
+def test_a_silence_from_before_the_first_look_is_not_judged_in_plain_words():
+    """With the words that scripts look for, whole where an exporter's are quoted."""
+    one = Slice("a")
+    assert one.go(3, silent) is None
+    why = dict(one.fleet.status(one.at).workers["a"].not_judged)["hang"]
+    assert "silent since before tpumon first looked: since when is unknown" in why
+    assert "older than tpumon" in why
+    assert quote(why) == f'"{why}"'
 
 
 def test_a_restart_of_tpumon_does_not_make_a_warning_an_info():

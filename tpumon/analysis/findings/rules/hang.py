@@ -24,6 +24,10 @@ _UNSEEN_S = 60.0  # between the last activity and the silence that was watched: 
 _SURE_S = 60.0  # of silence that was watched, or that libtpu tells: no further samples need agree
 _FEW = 5
 _SAME_S = 2.0
+_SINCE_UNKNOWN = (
+    "it has run nothing yet, or is silent since before tpumon first looked: since when is unknown (older than tpumon); "
+    "--state DIR remembers it between runs"
+)  # scripts look for "older than tpumon"
 
 
 @dataclass(slots=True)
@@ -187,7 +191,7 @@ class Hang(Rule[Activity, SliceActivity]):
         if (why_not_seen := member.seen.sample.why_not_seen) is not None:
             return why_not_seen
         if member.memory.active is None:
-            return "it has run nothing yet, or is silent since before tpumon: older than tpumon"
+            return _SINCE_UNKNOWN
         if not member.memory.silent:
             return 0.0
         # Above 1 from three quarters of `sustained` on.
