@@ -46,7 +46,7 @@ def listeners(monkeypatch, *seen):
         return [
             one
             if port in {None, one.port}
-            else replace(one, is_profiler=False, not_approached=f"only port {port} was asked for")
+            else replace(one, is_profiler=False, not_approached=one.not_approached or f"only port {port} was asked for")
             for one in seen
         ]
 
@@ -435,6 +435,37 @@ def test_ports_of_other_users_may_be_a_profiler_servers(doctor, monkeypatch, por
     assert f"no profiler server found, but {what} could not be looked at" in one_line(text)
     assert f"run tpumon as the job's user, or give --port {port};" in one_line(text)
     assert "has no profiler server" not in one_line(text)
+
+
+def test_ports_of_other_users_are_a_problem_beside_a_server_of_ones_own(doctor, monkeypatch):
+    """A job of theirs may be what is looked for. Not if one port was asked for: it was looked at."""
+    with TpuNode(device=True) as node:
+        own = SurveyedPort(address=node.address, port=Address.parse(node.address).port, is_profiler=True)
+        listeners(monkeypatch, own, seen("127.0.0.1:40001", not_approached=HIDDEN))
+        status, text = doctor()
+        _, asked = doctor(port=own.port)
+
+    assert status == 0
+    what, _, remedy = one_line(text).partition("port 40001 of another user could not be looked at -> ")
+    assert "What is wrong" in what
+    assert remedy.startswith("run tpumon as the job's user, or give --port 40001")
+    assert "could not be looked at" not in asked
+
+
+def test_a_job_and_ports_of_other_users_are_two_problems(doctor, monkeypatch):
+    monkeypatch.setattr(diagnosis, "find_job", lambda but_for: HostJob(pid=42, name="train.py", framework="JAX"))
+    listeners(monkeypatch, seen("127.0.0.1:40001", not_approached=HIDDEN))
+    _, text = doctor()
+
+    assert "1. pid 42 `train.py` runs JAX but has no profiler server" in one_line(text)
+    assert "2. port 40001 of another user could not be looked at" in one_line(text)
+
+
+def test_what_to_do_about_a_name_without_an_address_stands_there_once(doctor):
+    _, text = doctor("no-such-host.invalid:8466", runtime=["no-such-host.invalid:8431"])
+
+    assert "no-such-host.invalid:8431 this name has no IP address" in one_line(text)
+    assert one_line(text).count("give the IP address") == 1
 
 
 def test_a_job_without_a_profiler_server_is_named_with_what_to_do(doctor, monkeypatch):

@@ -19,8 +19,11 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
         yield Problem(what=f"sampling on this host is paused until {until}", remedy=MEANING["paused"].remedy)
     for server in diagnosis.servers:
         yield from _of_server(server)
+    hidden = _hidden_ports(diagnosis)
     if diagnosis.local and not diagnosis.servers:
-        yield _no_server(diagnosis)
+        problem = _no_server(diagnosis, hidden)
+        hidden = None if hidden is None or hidden.what in problem.what else hidden
+        yield problem
     elif diagnosis.job is not None:
         yield _job_without_server(diagnosis.job)
     for port in diagnosis.ports:
@@ -36,6 +39,8 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
             what="some chips have no file in /dev",
             remedy="give them to this container or virtual machine, unless another one uses them",
         )
+    if hidden is not None:
+        yield hidden
 
 
 def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
@@ -56,7 +61,20 @@ def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
         )
 
 
-def _no_server(diagnosis: Diagnosis) -> Problem:
+def _hidden_ports(diagnosis: Diagnosis) -> Problem | None:
+    """The problem that jobs of other users may have a profiler server, unless one port was asked for."""
+    hidden = [Address.parse(port.address).port for port in diagnosis.ports if port.words == HIDDEN]
+    if not hidden or diagnosis.port is not None:
+        return None
+    one = len(hidden) == 1
+    return Problem(
+        what=f"{f'port {hidden[0]} of another user' if one else f'{len(hidden)} ports of other users'} could not be "
+        "looked at",
+        remedy=f"run tpumon as the job's user, or give --port {hidden[0] if one else 'N'}",
+    )
+
+
+def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:
     """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
     job = diagnosis.job
     add_line = _add_line(diagnosis.framework if job is None else job.framework)
@@ -66,13 +84,10 @@ def _no_server(diagnosis: Diagnosis) -> Problem:
     if job is not None and job.not_yet(time.time()) is not None:
         return _job_without_server(job)
     holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
-    hidden = [Address.parse(port.address).port for port in diagnosis.ports if port.words == HIDDEN]
-    if hidden and job is None and not holders:
-        ports = f"{len(hidden)} ports of other users" if len(hidden) > 1 else f"port {hidden[0]} of another user"
+    if hidden is not None and job is None and not holders:
         return Problem(
-            what=f"no profiler server found, but {ports} could not be looked at",
-            remedy=f"run tpumon as the job's user, or give --port {hidden[0] if len(hidden) == 1 else 'N'}; if the job "
-            "is yours, start it with `tpumon run`",
+            what=f"no profiler server found, but {hidden.what}",
+            remedy=f"{hidden.remedy}; if the job is yours, start it with `tpumon run`",
         )
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):

@@ -274,8 +274,8 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 def _explain_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
         ("Too many open files", "internal", _NO_DESCRIPTORS),
-        ("errors resolving", "resolve", "this name has no IP address; check it, or give the IP address"),
-        ("DNS resolution failed", "resolve", "this name has no IP address; check it, or give the IP address"),
+        ("errors resolving", "resolve", "this name has no IP address"),
+        ("DNS resolution failed", "resolve", "this name has no IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("before receiving SETTINGS", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
