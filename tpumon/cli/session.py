@@ -7,11 +7,12 @@ import logging
 import math
 import re
 import shlex
+import signal
 import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
+from tpumon.system.signals import StoppedError
 
 _log = logging.getLogger(__name__)
 
@@ -78,18 +80,39 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     return replace(settings, origin=NearbySource(page, settings.origin), state=None)  # it keeps its own
 
 
-def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
+@contextmanager
+def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
     """Follows the workers until all have the samples that are needed, no more are to come, or the time is over.
 
-    Returns:
+    If SIGTERM ends it before, as `timeout` does, what is known by then is answered before the signal ends this process.
+
+    Yields:
         The status then; of a recording, at its end.
 
     Raises:
         NoTargetError: there is no worker.
         UsageError: there is no recording.
     """
-    with Bar(sys.stderr) as bar, closing(_statuses(settings, needs, bar)) as statuses:
-        return next(status for status, is_enough in statuses if is_enough)
+    status: FleetStatus | None = None
+    stopped: StoppedError | None = None
+    try:
+        with Bar(sys.stderr) as bar, closing(_statuses(settings, needs, bar)) as statuses:
+            for status, is_enough in statuses:  # noqa: B007 - the last one counts
+                if is_enough:
+                    break
+    except StoppedError as error:
+        if (
+            error.signal_number != signal.SIGTERM
+            or status is None
+            or all(each.history.last is None for each in status.all())
+        ):
+            raise
+        stopped = error
+        _log.warning("stopped by SIGTERM before there were enough samples; this is what is known")
+    assert status is not None
+    yield status
+    if stopped is not None:
+        raise stopped
 
 
 def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:

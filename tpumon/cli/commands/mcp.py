@@ -209,7 +209,8 @@ class Questions:
     def _ask(self, question: Callable[[FleetStatus], str]) -> str:
         try:
             if self._feed.origin.is_over:
-                return question(read_status(self._feed, self._needs))
+                with read_status(self._feed, self._needs) as status:
+                    return question(status)
             return question(self._ask_watch())
         except TpumonError as error:
             from mcp.server.mcpserver.exceptions import ToolError

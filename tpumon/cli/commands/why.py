@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
-from tpumon.cli.session import Needs, collect, told_when
+from tpumon.cli.session import Needs, collected, told_when
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Finding
@@ -63,15 +64,15 @@ def run(
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    status = read_status(feed, needs)
-    answer = judged(feed, status)
-    if not _is_profile(feed.origin):
-        answer = told_when(answer, feed, needs, status)
-    if output == "json":
-        show(answer.to_json(brief=brief))
-    else:
-        show("\n".join(_lines(answer, feed.origin, brief=brief)))
-    return answer.exit_status(fail_on)
+    with read_status(feed, needs) as status:
+        answer = judged(feed, status)
+        if not _is_profile(feed.origin):
+            answer = told_when(answer, feed, needs, status)
+        if output == "json":
+            show(answer.to_json(brief=brief))
+        else:
+            show("\n".join(_lines(answer, feed.origin, brief=brief)))
+        return answer.exit_status(fail_on)
 
 
 def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
@@ -81,8 +82,9 @@ def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     return diagnose(status, too_few, keeps=feed.state is not None)
 
 
-def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
-    """The status of the workers, from the samples that a judgement needs.
+@contextmanager
+def read_status(feed: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
+    """The status of the workers, from the samples that a judgement needs; else as `collected`.
 
     Raises:
         NoTargetError: there is no worker.
@@ -93,8 +95,10 @@ def read_status(feed: FeedSettings, needs: Needs) -> FleetStatus:
         if origin.at is not None:
             raise UsageError("--at is for recorded samples; a profile is of one moment")
         samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
-        return judge_capture(samples, feed.output_options.thresholds)
-    return collect(feed, needs)
+        yield judge_capture(samples, feed.output_options.thresholds)
+        return
+    with collected(feed, needs) as status:
+        yield status
 
 
 def _is_profile(origin: EventSource) -> bool:
