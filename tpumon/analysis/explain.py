@@ -222,13 +222,13 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps))
     if too_few:
-        gaps.append(
-            f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
-        )
-        gaps += _stepless(status)
+        few = f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
+        gaps += [few, *_stepless(status)]
     if findings:
         verdict: VerdictId = findings[0].finding
-        also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
+        same = dict.fromkeys(name for one in found[1:] if one.finding == verdict for name in one.workers)
+        also = dict.fromkeys([f"{verdict} of {_quoted(same)}"] if same else [])
+        also |= dict.fromkeys(one.finding for one in findings if one.finding != verdict)
         sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
     else:
         unsure = gaps or _unsure(status, not_judged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,26 @@ def test_nohup_is_respected(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+def test_why_that_timeout_ends_answers_and_has_the_status_of_the_signal(tmp_path):
+    """What it knows by then."""
+    (tmp_path / "home").mkdir()
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tpumon", "why", "--simulate", "v5e-8", "--num-queries", "99"],
+            stdout=subprocess.PIPE, stderr=file, text=True, cwd=tmp_path, env=environment(tmp_path),
+        )  # fmt: skip
+    try:
+        wait_until(lambda: re.search(r"[1-9]\d* of 99 samples", log.read_text()), 60, "no sample")
+        process.terminate()
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 143
+    assert re.match(r"(ok|unknown): Nothing ", out)
 
 
 def test_a_full_disk_is_told_and_is_a_failure_in_the_end(tmp_path):

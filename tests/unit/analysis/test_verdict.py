@@ -64,6 +64,15 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert answer.exit_status("critical") == 1
 
 
+def test_workers_that_are_down_for_another_reason_are_named_in_the_sentence_too():
+    """What else was found, after them."""
+    names = "abcd"
+    failed = [down("a", 1), down("b", 1, reason="deadline"), down("c", 1, reason="resolve")]
+    answer = diagnose(judged(*[at(name, 0) for name in names], *failed, at("d", 1), names=names))
+    assert answer.sentence.startswith('"a" does not answer (unavailable')
+    assert answer.sentence.endswith('Also found: down of "b", "c".')
+
+
 def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():
     status = judged(*both(20))
     assert diagnose(status).verdict == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from tpumon.errors import NoTargetError
 from tpumon.model import FunctionFigures, Handover, NotJudged, Process, Query, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
+from tpumon.system.signals import StoppedError
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1
@@ -310,6 +312,24 @@ def test_how_many_came_too_late_is_said(run, said, workers, words):
     """Of one worker as of one."""
     run(rounds(1), workers=workers, timeout_s=0.0)
     assert f"--timeout): {words} too few samples" in said[0]
+
+
+@pytest.mark.parametrize("command", [once, why])
+def test_sigterm_ends_it_with_what_is_known(run, capsys, said, command):
+    """As `timeout` sends it; Ctrl-C, and a signal before the first sample, end it without an answer."""
+
+    def stop(number=signal.SIGTERM):
+        raise StoppedError(number)
+
+    for events in [stop], [*rounds(1), lambda: stop(signal.SIGINT)]:
+        with pytest.raises(StoppedError):
+            run(events, command=command)
+        assert capsys.readouterr().out == ""
+    with pytest.raises(StoppedError) as stopped:
+        run([*rounds(1), stop], command=command)
+    assert stopped.value.exit_status == 143
+    assert capsys.readouterr().out.startswith("unknown: Nothing was found, but too little can be judged.")
+    assert said == ["stopped by SIGTERM before there were enough samples; this is what is known"]
 
 
 def test_a_paused_host_and_an_idle_job_are_answers(run):
