@@ -101,11 +101,8 @@ def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
                 if is_enough:
                     break
     except StoppedError as error:
-        if (
-            error.signal_number != signal.SIGTERM
-            or status is None
-            or all(each.history.last is None for each in status.all())
-        ):
+        is_known = status is not None and any(each.history.last is not None for each in status.all())
+        if error.signal_number != signal.SIGTERM or not is_known:
             raise
         stopped = error
         _log.warning("stopped by SIGTERM before there were enough samples; this is what is known")
