@@ -27,6 +27,7 @@ from tpumon.cli.values import (
     INTERVAL,
     MAX_DUTY,
     MAX_TRACE,
+    OWN_OUTPUTS,
     STEP_LIMITS,
     read_duration,
     read_kept,
@@ -81,7 +82,7 @@ def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
 
     if stdout.fleet_summary:
         return parse_output("fleet-summary")
-    if stdout.output in {"auto", "live", "text"}:
+    if stdout.output in OWN_OUTPUTS:
         # The old spelling is typed by those who read the old blocks.
         return "text" if legacy and stdout.output == "auto" else stdout.output
     try:
@@ -99,7 +100,7 @@ def check_filter(stdout: StdoutOptions, output: str | Export) -> None:
 
 def report_format(context: typer.Context, output: str, choices: Sequence[Choice]) -> Choice:
     """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
-    meant = is_typed(context, "output") or output in choices
+    meant = is_typed(context, "output", or_in_file=True) or output in choices
     return check_choice("--output", output, choices) if meant else choices[0]
 
 
