@@ -26,13 +26,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, de
 from tpumon.cli.legacy import translate
 from tpumon.cli.values import READERS, advice, formats_of
 from tpumon.errors import UsageError
-from tpumon.untrusted_text import LONGEST_PATH, one_line
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
+_LONGEST = 1000  # of what is wrong, which may list all choices
 _JUDGING = frozenset({"once", "why"})
 _OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
 _ALIKE = 0.85
@@ -41,7 +42,8 @@ _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")
 
 _OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)")
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
-_TWICE = re.compile(r"Cannot overwrite a value \(at line (\d+)")
+_TWICE = re.compile(r"Cannot overwrite a value \(at (?:line (\d+)|end)")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
@@ -88,18 +90,18 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     }
 
 
-def check_variables(group: TyperGroup, context: Any, arguments: Sequence[str]) -> None:
+def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Sequence[str]) -> None:
     """Checks the variables of a command, as the file is checked; not those of options that were typed.
 
     Args:
         group: all commands.
         context: the group's.
-        arguments: of the command line.
+        command: one of them, or the group.
+        arguments: of the command line, in today's spelling.
 
     Raises:
         UsageError: one has a value that it cannot have.
     """
-    command = _command_of(group, arguments)
     for name, option in options_of(command):
         if not _is_typed(option, arguments):
             read_variable(group, context, command, name, option)
@@ -125,7 +127,7 @@ def read_variable(group: TyperGroup, context: Any, command: Any, name: str, opti
 def counts_for(command: str, name: str, option: Any, value: object) -> bool:
     """Tells that a command obeys what a variable, or the file outside its table, gives; it may be meant for others."""
     if formats := formats_of(option):
-        return value in formats
+        return ",".join(_texts(value)) in formats
     return not (command in _JUDGING and name in _OF_MONITORS)
 
 
@@ -138,7 +140,8 @@ def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) ->
         error: says of which option it is, or its message names it before it says what to do.
     """
     path, message = config_path(), str(error)
-    command = _command_of(group, arguments)
+    arguments, _ = translate(arguments)
+    command = next((group.commands[one] for one in arguments if one in group.commands), group)
     options = dict(options_of(command))
     named = [error.option] if error.option else _OPTION.findall(message.partition("; ")[0])
     names = [name for name in named if name in options and not _is_typed(options[name], arguments)]
@@ -150,19 +153,15 @@ def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) ->
         tables = _with_hyphens(_parsed(path))
     except UsageError:
         return ""
-    own = tables.get(command.name) if command is not group else None
+    own = tables.get(command.name or "")
     own = _with_hyphens(own) if isinstance(own, dict) else {}
     keys = [f"[{command.name}] {name}" if name in own else name for name in names if name in {**tables, **own}]
     return f" ({keys[0]} in {path})" if keys else ""
 
 
-def _command_of(group: TyperGroup, arguments: Sequence[str]) -> Any:
-    return next((group.commands[one] for one in arguments if one in group.commands), group)
-
-
 def _is_typed(option: Any, arguments: Sequence[str]) -> bool:
     spellings = {*option.opts, *option.secondary_opts}
-    return any(one.partition("=")[0] in spellings for one in translate(arguments)[0])
+    return any(one.partition("=")[0] in spellings for one in arguments)
 
 
 _Text = str | int | float | list[str | int | float]
@@ -204,12 +203,11 @@ def _check(
         try:
             _read(name, option, value)
             convert_it(option, value)
-        except UsageError as error:
-            wrong = f"{where.rstrip(':= ')}: {error}"
         except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
             wrong = f"{where}{one_line(','.join(_texts(value)))}: {advice(option)}"
-        except ValueError as error:
-            wrong = f"{where}{one_line(str(error), limit=LONGEST_PATH)}"
+        except (UsageError, ValueError) as error:
+            said = one_line(str(error), limit=_LONGEST).removeprefix(f"--{name}").lstrip(": ")
+            wrong = f"{where if said.startswith(tuple(_texts(value))) else where.rstrip(':= ') + ': '}{said}"
         else:
             return
     raise UsageError(wrong)
@@ -217,13 +215,13 @@ def _check(
 
 def _read(name: str, option: Any, value: object) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
-    texts = _texts(value)
-    formats = formats_of(option)
-    if isinstance(value, dict) or (formats and value not in formats):
-        raise ValueError(f"{'a table' if isinstance(value, dict) else ','.join(texts)}: {advice(option)}")
+    texts = ["a table"] if isinstance(value, dict) else _texts(value)
+    text, formats = ",".join(texts), formats_of(option)
+    if isinstance(value, dict) or (formats and text not in formats):
+        raise ValueError(f"{text}: {advice(option)}")
     if name in READERS and not formats:
-        for text in texts if option.multiple else [",".join(texts)]:
-            READERS[name](text)
+        for one in texts if option.multiple else [text]:
+            READERS[name](one)
 
 
 def _converted(option: Any, value: object) -> object:
@@ -276,7 +274,7 @@ def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Itera
         names = [*its, *(_key(one.removeprefix("TPUMON_").lower()) for one in _NO_OPTIONS)]
         for near in difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE):
             by_file = command in _JUDGING and near in _OF_MONITORS
-            yield variable, f"--{near}, or {near} below [{command}] in the file" if by_file else variable_of(near)
+            yield variable, f"--{near}, or [{command}] {near} in the file" if by_file else variable_of(near)
 
 
 def _from_home(path: str) -> str:
@@ -300,10 +298,16 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
-        hint = '; text needs quotes, such as interval = "5m"' if _NO_QUOTES.match(str(error)) else ""
-        if twice := _TWICE.match(str(error)):
-            hint = f"; it gives {data.decode().splitlines()[int(twice[1]) - 1].partition('=')[0].strip()} twice"
-        raise UsageError(f"{path}: not TOML: {error}{hint}") from None
+        raise UsageError(f"{path}: not TOML: {error}{_hint_for(str(error), data.decode(errors='replace'))}") from None
+
+
+def _hint_for(error: str, text: str) -> str:
+    """What to change, if an error of tomllib says too little; empty: it says enough."""
+    if _NO_QUOTES.match(error):
+        return '; text needs quotes, such as interval = "5m"'
+    if (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
+        return f"; {key[1]} stands there twice"
+    return ""
 
 
 def _without_waiting(path: str, flags: int) -> int:

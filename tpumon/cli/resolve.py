@@ -201,7 +201,8 @@ def feed_of(
         )
     if origin.is_over and (exports or listen is not None):
         raise UsageError(
-            "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
+            "--from a recording takes no --listen, --export, --on-change or --record: it is over; "
+            "see it: tpumon --from DIR"
         )
     if outputs.record is None and is_typed(context, "record_keep"):
         raise UsageError("--record-keep requires --record DIR")

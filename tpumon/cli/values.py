@@ -71,6 +71,13 @@ def _read_export(text: str) -> object:
     return parse_export(text)
 
 
+def _read_tpus(text: str) -> None:
+    from tpumon.discovery.tpu_api import check_name
+
+    for name in filter(None, map(str.strip, text.split(","))):
+        check_name(name)
+
+
 def _read_output(text: str) -> object:
     from tpumon.outputs import parse_output
 
@@ -111,6 +118,7 @@ READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "sort": _read_sort,
         "step-limits": STEP_LIMITS.read_pair,
         "timeout": TIMEOUT.read,
+        "tpu": _read_tpus,
         "workers-list": _read_addresses,
     }
 )
