@@ -26,14 +26,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, de
 from tpumon.cli.legacy import translate
 from tpumon.cli.values import READERS, advice, formats_of
 from tpumon.errors import UsageError
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import LONGEST_PATH, one_line
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
-_LONGEST = 1000  # of what is wrong, which may list all choices
 _JUDGING = frozenset({"once", "why"})
 _OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
 _ALIKE = 0.85
@@ -206,7 +205,7 @@ def _check(
         except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
             wrong = f"{where}{one_line(','.join(_texts(value)))}: {advice(option)}"
         except (UsageError, ValueError) as error:
-            said = one_line(str(error), limit=_LONGEST).removeprefix(f"--{name}").lstrip(": ")
+            said = one_line(str(error), limit=LONGEST_PATH).removeprefix(f"--{name}").lstrip(": ")
             wrong = f"{where if said.startswith(tuple(_texts(value))) else where.rstrip(':= ') + ': '}{said}"
         else:
             return
