@@ -39,7 +39,7 @@ _ALIKE = 0.85
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
-_OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)")
+_OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)(?![\w-])")
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
 _TWICE = re.compile(r"Cannot overwrite a value \(at (?:line (\d+)|end)")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
@@ -138,18 +138,16 @@ def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) ->
         arguments: of the command line.
         error: says of which option it is, or its message names it before it says what to do.
     """
-    path, message = config_path(), str(error)
     arguments, _ = translate(arguments)
     command = next((group.commands[one] for one in arguments if one in group.commands), group)
     options = dict(options_of(command))
-    named = [error.option] if error.option else _OPTION.findall(message.partition("; ")[0])
+    named = [error.option] if error.option else _OPTION.findall(str(error).partition("; ")[0])
     names = [name for name in named if name in options and not _is_typed(options[name], arguments)]
     if variables := [variable for name in names if os.environ.get(variable := variable_of(name))]:
-        return f" ({variables[0]})" if variables[0] not in message else ""
-    if path is None or str(path) in message:
-        return ""
+        return f" ({variables[0]})"
+    path = config_path()
     try:
-        tables = _with_hyphens(_parsed(path))
+        tables = {} if path is None else _with_hyphens(_parsed(path))
     except UsageError:
         return ""
     own = tables.get(command.name or "")

@@ -100,7 +100,7 @@ def check_filter(stdout: StdoutOptions, output: str | Export) -> None:
 
 def report_format(context: typer.Context, output: str, choices: Sequence[Choice]) -> Choice:
     """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
-    meant = is_typed(context, "output", or_in_file=True) or output in choices
+    meant = is_typed(context, "output") or output in choices
     return check_choice("--output", output, choices) if meant else choices[0]
 
 

@@ -182,20 +182,20 @@ def test_an_error_that_comes_of_a_variable_names_it(variable, value, begins, con
 
 
 def test_what_was_typed_in_the_old_spelling_is_not_said_to_be_of_the_file(config, said):
-    config('service-addr = "h:1"')
-    assert _run(["--service_addr=h:99999"]) == 2
-    assert said[0].startswith("cannot use the address 'h:99999': ")
-    assert "config.toml" not in said[0]
+    config('zone = "z"')
+    assert _run(["--tpu_zone=us-b"]) == 2
+    assert _run(["--zone_=us-b"]) == 2
+    assert said[0] == "--zone requires --tpu NAME"
+    assert said[1].endswith("(see tpumon --help)")
 
 
 def test_an_option_that_a_message_advises_is_not_its_cause(config, said):
     """What is wrong comes first, what to do after it."""
-    config('output = "csv"\nlevel = 2')
-    assert _run(["--level", "0", "--simulate", "v5e-8"]) == 2
-    assert _run(["--explain", "--simulate", "v5e-8"]) == 2
-    assert said[0].startswith("--level 0 requires --logdir")
-    assert "config.toml" not in said[0]
-    assert said[1].endswith(f" (output in {os.environ['TPUMON_CONFIG']})")
+    path = config('output = "csv"\nlogdir = "d"')
+    assert _run(["serve", "--level", "0"]) == 2
+    assert _run(["--explain", "--level", "2", "--simulate", "v5e-8"]) == 2
+    assert said[0] == "serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR"
+    assert said[1].endswith(f" (output in {path})")
 
 
 def test_a_value_of_the_file_that_an_error_happens_to_hold_is_not_its_cause(config, said):
