@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 
 from tpumon.analysis import Update
-from tpumon.errors import UsageError
 from tpumon.model import Address
 from tpumon.outputs import Context, Output, not_to_stdout
+from tpumon.system.exporter_ports import LOOPBACK, parse_listen
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
 
 _log = logging.getLogger(__name__)
-
-DEFAULT_PORT = 10466
-
-_LOOPBACK = "127.0.0.1"
-_MAX_PORT = 65535
 
 
 class PrometheusOutput(Output):
@@ -47,7 +41,7 @@ class PrometheusOutput(Output):
         self.open_port = port if context.run.web_config is None else None
         scheme = "https" if config.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
-        self.address = str(Address(_LOOPBACK if everywhere else host, port))
+        self.address = str(Address(LOOPBACK if everywhere else host, port))
         shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
         self._server = WebServer(listener, self._pages.answer, config)
@@ -67,23 +61,3 @@ def open_prometheus(where: str, context: Context) -> PrometheusOutput:
     """Opens the output; `where`: HOST:PORT, or `PORT` on 127.0.0.1, or `:PORT` on all interfaces; 10466 by default."""
     host, port = parse_listen(where)
     return PrometheusOutput(host, port, context)
-
-
-def parse_listen(where: str) -> tuple[str, int]:
-    """Splits `where` of `open_prometheus` into the host, without brackets and empty for all interfaces, and the port.
-
-    Raises:
-        UsageError: it has none of the forms.
-    """
-    text = where.strip()
-    if re.fullmatch(r"[0-9]+", text):
-        text = f"{_LOOPBACK}:{text}"
-    form = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:/\[\]\s]*))(?::(?P<port>[0-9]{1,5}))?", text)
-    if form is None or int(form["port"] or 0) > _MAX_PORT:
-        raise UsageError(
-            f"cannot listen on {where!r}; give HOST:PORT, for example {_LOOPBACK}:{DEFAULT_PORT}, "
-            f"[::1]:{DEFAULT_PORT}, or :{DEFAULT_PORT} for all interfaces"
-        )
-    host = form["v6"] or form["host"]
-    port = DEFAULT_PORT if form["port"] is None else int(form["port"])
-    return (host or ("" if form["port"] else _LOOPBACK)), port

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
-from tpumon.cli.values import READERS, advice
+from tpumon.cli.legacy import translate
+from tpumon.cli.values import READERS, advice, formats_of
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -38,7 +39,10 @@ _ALIKE = 0.85
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
 
+_OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)(?![\w-])")
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
+_TWICE = re.compile(r"Cannot overwrite a value \(at (?:line (\d+)|end)")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
@@ -67,49 +71,94 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
         return {}
     commands: dict[str, Any] = dict(group.commands)
     tables = _with_hyphens(_parsed(path))
+    options = _options_by_name(group)
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
     own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
-    options = _options_of_all(group)
+    if no_tables := [key for key in shared if key in commands and key not in options]:
+        raise UsageError(f"{path}: {no_tables[0]} is a command, and its options are a table: [{no_tables[0]}]")
     _check_known(path, "", shared, [*options, *commands])
+    for key, value in shared.items():
+        _check(key, options[key], value, f"{key} in {path}: ", _converted)
     for name, table in own.items():
-        _check_known(path, f"[{name}] ", table, [one for one, _ in options_of(commands[name])], options)
-    for name, table in (("", shared), *own.items()):
-        its = dict(options_of(commands[name])) if name else options
+        its = dict(options_of(commands[name]))
+        _check_known(path, f"[{name}] ", table, list(its), options)
         for key, value in table.items():
-            if key in its and (wrong := _wrong_in_file(key, its[key], value)):
-                raise UsageError(f"{f'[{name}] ' * bool(name)}{key} in {path}: {wrong}")
-    of_judging = {key: value for key, value in shared.items() if key not in _OF_MONITORS}
-    return {"": _values(group, shared)} | {
-        name: _values(command, {**(of_judging if name in _JUDGING else shared), **own.get(name, {})})
-        for name, command in commands.items()
+            _check(key, [its[key]], value, f"[{name}] {key} in {path}: ", _converted)
+    return {"": _values("", group, shared, {})} | {
+        name: _values(name, command, shared, own.get(name, {})) for name, command in commands.items()
     }
 
 
-def named_in_file(group: TyperGroup, arguments: Sequence[str], error: UsageError) -> str:
-    """Returns ` (KEY in FILE)` if an error is about an option that only the file gives; empty: it is not.
+def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Sequence[str]) -> None:
+    """Checks the variables of a command, as the file is checked; not those of options that were typed.
+
+    Args:
+        group: all commands.
+        context: the group's.
+        command: one of them, or the group.
+        arguments: of the command line, in today's spelling.
+
+    Raises:
+        UsageError: one has a value that it cannot have.
+    """
+    for name, option in options_of(command):
+        if not _is_typed(option, arguments):
+            read_variable(group, context, command, name, option)
+
+
+def read_variable(group: TyperGroup, context: Any, command: Any, name: str, option: Any) -> str | Sequence[str] | None:
+    """Returns what the variable of an option gives a command; None: nothing that counts for it.
+
+    Raises:
+        UsageError: no command takes the value.
+    """
+    value: str | Sequence[str] | None = option.value_from_envvar(context)
+    if value is None:
+        return None
+
+    def converted(one: Any, value: object) -> object:
+        return one.get_runtime_param().coerce(value, param=one, ctx=context)
+
+    _check(name, [*_options_by_name(group)[name], option], value, f"{variable_of(name)}=", converted)
+    return value if counts_for(command.name, name, option, value) else None
+
+
+def counts_for(command: str, name: str, option: Any, value: object) -> bool:
+    """Tells that a command obeys what a variable, or the file outside its table, gives; it may be meant for others."""
+    if formats := formats_of(option):
+        return ",".join(_texts(value)) in formats
+    return not (command in _JUDGING and name in _OF_MONITORS)
+
+
+def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) -> str:
+    """Returns ` (VARIABLE)` or ` (KEY in FILE)` if an error is about an option that only these give; empty: it is not.
 
     Args:
         group: all commands.
         arguments: of the command line.
-        error: says of which option it is, or its message names it.
+        error: says of which option it is, or its message names it before it says what to do.
     """
-    path, message = config_path(), str(error)
-    if path is None or str(path) in message:
-        return ""
+    arguments, _ = translate(arguments)
+    command = next((group.commands[one] for one in arguments if one in group.commands), group)
+    options = dict(options_of(command))
+    named = [error.option] if error.option else _OPTION.findall(str(error).partition("; ")[0])
+    names = [name for name in named if name in options and not _is_typed(options[name], arguments)]
+    if variables := [variable for name in names if os.environ.get(variable := variable_of(name))]:
+        return f" ({variables[0]})"
+    path = config_path()
     try:
-        tables = _with_hyphens(_parsed(path))
+        tables = {} if path is None else _with_hyphens(_parsed(path))
     except UsageError:
         return ""
-    command = next((one for one in arguments if one in group.commands), "")
-    own = tables.get(command)
+    own = tables.get(command.name or "")
     own = _with_hyphens(own) if isinstance(own, dict) else {}
-    known = {name for name, _ in options_of(group.commands.get(command, group))}
-    for key in {**tables, **own}:
-        is_given = variable_of(key) in os.environ or any(one.partition("=")[0] == f"--{key}" for one in arguments)
-        is_it = key == error.option if error.option else re.search(rf"(?<!\w)--{re.escape(key)}(?![\w-])", message)
-        if key in known and is_it and not is_given:
-            return f" ({f'[{command}] ' * (key in own)}{key} in {path})"
-    return ""
+    keys = [f"[{command.name}] {name}" if name in own else name for name in names if name in {**tables, **own}]
+    return f" ({keys[0]} in {path})" if keys else ""
+
+
+def _is_typed(option: Any, arguments: Sequence[str]) -> bool:
+    spellings = {*option.opts, *option.secondary_opts}
+    return any(one.partition("=")[0] in spellings for one in arguments)
 
 
 _Text = str | int | float | list[str | int | float]
@@ -119,38 +168,61 @@ def configuration_type(group: TyperGroup) -> type[Struct]:
     """The type of the file: the options of all commands, and a table for each command with its own."""
     commands: dict[str, Any] = dict(group.commands)
     tables: dict[str, Any] = {name: _table(name, dict(options_of(command))) for name, command in commands.items()}
-    return _table("configuration", _options_of_all(group), tables)
+    return _table("configuration", {name: one[-1] for name, one in _options_by_name(group).items()}, tables)
 
 
-def _options_of_all(group: TyperGroup) -> dict[str, Any]:
-    commands: tuple[Any, ...] = (*group.commands.values(), group)
-    return {name: option for command in commands for name, option in options_of(command)}
+def _options_by_name(group: TyperGroup) -> dict[str, list[Any]]:
+    """The options of all commands, the group's own last."""
+    options: dict[str, list[Any]] = {}
+    for command in (*group.commands.values(), group):
+        for name, option in options_of(command):
+            options.setdefault(name, []).append(option)
+    return options
 
 
-def wrong_with(name: str, option: Any, value: object, convert_it: Callable[[], object]) -> str:
-    """Returns what is wrong with the value of an option, and what to give; empty: nothing.
+def _check(
+    name: str, options: Sequence[Any], value: object, where: str, convert_it: Callable[[Any, object], object]
+) -> None:
+    """Checks a value of an option that several commands may have.
 
     Args:
         name: of the option, without dashes.
-        option: the parser's.
+        options: the parser's; one must take the value, otherwise the last says what it takes.
         value: as it was given.
-        convert_it: raises ValidationError or typer.BadParameter if the value is of another type.
+        where: the place that gave it, with the sign before the value.
+        convert_it: takes an option and the value; raises ValidationError or typer.BadParameter if its type is wrong.
+
+    Raises:
+        UsageError: none takes it.
     """
-    if isinstance(value, dict):
-        return f"a table: {advice(option)}"
-    try:
-        if name in READERS:
-            READERS[name](",".join(_texts(value)))
-        convert_it()
-    except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
-        return f"{one_line(','.join(_texts(value)))}: {advice(option)}"
-    except ValueError as error:
-        return one_line(str(error), limit=LONGEST_PATH)
-    return ""
+    wrong = ""
+    for option in options:
+        try:
+            _read(name, option, value)
+            convert_it(option, value)
+        except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
+            wrong = f"{where}{one_line(','.join(_texts(value)))}: {advice(option)}"
+        except (UsageError, ValueError) as error:
+            said = one_line(str(error), limit=LONGEST_PATH).removeprefix(f"--{name}").lstrip(": ")
+            wrong = f"{where if said.startswith(tuple(_texts(value))) else where.rstrip(':= ') + ': '}{said}"
+        else:
+            return
+    raise UsageError(wrong)
 
 
-def _wrong_in_file(name: str, option: Any, value: object) -> str:
-    return wrong_with(name, option, value, lambda: convert(value, _type_of(option), strict=False))
+def _read(name: str, option: Any, value: object) -> None:
+    """Reads a value; raises ValueError or UsageError if the option takes no such one."""
+    texts = ["a table"] if isinstance(value, dict) else _texts(value)
+    text, formats = ",".join(texts), formats_of(option)
+    if isinstance(value, dict) or (formats and text not in formats):
+        raise ValueError(f"{text}: {advice(option)}")
+    if name in READERS and not formats:
+        for one in texts if option.multiple else [text]:
+            READERS[name](one)
+
+
+def _converted(option: Any, value: object) -> object:
+    return convert(value, _type_of(option), strict=False)
 
 
 def _table(title: str, options: Mapping[str, Any], tables: Mapping[str, Any] | None = None) -> type[Struct]:
@@ -185,13 +257,21 @@ def variable_of(name: str) -> str:
 
 
 def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields variables that nearly have the name of an option's variable, or a command's before it, and that name."""
-    known = [*map(variable_of, _options_of_all(group)), *_NO_OPTIONS]
-    command = re.compile(rf"TPUMON_({'|'.join(map(str.upper, group.commands))})_")
+    """Yields variables that nearly have the name of an option's variable, or a command's before it, and what works."""
+    options = _options_by_name(group)
+    known = [*map(variable_of, options), *_NO_OPTIONS]
+    prefix = re.compile(rf"TPUMON_({'|'.join(map(str.upper, group.commands))})_")
     for variable in sorted(environment):
-        if variable.startswith("TPUMON") and variable not in known and not _OF_A_SERVICE.fullmatch(variable):
-            for near in difflib.get_close_matches(command.sub("TPUMON_", variable), known, n=1, cutoff=_ALIKE):
-                yield variable, near
+        if not variable.startswith("TPUMON") or variable in known or _OF_A_SERVICE.fullmatch(variable):
+            continue
+        begins = prefix.match(variable)
+        command = begins[1].lower() if begins else ""
+        its = dict(options_of(group.commands[command])) if begins else options
+        word = variable.removeprefix(begins[0] if begins else "TPUMON").strip("_").lower().replace("_", "-")
+        names = [*its, *(_key(one.removeprefix("TPUMON_").lower()) for one in _NO_OPTIONS)]
+        for near in difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE):
+            by_file = command in _JUDGING and near in _OF_MONITORS
+            yield variable, f"--{near}, or [{command}] {near} in the file" if by_file else variable_of(near)
 
 
 def _from_home(path: str) -> str:
@@ -215,8 +295,16 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
-        hint = '; text needs quotes, such as interval = "5m"' if _NO_QUOTES.match(str(error)) else ""
-        raise UsageError(f"{path}: not TOML: {error}{hint}") from None
+        raise UsageError(f"{path}: not TOML: {error}{_hint_for(str(error), data.decode(errors='replace'))}") from None
+
+
+def _hint_for(error: str, text: str) -> str:
+    """What to change, if an error of tomllib says too little; empty: it says enough."""
+    if _NO_QUOTES.match(error):
+        return '; text needs quotes, such as interval = "5m"'
+    if (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
+        return f"; {key[1]} stands there twice"
+    return ""
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -232,17 +320,18 @@ def _check_known(
 ) -> None:
     for key in keys:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+            near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=_ALIKE)
             hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
             hint = "another command has it: put it before the first table" if key in elsewhere else hint
             raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
 
 
-def _values(command: Any, table: Mapping[str, Any]) -> OptionValues:
+def _values(name: str, command: Any, shared: Mapping[str, Any], own: Mapping[str, Any]) -> OptionValues:
     values: OptionValues = {}
-    for name, option in options_of(command):
-        if name in table:
-            texts = _texts(table[name])
+    for key, option in options_of(command):
+        given = own.get(key, shared.get(key) if counts_for(name, key, option, shared.get(key)) else None)
+        if given is not None:
+            texts = _texts(given)
             values[option.name] = texts if option.multiple else ",".join(texts)
     return values
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tpumon.cli.config_file import config_path, misspelled_variables, read_config, variable_of
+from tpumon.cli.config_file import check_variables, config_path, misspelled_variables, read_config, variable_of
 from tpumon.cli.legacy import translate
 from tpumon.cli.values import advice
 from tpumon.system.console import terminal_is_utf_8
@@ -52,6 +52,8 @@ class CommandGroup(TyperGroup):
             for variable, near in misspelled_variables(self, os.environ):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             config = read_config(self)
+            command = self.commands.get(rest[0], self) if rest else self
+            check_variables(self, ctx, command, translated)
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
             sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it

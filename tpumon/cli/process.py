@@ -88,13 +88,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _origin(arguments: list[str], error: UsageError) -> str:
-    """The key of the configuration file that an error is about; empty: none."""
+    """The variable or key of the configuration file that an error is about; empty: none."""
     import typer.main
 
     from tpumon.cli.app import app
-    from tpumon.cli.config_file import named_in_file
+    from tpumon.cli.config_file import origin_of
 
-    return named_in_file(typer.main.get_group(app), arguments, error)
+    return origin_of(typer.main.get_group(app), arguments, error)
 
 
 def _prepare_streams() -> None:

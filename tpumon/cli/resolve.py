@@ -27,6 +27,7 @@ from tpumon.cli.values import (
     INTERVAL,
     MAX_DUTY,
     MAX_TRACE,
+    OWN_OUTPUTS,
     STEP_LIMITS,
     read_duration,
     read_kept,
@@ -81,7 +82,7 @@ def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
 
     if stdout.fleet_summary:
         return parse_output("fleet-summary")
-    if stdout.output in {"auto", "live", "text"}:
+    if stdout.output in OWN_OUTPUTS:
         # The old spelling is typed by those who read the old blocks.
         return "text" if legacy and stdout.output == "auto" else stdout.output
     try:
@@ -200,7 +201,8 @@ def feed_of(
         )
     if origin.is_over and (exports or listen is not None):
         raise UsageError(
-            "--from a recording takes no other outputs than --output: it is over; see it: tpumon --from DIR"
+            "--from a recording takes no --listen, --export, --on-change or --record: it is over; "
+            "see it: tpumon --from DIR"
         )
     if outputs.record is None and is_typed(context, "record_keep"):
         raise UsageError("--record-keep requires --record DIR")

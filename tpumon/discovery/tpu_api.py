@@ -56,6 +56,12 @@ _STATES = {
 _WELL = {None, "", "HEALTHY", "HEALTH_UNSPECIFIED"}
 
 
+def check_name(name: str) -> None:
+    """Raises UsageError if a text cannot be a TPU's name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--tpu {name!r} is not a TPU's name; `gcloud compute tpus tpu-vm list` shows them")
+
+
 @dataclass(slots=True)
 class _NamedTpu:
     """One TPU.
@@ -152,8 +158,7 @@ class NamedTpus:
         poll_s: float = _POLL_S,
     ) -> None:
         for name in names:
-            if not _NAME.fullmatch(name):
-                raise UsageError(f"--tpu {name!r} is not a TPU's name; `gcloud compute tpus tpu-vm list` shows them")
+            check_name(name)
         check_installed()
         self._api = TpuApi(zone=zone, project=project, endpoint=endpoint)
         self._slices = [_NamedTpu(name) for name in dict.fromkeys(names)]

@@ -181,7 +181,7 @@ def parse_export(text: str) -> Export:
     """Reads `NAME=WHERE` or `NAME[key=value,...]=WHERE`; values cannot contain `,` or `]`.
 
     Raises:
-        UsageError: it has neither form, or sets an option twice.
+        UsageError: it has neither form, sets an option twice, or names no output.
     """
     match = _EXPORT.fullmatch(text)
     if match is None:
@@ -190,7 +190,10 @@ def parse_export(text: str) -> Export:
             "or NAME[key=value,...]=WHERE"
         )
     options = _option_texts(f"--export {text}", match["options"])
-    return Export(name=match["name"].strip(), where=match["where"], options=options)
+    name = match["name"].strip()
+    if name not in output_names():
+        raise _no_output(name)
+    return Export(name=name, where=match["where"], options=options)
 
 
 def parse_output(text: str) -> Export:
@@ -263,11 +266,15 @@ def open_output(
     return factory(where, context)
 
 
+def _no_output(name: str) -> UsageError:
+    known = ", ".join(output_names()) or "none; is tpumon installed?"
+    return UsageError(f"there is no output {name!r}; available: {known}")
+
+
 def _load(name: str) -> OutputFactory | Exporter[Any]:
     points = entry_points(group=_GROUP, name=name)
     if not points:
-        known = ", ".join(output_names()) or "none; is tpumon installed?"
-        raise UsageError(f"there is no output {name!r}; available: {known}")
+        raise _no_output(name)
     return cast("OutputFactory | Exporter[Any]", next(iter(points)).load())
 
 

@@ -1,4 +1,4 @@
-"""Ports at which tpumons of this host hand on samples of its jobs, in files that all tpumons here read."""
+"""Ports of exporters: how one is given, and those of this host, in files that all tpumons here read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,39 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from tpumon.errors import UsageError
 from tpumon.system.host_files import HostFiles, boot, network
 from tpumon.system.threads import in_thread
+
+LOOPBACK = "127.0.0.1"
+EXPORTER_PORT = 10466
+"""Port of an exporter that is given without one."""
 
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
 _LAST_PORT = 65_535
 _ANSWER_S = 1.0
 _OLD_S = 7 * 86_400.0
 _own: set[int] = set()  # those of this process
+
+
+def parse_listen(where: str) -> tuple[str, int]:
+    """Splits `HOST:PORT`, `PORT` of loopback, or `:PORT` of all interfaces; their host is empty, IPv6 has no brackets.
+
+    Raises:
+        UsageError: it has none of the forms.
+    """
+    text = where.strip()
+    if re.fullmatch(r"[0-9]+", text):
+        text = f"{LOOPBACK}:{text}"
+    form = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:/\[\]\s]*))(?::(?P<port>[0-9]{1,5}))?", text)
+    if form is None or int(form["port"] or 0) > _LAST_PORT:
+        raise UsageError(
+            f"cannot listen on {where!r}; give HOST:PORT, for example {LOOPBACK}:{EXPORTER_PORT}, "
+            f"[::1]:{EXPORTER_PORT}, or :{EXPORTER_PORT} for all interfaces"
+        )
+    host = form["v6"] or form["host"]
+    port = EXPORTER_PORT if form["port"] is None else int(form["port"])
+    return (host or ("" if form["port"] else LOOPBACK)), port
 
 
 def host_key() -> str | None:

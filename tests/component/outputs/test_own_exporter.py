@@ -166,7 +166,7 @@ def test_names_come_from_the_entry_points(installed):
         ("csv=[a],b=c;d:e", Export(name="csv", where="[a],b=c;d:e")),
         ("prometheus=[::1]:10466", Export(name="prometheus", where="[::1]:10466")),
         ("csv[]=a", Export(name="csv", where="a")),
-        ("x[a=1, b=c=d:[]=a[b=c]=d", Export(name="x", where="a[b=c]=d", options={"a": "1", "b": "c=d:["})),
+        ("jsonl[a=1, b=c=d:[]=a[b=c]=d", Export(name="jsonl", where="a[b=c]=d", options={"a": "1", "b": "c=d:["})),
     ],
 )
 def test_options_stand_before_the_equals_sign_and_break_no_path(text, export):

@@ -19,8 +19,9 @@ from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
 from tpumon.outputs import Context, metrics
 from tpumon.proto.metric_family_pb2 import MetricFamily
+from tpumon.system.exporter_ports import EXPORTER_PORT, parse_listen
 from tpumon_exporters import pages
-from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
+from tpumon_exporters.prometheus import open_prometheus
 from tpumon_exporters.web import Request
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -299,9 +300,9 @@ def test_a_page_is_of_one_moment(monkeypatch):
         ("[fe80::1%eth0]:1", "fe80::1%eth0", 1),
         ("9000", "127.0.0.1", 9000),
         (":9000", "", 9000),
-        ("tpu-w-0", "tpu-w-0", DEFAULT_PORT),
-        ("[::1]", "::1", DEFAULT_PORT),
-        ("", "127.0.0.1", DEFAULT_PORT),
+        ("tpu-w-0", "tpu-w-0", EXPORTER_PORT),
+        ("[::1]", "::1", EXPORTER_PORT),
+        ("", "127.0.0.1", EXPORTER_PORT),
         ("localhost:0", "localhost", 0),
     ],
 )

@@ -427,11 +427,19 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
     for name in ("TPUMON_INTERVALL", "TPUMONLEVEL", "TPUMON_SERVICE_HOST", "TPUMON_PORT_9999_TCP", "TPUMON_MY_OWN"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("TPUMON_SERVE_LISTEN", ":1")
+    for far in ("TPUMON_FOO", "TPUMON_JSON", "TPUMON_ONCE_LISTEN"):
+        monkeypatch.setenv(far, "x")
+    for of_judging in ("TPUMON_ONCE_INTERVAL", "TPUMON_WHY_NUM_QUERIES", "TPUMON_ONCE_OUTPUT"):
+        monkeypatch.setenv(of_judging, "x")
     settings("--service-addr", "h:1")
-    assert capsys.readouterr().err.splitlines() == [
-        "tpumon: TPUMONLEVEL is no variable of tpumon; did you mean TPUMON_LEVEL?",
-        "tpumon: TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?",
-        "tpumon: TPUMON_SERVE_LISTEN is no variable of tpumon; did you mean TPUMON_LISTEN?",
+    said = [line.split(" is no variable of tpumon; did you mean ") for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        ["tpumon: TPUMONLEVEL", "TPUMON_LEVEL?"],
+        ["tpumon: TPUMON_INTERVALL", "TPUMON_INTERVAL?"],
+        ["tpumon: TPUMON_ONCE_INTERVAL", "--interval, or [once] interval in the file?"],
+        ["tpumon: TPUMON_ONCE_OUTPUT", "TPUMON_OUTPUT?"],
+        ["tpumon: TPUMON_SERVE_LISTEN", "TPUMON_LISTEN?"],
+        ["tpumon: TPUMON_WHY_NUM_QUERIES", "--num-queries, or [why] num-queries in the file?"],
     ]
 
 

@@ -103,11 +103,35 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ('num-queries = "many"', "num-queries in .*config.toml: many: give a whole number of at least 0, such as 10"),
         ("sustained = 0", "sustained in .*config.toml: 0: give a whole number of at least 1, such as 3"),
         ("gpu = 3", "gpu in .*config.toml: 3: give true or false"),
-        ("level = 1\nlevel = 2", "not TOML: "),
+        ("level = 1\nlevel = 2", "not TOML: .*; level stands there twice$"),
+        ("level = 1\nlevel = 2\ngpu = true", "not TOML: .*; level stands there twice$"),
+        ('"a b" = 1\n"a b" = 2', "not TOML: .*"),
         ('interval = "soon"', "interval in .*config.toml: soon: give a time of at most 7d, such as 10s"),
-        ('service-addr = ["a:1", "b:99999"]', "service-addr in .*config.toml: 'b:99999': its port"),
-        ("service-addr = 5", "service-addr in .*config.toml: '5': its host is not a name or an address"),
-        ('[serve]\nworkers-list = "a:0"', r"\[serve\] workers-list in .*: 'a:0': its port"),
+        (
+            'service-addr = ["a:1", "b:99999"]',
+            "service-addr in .*config.toml: cannot use the address 'b:99999': its port",
+        ),
+        ("service-addr = 5", "service-addr in .*config.toml: cannot use the address '5': its host is not a name"),
+        ('[serve]\nworkers-list = "a:0"', r"\[serve\] workers-list in .*: cannot use the address 'a:0': its port"),
+        ('runtime-addr = "unix:tpu.sock"', "runtime-addr in .*config.toml: cannot use the address 'unix:tpu.sock': "),
+        ('server-metrics = "w=ftp://h"', "server-metrics in .*config.toml: not the URL of a server's metrics; give "),
+        ('tpu = ["mine,", "a,Mine"]', "tpu in .*config.toml: 'Mine' is not a TPU's name; "),
+        ('level = 2\nsimulate = "v9-8"', "simulate in .*config.toml: unknown TPU generation 'v9' in 'v9-8'; "),
+        ("simulate = 4", "simulate in .*config.toml: '4' is not a TPU name: give GENERATION-SIZE"),
+        ('[simulate]\nscenario = "nope"', r"\[simulate\] scenario in .*config.toml: unknown scenario 'nope'; "),
+        (
+            'listen = "a b"',
+            "listen in .*config.toml: cannot listen on 'a b'; give HOST:PORT, for example 127.0.0.1:10466",
+        ),
+        ('export = ["csv=a,b", "pigeon"]', "export in .*config.toml: pigeon: give NAME=WHERE, for example csv="),
+        ('export = "pigeon=1"', "export in .*config.toml: there is no output 'pigeon'; available: csv, "),
+        ('output = "jsn"', "^output in .*config.toml: jsn: did you mean jsonl"),
+        ('[once]\noutput = "jsn"', r"^\[once\] output in .*config.toml: jsn: choose one of text, json$"),
+        ('[once]\noutput = "jsonl"', r"^\[once\] output in .*config.toml: jsonl: choose one of text, json$"),
+        ("output = {a = 1}", "^output in .*config.toml: a table: give text"),
+        ("once = 4", r"once is a command, and its options are a table: \[once\]$"),
+        ('why = "x"', r"why is a command, and its options are a table: \[why\]$"),
+        ("INTERVAL = 5", r"there is no option INTERVAL; did you mean interval\?$"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
         ("max-duty = 7", "max-duty in .*config.toml: 7: give a share of .*; for percent, write 7%"),
     ],
@@ -125,9 +149,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
     [
         ('from = "nosuch"', "--from nosuch: no such file or directory; ", "from"),
         ('[once]\nfrom = ["http://"]', "--from: not the URL of an exporter; ", "[once] from"),
-        ('level = 2\nsimulate = "v9-8"', "unknown TPU generation 'v9' in 'v9-8'; ", "simulate"),
-        ('simulate = "v5e-8"\nscenario = "nope"', "unknown scenario 'nope'; ", "scenario"),
-        ('runtime-addr = "unix:tpu.sock"', "cannot use the address 'unix:tpu.sock': ", "runtime-addr"),
+        ('zone = "z"\ntargets = "nosuch.json"', "--targets nosuch.json: No such file", "targets"),
     ],
 )
 def test_an_error_that_comes_of_the_file_names_it(config, text, begins, key, said):
@@ -138,6 +160,42 @@ def test_an_error_that_comes_of_the_file_names_it(config, text, begins, key, sai
     assert said[0].endswith(f" ({key} in {path})")
     assert _run(["once", "--from", "nowhere"]) == 2
     assert str(path) not in said[1]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "begins"),
+    [
+        ("FROM", "nosuch", "--from nosuch: no such file or directory; "),
+        ("TARGETS", "nosuch.json", "--targets nosuch.json: No such file"),
+    ],
+)
+def test_an_error_that_comes_of_a_variable_names_it(variable, value, begins, config, monkeypatch, said):
+    """Not the file, whose value it hides. Not if what is wrong was typed, in whatever spelling."""
+    config(f'{variable.lower()} = "file"')
+    monkeypatch.setenv(f"TPUMON_{variable}", value)
+    assert _run(["once"]) == 2
+    assert said[0].startswith(begins)
+    assert said[0].endswith(f" (TPUMON_{variable})")
+    assert _run(["once", f"--{variable.lower()}", "nosuch2"]) == 2
+    assert "nosuch2: " in said[1]
+    assert "(" not in said[1]
+
+
+def test_what_was_typed_in_the_old_spelling_is_not_said_to_be_of_the_file(config, said):
+    config('zone = "z"')
+    assert _run(["--tpu_zone=us-b"]) == 2
+    assert _run(["--zone_=us-b"]) == 2
+    assert said[0] == "--zone requires --tpu NAME"
+    assert said[1].endswith("(see tpumon --help)")
+
+
+def test_an_option_that_a_message_advises_is_not_its_cause(config, said):
+    """What is wrong comes first, what to do after it."""
+    path = config('output = "csv"\nlogdir = "d"')
+    assert _run(["serve", "--level", "0"]) == 2
+    assert _run(["--explain", "--level", "2", "--simulate", "v5e-8"]) == 2
+    assert said[0] == "serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR"
+    assert said[1].endswith(f" (output in {path})")
 
 
 def test_a_value_of_the_file_that_an_error_happens_to_hold_is_not_its_cause(config, said):
@@ -218,7 +276,50 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
         "interval": "30",
         "export": ["csv=a b", "jsonl=c"],
         "serve": {"interval": "60"},
+        "once": {},
+        "why": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "commands"),
+    [
+        ("output", "jsonl", ["once", "why", "analyze", "report", "doctor"]),
+        ("output", "json", ["events"]),
+        ("interval", "30", ["once", "why"]),
+        ("num-queries", "9", ["once", "why"]),
+        ("sustained", "9", []),
+    ],
+)
+@pytest.mark.parametrize("by", ["variable", "file"])
+def test_config_says_which_commands_do_not_obey(by, name, value, commands, config, monkeypatch, capsys):
+    """What a variable, or the file outside its table, gives to others is not in force there."""
+    config(f'{name} = "{value}"\n' if by == "file" else "")
+    if by == "variable":
+        monkeypatch.setenv(f"TPUMON_{name.upper().replace('-', '_')}", value)
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    assert tomllib.loads(printed) == {name: value, **{command: {} for command in commands}}
+    for command in commands:
+        (line,) = printed.partition(f"[{command}]\n")[2].partition("\n\n")[0].splitlines()
+        assert line.startswith(f"# {name} =")
+        assert line.endswith("# default")
+
+
+@pytest.mark.parametrize("by", ["variable", "file"])
+@pytest.mark.parametrize(("value", "output"), [("jsonl", "text"), ("csv", "text"), ("live", "text"), ("json", "json")])
+def test_an_output_of_other_commands_leaves_one_at_its_own(by, value, output, config, monkeypatch):
+    config(f'output = "{value}"\n' if by == "file" else "")
+    if by == "variable":
+        monkeypatch.setenv("TPUMON_OUTPUT", value)
+    assert settings("once", "--service-addr", "h:1").output == output
+    assert settings("once", "--service-addr", "h:1", "--output", "json").output == "json"
+
+
+def test_an_output_in_the_table_of_a_command_is_its_own(config):
+    config('output = "jsonl"\n[once]\noutput = "json"\n')
+    assert settings("once", "--service-addr", "h:1").output == "json"
+    assert settings("why", "--service-addr", "h:1").output == "text"
 
 
 def test_the_files_type_describes_every_option():
@@ -249,6 +350,8 @@ def test_a_value_that_the_command_line_refuses_is_not_in_force(name, arguments, 
         ("NUM_QUERIES", "many", "many: give a whole number of at least 0, such as 10"),
         ("LEVEL", "7", "7: choose one of 0, 1, 2"),
         ("GPU", "maybe", "maybe: give true or false"),
+        ("RECORD_KEEP", "7x", "7x: give an age, a size, or both, such as 7d,1GB"),
+        ("OUTPUT", "jsn", "jsn: did you mean jsonl? choose one of auto, live, text, csv, fleet-summary, jsonl"),
     ],
 )
 def test_config_refuses_a_variable_as_the_command_line_does(name, text, message, monkeypatch):
@@ -267,3 +370,36 @@ def test_config_takes_what_the_command_line_takes(config, monkeypatch, capsys):
     monkeypatch.setenv("TPUMON_EXPORT", "csv=a jsonl=b")
     assert command_of(["config"])() == 0
     assert 'num-queries = "3"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("OUTPUT", "jsn", "TPUMON_OUTPUT=jsn: choose one of text, json"),
+        ("SCENARIO", "nope", "TPUMON_SCENARIO: unknown scenario 'nope'; choose one of steady, "),
+        ("SIMULATE", "v9-8", "TPUMON_SIMULATE: unknown TPU generation 'v9' in 'v9-8'; "),
+        ("SERVICE_ADDR", "a:1,h:99999", "TPUMON_SERVICE_ADDR: cannot use the address 'h:99999': its port"),
+        ("TPU", "Mine", "TPUMON_TPU: 'Mine' is not a TPU's name; "),
+        ("SERVER_METRICS", "http://h:1 w=ftp://h", "TPUMON_SERVER_METRICS: not the URL of a server's metrics; "),
+    ],
+)
+def test_a_wrong_variable_is_named_unless_it_was_typed_over(name, text, message, monkeypatch):
+    """Before the command begins; one that another command alone has is nothing to this one."""
+    monkeypatch.setenv(f"TPUMON_{name}", text)
+    with pytest.raises(UsageError) as caught:
+        settings("once")
+    assert str(caught.value).startswith(message)
+    assert settings("pause", "1m")
+    if name == "SERVICE_ADDR":
+        assert settings("once", "--service_addr=h:1").feed.origin.selection.addresses == ("h:1",)
+
+
+def test_a_variable_to_listen_on_is_named(monkeypatch, said):
+    """By the form of the address before, by the name of its host when the command begins."""
+    monkeypatch.setenv("TPUMON_LISTEN", "a b")
+    assert _run(["serve", "--simulate", "v5e-8"]) == 2
+    assert said[0].startswith("TPUMON_LISTEN: cannot listen on 'a b'; ")
+    monkeypatch.setenv("TPUMON_LISTEN", "nosuch.invalid:1")
+    assert _run(["serve", "--simulate", "v5e-8"]) == 2
+    assert said[1].startswith("cannot listen on nosuch.invalid:1: unknown host; ")
+    assert said[1].endswith(" (TPUMON_LISTEN)")

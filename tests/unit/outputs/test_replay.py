@@ -378,5 +378,5 @@ def test_a_moment_that_cannot_be_shown_is_refused(tape, words, said):
 
 def test_a_recording_has_no_other_outputs(tape):
     """It is over: a scrape would show old figures as new ones."""
-    with pytest.raises(UsageError, match="takes no other outputs"):
+    with pytest.raises(UsageError, match="takes no --listen, --export, --on-change or --record: it is over"):
         command_of(["--from", str(tape), "--listen", ":1"])

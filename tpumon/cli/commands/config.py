@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from msgspec import Struct
 
-from tpumon.cli.config_file import OptionValues, config_path, options_of, read_config, variable_of, wrong_with
-from tpumon.errors import UsageError
+from tpumon.cli.config_file import config_path, options_of, read_config, read_variable, variable_of
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -65,31 +64,28 @@ def run(*, context: typer.Context, group: TyperGroup) -> int:
 
 
 def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
-    """Every option of `tpumon`; of its commands, those that are set and have another value or origin there."""
+    """Every option of `tpumon`; of its commands, those that differ there, and that are set or only there are not."""
     config = read_config(group)
-    settings = [_setting(context, "", name, one, config.get("", {})) for name, one in options_of(group)]
-    of_group = {one.name: one for one in settings}
-    for command, its in group.commands.items():
-        for name, one in options_of(its):
-            setting = _setting(context, command, name, one, config.get(command, {}))
+    settings: list[_Setting] = []
+    of_group: dict[str, _Setting] = {}
+    for command, its in {"": group, **group.commands}.items():
+        for name, option in options_of(its):
+            from_variable = read_variable(group, context, its, name, option)
+            one = _setting(command, name, option, from_variable, config.get(command, {}).get(option.name))
             same = of_group.get(name)
-            differs = same is None or (setting.value, setting.origin) != (same.value, same.origin)
-            settings += [setting] if setting.is_set and differs else []
+            differs = same is None or (one.value, one.origin) != (same.value, same.origin)
+            if not command:
+                of_group[name] = one
+            if not command or (differs and (one.is_set or (same is not None and same.is_set))):
+                settings.append(one)
     return settings
 
 
-def _setting(context: typer.Context, command: str, name: str, option: Any, config: OptionValues) -> _Setting:
-    from_variable = option.value_from_envvar(context)
+def _setting(
+    command: str, name: str, option: Any, from_variable: str | Sequence[str] | None, from_file: str | list[str] | None
+) -> _Setting:
     if from_variable is not None:
-        if wrong := wrong_with(
-            name,
-            option,
-            from_variable,
-            lambda: option.get_runtime_param().coerce(from_variable, param=option, ctx=context),
-        ):
-            raise UsageError(f"{variable_of(name)}={wrong}")
         return _Setting(command=command, name=name, value=from_variable, origin=variable_of(name), is_set=True)
-    from_file = config.get(option.name)
     if from_file is not None:
         return _Setting(command=command, name=name, value=from_file, origin=str(config_path()), is_set=True)
     default = option.default

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tpumon.collection.remote.exporter import SamplesPage
-from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.announced import attached_processes
@@ -19,7 +18,7 @@ from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
 from tpumon.model.page import Page
-from tpumon.system.exporter_ports import announced, host_key
+from tpumon.system.exporter_ports import EXPORTER_PORT, announced, host_key
 from tpumon.system.threads import in_thread
 
 _MOST_ASKED = 8

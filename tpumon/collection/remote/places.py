@@ -19,10 +19,10 @@ from tpumon.discovery.identity import JobNames
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
+from tpumon.system.exporter_ports import EXPORTER_PORT
 from tpumon.system.threads import Resolve, resolve_host
 from tpumon.untrusted_text import one_line
 
-EXPORTER_PORT = 10466
 NOT_GIVEN = JobNames()
 LISTS = (".json", ".yml", ".yaml")
 """Ends of the names of files that list exporters, as in Prometheus' file_sd."""
