@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from math import inf
-from operator import itemgetter
-from typing import Literal, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import RULES, SliceKey, group_of
+from tpumon.analysis.findings import RULES
 from tpumon.analysis.findings.rule import PAUSING, SERVERS
-from tpumon.analysis.history.slice_changes import TOGETHER_S
+from tpumon.analysis.state_findings import (
+    MOST_WORKERS,
+    STATES,
+    all_findings,
+    first_of_last,
+    quoted,
+    restarts_of,
+)
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared, why_no_step
 from tpumon.analysis.upstream import earliest
-from tpumon.errors import NOT_SEEN, NoTargetError, Reason, remedy
+from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import (
     SEVERITY_LEVELS,
     Confidence,
@@ -42,7 +47,6 @@ from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
 NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
 MOST_FINDINGS = 10
-MOST_WORKERS = 5
 
 _MOST_EVIDENCE = 4
 _MOST_NAMES = 200  # of one sample
@@ -59,6 +63,7 @@ _GAPS: Mapping[State, str] = {
     "no-activity": "run nothing",
 }
 
+_OF_STATES: frozenset[str] = frozenset(get_args(StateId))
 _OLD_S = 30.0  # others may run again by now
 _NOT_SEEN = "answer, but do not show whether anything runs"
 
@@ -103,7 +108,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         """The verdict as the first word of a line: states in capitals; what may still be a pause only may hang."""
         if self.verdict == "hang" and self.severity == "info":
             return "may hang"
-        return self.verdict.upper() if self.verdict in _STATES else self.verdict
+        return self.verdict.upper() if self.verdict in STATES else self.verdict
 
     def exit_status(self, fail_on: FailOn) -> int:
         """The exit status of a command that ends with this answer.
@@ -210,24 +215,20 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
-    restarts_unix_s = restarts_of(status)
-    own = list(state_findings(status, restarts_unix_s))
-    restarts = _restarts_by_slice(status, restarts_unix_s)
-    found = sorted(
-        [*status.findings, *own], key=lambda one: (-SEVERITY_LEVELS[one.severity], _place(one, status, restarts))
-    )
+    found = all_findings(status)
     findings = [
-        _cleaned(one, foreign, is_quoted=one not in own and not upstream.isdisjoint(one.workers)) for one in found
+        _cleaned(one, foreign, is_quoted=one.finding not in _OF_STATES and not upstream.isdisjoint(one.workers))
+        for one in found
     ]
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps))
     if too_few:
-        few = f"{len(too_few)} of {len(status.workers)} workers have too few samples: {_quoted(sorted(too_few))}."
+        few = f"{len(too_few)} of {len(status.workers)} workers have too few samples: {quoted(sorted(too_few))}."
         gaps += [few, *_stepless(status)]
     if findings:
         verdict: VerdictId = findings[0].finding
         same = dict.fromkeys(name for one in found[1:] if one.finding == verdict for name in one.workers)
-        also = dict.fromkeys([f"{verdict} of {_quoted(same)}"] if same else [])
+        also = dict.fromkeys([f"{verdict} of {quoted(same)}"] if same else [])
         also |= dict.fromkeys(one.finding for one in findings if one.finding != verdict)
         sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
     else:
@@ -249,104 +250,19 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence=sentence,
         findings=findings,
         not_judged=not_judged,
-        last_restart=None if any(one.finding == "restarted" for one in own) else _last_restart(status, restarts_unix_s),
+        last_restart=None if any(one.finding == "restarted" for one in found) else _last_restart(status),
     )
 
 
-_STATES: tuple[VerdictId, ...] = ("down", "hang", "restarted")
-_PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumerate(_STATES)}
-_RESTARTED_S = 600.0
-
-
-def _place(finding: Finding, status: FleetStatus, restarts: Mapping[SliceKey, float]) -> int:
-    """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
-    place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
-    if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
-        return place
-    return len(_PLACES) if restarts.get(group_of(first.target), -inf) >= since else place
-
-
-def _restarts_by_slice(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Mapping[SliceKey, float]:
-    """The last restart of a job in each slice that had one."""
-    by_time = sorted(restarts_unix_s.items(), key=itemgetter(1))
-    return {group_of(status.workers[worker].target): time_unix_s for worker, time_unix_s in by_time}
-
-
-def _last_restart(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> LastRestart | None:
+def _last_restart(status: FleetStatus) -> LastRestart | None:
     """The last restart, of all workers that had it together."""
+    restarts_unix_s = restarts_of(status)
     if not restarts_unix_s:
         return None
-    first_unix_s = _first_of_last(restarts_unix_s.values())
+    first_unix_s = first_of_last(restarts_unix_s.values())
     names = [name for name, time_unix_s in restarts_unix_s.items() if time_unix_s >= first_unix_s]
     runs = all(status.workers[name].verdict.state == "live" for name in names)
-    return LastRestart(first_unix_s, _quoted(names), runs)
-
-
-def _first_of_last(times_unix_s: Collection[float]) -> float:
-    """The first of the restarts that are one with the last."""
-    earliest_unix_s = max(times_unix_s) - TOGETHER_S
-    return min(each for each in times_unix_s if each >= earliest_unix_s)
-
-
-def state_findings(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
-    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
-    restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
-    for worker in status.all():
-        target, last = worker.target, worker.history.last
-        failure = None if last is None else last.failure
-        if worker.verdict.state == "down" and failure is not None:
-            down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
-        if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:
-            restarted.setdefault((target.job, target.slice), []).append(worker)
-    running = sum(worker.verdict.state == "live" for worker in status.all())
-    for (_, _, reason), workers in down.items():
-        last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
-        message = "" if last is None or last.failure is None else last.failure.message
-        others = f"; {running} of {len(status.workers)} run" if running else ""
-        yield replace(
-            _of_state("down", "critical", workers),
-            since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
-            since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{_names(each.name for each in workers)} {'does' if len(workers) == 1 else 'do'} not answer "
-            f"({reason}{message and f': {message}'}){others}.",
-            remedy=remedy(reason, message, answered=answered),
-            url="docs/states.md#states",
-        )
-    for workers in restarted.values():
-        yield replace(
-            _of_state("restarted", "info", workers),
-            since_unix_s=_first_of_last([restarts_unix_s[worker.name] for worker in workers]),
-            sentence=f"The job of {_names(each.name for each in workers)} was restarted.",
-            remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
-            url="docs/states.md#since-when",
-        )
-
-
-def restarts_of(status: FleetStatus) -> Mapping[str, float]:
-    """The last restart of the job of each worker: as it was noted, here or by the exporter, else as samples show it."""
-    seen = {worker.name: worker.history.restarted for worker in status.all()}
-    by_samples = {name: sample.time_unix_s for name, sample in seen.items() if sample is not None}
-    noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in seen}
-    return by_samples | noted
-
-
-def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:
-    target = workers[0].target
-    names = tuple(worker.name for worker in workers)
-    return Finding(
-        finding=state, severity=severity, confidence="high", workers=names, job=target.job, slice=target.slice
-    )
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return _names(f'"{plain_word(name)}"' for name in names)
-
-
-def _names(names: Iterable[str]) -> str:
-    named = list(names)
-    more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
-    return ", ".join(named[:MOST_WORKERS]) + more
+    return LastRestart(first_unix_s, quoted(names), runs)
 
 
 _ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
@@ -381,7 +297,7 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
         evidence={plain_word(name): one for name, one in evidence},
         sentence=f"The exporter says: {quote(own.sentence)}" if is_quoted else quote_names(own.sentence, foreign),
         remedy=REMEDIES.get(own.finding, "") if is_quoted else ascii_line(own.remedy),
-        url=own.url if own.finding in _PLACES and own.finding != "hang" else f"docs/findings.md#{own.finding}",
+        url=own.url if own.finding in _OF_STATES else f"docs/findings.md#{own.finding}",
     )
 
 
@@ -404,7 +320,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
     """A sentence for each reason for which workers have no figures."""
     like: dict[str, list[WorkerStatus]] = {}
     if unheard := status.exporters_unheard:
-        yield f"The workers of exporters that do not answer are not known: {_quoted(unheard)}."
+        yield f"The workers of exporters that do not answer are not known: {quoted(unheard)}."
     for worker in status.all():
         state = worker.verdict.state
         explained = state == "no-activity" and ("hang" in said or "stuck" in said or "stuck" in worker.judged)
@@ -414,7 +330,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
     for words, workers in like.items():
         why = f" ({_why_not_seen(workers[0])})" if words == _NOT_SEEN else ""
         why = _silent(workers, status.time_unix_s) if words == _GAPS["no-activity"] else why
-        yield f"{len(workers)} of {len(status.workers)} workers {words}: {_quoted(each.name for each in workers)}{why}."
+        yield f"{len(workers)} of {len(status.workers)} workers {words}: {quoted(each.name for each in workers)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in like and not watched:
         one_look = "One look cannot tell a hang from a pause"
@@ -484,7 +400,7 @@ def _without_tpu(status: FleetStatus) -> Iterator[str]:
     if not on_cpu:
         return
     yield from _steps_run(status)
-    names = "" if len(on_cpu) == len(status.workers) else f": {_quoted(one.worker for one in on_cpu)}"
+    names = "" if len(on_cpu) == len(status.workers) else f": {quoted(one.worker for one in on_cpu)}"
     yield f"{WITHOUT_TPU}{names}."
 
 

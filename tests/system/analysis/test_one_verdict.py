@@ -23,6 +23,7 @@ from support.job_runs import JobRun, every
 from support.scenes import BEGIN_UNIX_S
 from support.shown import press
 from tpumon.analysis import FleetStatus
+from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.cli import session
@@ -154,8 +155,10 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     expected = [] if not rows else sorted((each.name, look_of(each).mark.strip()) for each in status.all())
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
-    shown = sorted(re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles)))
-    assert [(name, grade, since.removesuffix(" or earlier")) for name, grade, since in shown] == sorted(
+    shown = re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles))
+    assert [name for name, _, _ in shown] == [one.finding for one in diagnose(status).findings]
+    judged = [one for one in shown if one[0] not in {"down", "restarted"}]
+    assert sorted((name, grade, since.removesuffix(" or earlier")) for name, grade, since in judged) == sorted(
         (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
     )
     changes = [line for line in run.screen("e")[2:] if re.match(r" +\d[\d:]+", line)]

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import restarts_of, state_findings
 from tpumon.analysis.handover import page_of, read_handover
 from tpumon.analysis.history import RollupSeries
+from tpumon.analysis.state_findings import all_findings
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.model import Change, Handover, State, StatusSnapshot, StepTimes, Target, Workers
@@ -271,7 +271,7 @@ def test_a_restart_before_one_attached_is_said_as_the_exporter_noted_it(hour):
     late.poll(exporter)
     (restart,) = (change for change in late.status().changes if change.what == "restart")
     soon_after = replace(late.status(), time_unix_s=restart.time_unix_s + 60)
-    said = [(one.finding, one.workers, one.since_unix_s) for one in state_findings(soon_after, restarts_of(soon_after))]
+    said = [(one.finding, one.workers, one.since_unix_s) for one in all_findings(soon_after)]
     assert ("restarted", ("w3",), restart.time_unix_s) in said
 
 

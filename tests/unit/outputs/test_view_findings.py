@@ -222,12 +222,22 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
     shown = " ".join(screen(display, 80, 24).split())
     assert "no finding" in shown
     assert "straggler" not in shown.partition("What cannot be judged")[0]
-    display = display_of(failed("w"), failed("v"))
+    display = empty_display()
+    display.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    display.refresh(NOW)
     press(display, "w")
     assert "nothing is known: no worker answers now" in screen(display)
-    display = display_of(answered("v"), failed("w"))
-    press(display, "enter", "w")
-    assert "nothing is known of w: it does not answer now" in screen(display)
+
+
+def test_workers_that_do_not_answer_are_a_finding_with_its_remedy():
+    """As `tpumon why` says it; of each worker, too."""
+    display = display_of(answered("u"), failed("w"), failed("v"))
+    for keys in (("w",), ("esc", "enter", "w")):
+        press(display, *keys)
+        shown = " ".join(screen(display, 80, 24).split())
+        assert "X down · critical" in shown
+        assert "w, v do not answer (unavailable: connection refused); 1 of 3 run." in shown
+        assert "what to do: check that the job runs" in shown
 
 
 def test_it_scrolls_as_other_screens_do():

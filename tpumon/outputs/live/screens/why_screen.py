@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
+from tpumon.analysis.state_findings import all_findings
 from tpumon.outputs.live.drawing.line import Lines, plain, wrapped
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.findings import concerns, finding_lines, not_judged_lines
@@ -15,7 +16,7 @@ _MOST = 200  # findings that are explained: workers that are judged on their own
 
 
 class WhyScreen(Screen):
-    """Every finding, the worst first."""
+    """Every finding, the worst first, as `tpumon why` has them."""
 
     name = "why"
     title = "the list of findings"
@@ -32,7 +33,7 @@ class WhyScreen(Screen):
     def draw(self, frame: Frame) -> Drawn:
         """Findings, a few lines each, then what cannot be judged; a click on a finding opens its worst worker."""
         row, scene = frame.opened_row, frame.scene
-        findings = [one for one in scene.status.findings if row is None or concerns(one, row)]
+        findings = [one for one in all_findings(scene.status) if row is None or concerns(one, row)]
         lines: Lines = [plain(f" {_title(frame, len(findings))}", frame.width, BOLD)]
         hits = []
         for finding in findings[:_MOST]:
@@ -54,7 +55,7 @@ def _title(frame: Frame, count: int) -> str:
     one = frame.opened_row
     of = "" if one is None else f" of {frame.scene.labels.whole(one.name)}"
     rows = frame.scene.rows if one is None else [one]
-    if all(row.verdict.state in {"down", "stale", "waiting"} for row in rows):
+    if not count and all(row.verdict.state in {"down", "stale", "waiting"} for row in rows):
         return f"nothing is known{of}: {'no worker answers' if one is None else 'it does not answer'} now"
     if not count:
         return f"no finding{of}"
