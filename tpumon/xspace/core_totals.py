@@ -27,6 +27,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
         total_ps: from first to last of its steps and ops.
         waits: what it did in its steps that is no op; None where it has no steps.
         idle_between_ps: of the time without an op, that in which no program ran; None where no run of one is shown.
+        op_within_ps: the shortest window that holds a whole op wherever it begins; None where there are no two ops.
     """
 
     place: CorePlace
@@ -35,6 +36,7 @@ class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
     total_ps: float
     waits: StepWaits | None
     idle_between_ps: float | None
+    op_within_ps: int | None
 
 
 class Core(Struct, frozen=True, kw_only=True, eq=False):
@@ -125,4 +127,18 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
         total_ps=total_ps,
         waits=waits,
         idle_between_ps=between_ps,
+        op_within_ps=op_within_ps(ops.device_begin_ps, ops.device_begin_ps + ops.device_duration_ps),
     )
+
+
+def op_within_ps(begin_ps: Ints, end_ps: Ints) -> int | None:
+    """The longest time from the begin of an op to the first end of a later one: of a window just after the begin.
+
+    Args:
+        begin_ps: of the ops, ascending.
+        end_ps: of the same.
+    """
+    if len(begin_ps) < 2:
+        return None
+    first_end_ps = np.minimum.accumulate(end_ps[::-1])[::-1]  # of this op and all later ones
+    return int((first_end_ps[1:] - begin_ps[:-1]).max())

@@ -56,6 +56,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
         warnings: what a reader of the figures should know.
         truncated: what is missing from the traces and which span the figures cover; None for whole traces.
         figures: the figures; for each one that is None, `absent` says why.
+        op_within_s: the shortest window that held a whole op of the busiest core wherever it began; None: no two ops.
         stepless: whether a longer window would show no step either, as with eager dispatch or requests at random times.
     """
 
@@ -67,6 +68,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
     warnings: tuple[Caution, ...]
     truncated: str | None
     figures: Figures
+    op_within_s: float | None = None
     stepless: bool = False
 
 
@@ -119,6 +121,8 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     truncated = _truncated(traces)
     lost = dict.fromkeys(trace.truncation.words for trace in traces if trace.truncation is not None)
     warnings += [Caution("truncated", f"the trace is truncated: {words}") for words in lost]
+    within_ps = [core.op_within_ps for trace in traces for core in trace.cores]
+    within_s = [one_ps / PS_PER_S for one_ps in within_ps if one_ps is not None]
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
     return TraceFigures(
         device_type=traces[-1].device_type,
@@ -129,6 +133,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         warnings=tuple(warnings),
         truncated=truncated,
         figures=_without_lost(traces, _together(device, steps, host)),
+        op_within_s=min(within_s, default=None),
         stepless=steps.absent.get("step_time_s", "").startswith(NO_STEP),
     )
 

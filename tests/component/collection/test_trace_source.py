@@ -15,8 +15,8 @@ from support.scenes import Scene
 from support.simulated import Clock, fleet_of
 from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
-from tpumon.collection.sources.traces.source import TraceSource, _of_window
-from tpumon.collection.sources.traces.window import Window
+from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.collection.sources.traces.window import Window, figures_of_window
 from tpumon.errors import SourceError
 from tpumon.model import LONGEST_WINDOW_S, Figures, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
@@ -90,7 +90,7 @@ def test_shares_of_a_moment_before_the_job_stopped_are_not_those_of_the_window(r
     """Less than a step ran, and then nothing: the device was not busy all the time."""
     times = None if step is None else StepTimes(avg=step, min=step, max=step)
     figures = Figures(idle_ratio=0.0, mxu_utilization_ratio=0.0, step_time_s=times)
-    told = _of_window(SimpleNamespace(figures=figures, cores=8, truncated=None, window_s=ran_s), 1.0)
+    told = figures_of_window(SimpleNamespace(figures=figures, cores=8, truncated=None, window_s=ran_s), 1.0)
     assert (told.idle_ratio is not None, told.mxu_utilization_ratio is not None) == (known, known)
     assert told.absent.get("idle_ratio") == (None if known else "the device ran for 0.01 s of 1 s, no whole step")
 
@@ -558,3 +558,57 @@ def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(st
         return asked_ms
 
     assert asyncio.run(main()) == windows_ms
+
+
+@pytest.mark.parametrize(
+    ("step_s", "given_s", "fault", "shows"),
+    [
+        (0.4, None, "", True),
+        (0.1, None, "", False),
+        (0.4, 1.0, "", False),
+        (0.4, None, "slow-down@0:by=1+slow-core@0:by=1+straggler@0:by=1+", False),
+    ],
+)
+def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(step_s, given_s, fault, shows):
+    """It costs what it says, leaves the next window as it was; of no use where that is short, or an op is longer."""
+    query = Query(level=2, window_s=given_s)
+
+    async def main():
+        clock, seen, asked_ms = Clock(), [], []
+        async with (
+            fleet_of("v5e-8", clock=clock, scenario=f"{fault}hang@60+60") as fleet,
+            Watched(fleet.targets[0].address) as client,
+        ):
+            source = TraceSource(client, fleet.targets[0], DEFAULTS)
+            assert source.look_s(query) == 0.0, "nothing is known"
+            clock.now += 5
+            await source.fetch(query)
+            source._window.learn(step_s)
+            if not shows:
+                return source.look_s(query), [], []
+            for later_s in (10, 60):
+                clock.now += later_s
+                assert 0.1 < source.look_s(query) < 0.5
+                seen.append(await source.runs())
+                asked_ms.append(client.traces[-1].opts.duration_ms)
+                assert 0.05 < source.unpaid_s < 1.0
+            clock.now += 60
+            await source.fetch(query)
+            asked_ms.append(client.traces[-1].opts.duration_ms)
+            return 0.0, seen, asked_ms
+
+    assert asyncio.run(main()) == (0.0, [True, False] if shows else [], [100, 100, 900] if shows else [])
+
+
+def test_a_short_look_that_reaches_nobody_says_so():
+    """The worker is then asked at once."""
+
+    async def main():
+        async with fleet_of("v5e-8") as fleet:
+            address = fleet.targets[0].address
+        async with Watched(address) as client:
+            await TraceSource(client, Target(worker="w", address=address), DEFAULTS).runs()
+
+    with pytest.raises(SourceError) as failed:
+        asyncio.run(main())
+    assert failed.value.reason == "unavailable"

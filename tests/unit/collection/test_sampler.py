@@ -63,6 +63,9 @@ class Fake:
         self.probes = defaultdict(list)
         self.probe_s = 0.0  # for which one traces the job
         self.silent_s = None  # for which a trace does so while nothing runs; None: as ever
+        self.look_s = 0.0  # for which a short look does so
+        self.looks = []  # when they were made
+        self.runs = lambda _at_s: True  # what they show
 
     def __call__(self, client, target, options):
         kind = self
@@ -93,12 +96,23 @@ class Fake:
                 self.is_silent = False
                 return sample
 
+            def look_s(self, query):
+                return 0.0 if self.is_silent else kind.look_s
+
+            async def runs(self):
+                kind.looks.append(asyncio.get_running_loop().time())
+                kind.spent_s += kind.look_s
+                await asyncio.sleep(kind.look_s)
+                return kind.runs(kind.looks[-1])
+
             def note_silence(self, query):
                 self.is_silent = kind.silent_s is not None
                 return self.is_silent
 
             @property
             def unpaid_s(self):
+                if kind.looks and kind.looks[-1] > self.began_s:
+                    return kind.look_s
                 return min(self.likely_s(None), asyncio.get_running_loop().time() - self.began_s)
 
         return OfOneWorker()
@@ -746,6 +760,68 @@ def test_a_job_of_long_traces_is_asked_soon_once_the_runtime_says_that_nothing_r
     assert calls[1] < 2200 < calls[2]
     assert calls[2] - 2300 <= latest_s
     assert silent_s is None or max(gaps(calls)[2:]) <= 45
+
+
+def silent_from(since_s):
+    return lambda at_s: at_s < since_s
+
+
+def unreachable_from(since_s):
+    def runs(at_s):
+        if at_s >= since_s:
+            raise SourceError("unavailable", "connection refused", address="a")
+        return True
+
+    return runs
+
+
+def with_a_bug(_since_s):
+    def runs(_at_s):
+        raise ValueError
+
+    return runs
+
+
+def no_looks(_since_s):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("runs", "runtime", "latest_s"),
+    [
+        (silent_from, None, 120),
+        (unreachable_from, None, 95),
+        (with_a_bug, None, 1600),
+        (no_looks, None, 1600),
+        (silent_from, Hung(5000.0), 1600),
+    ],
+)
+def test_a_job_of_long_traces_is_looked_at_between_them_where_no_runtime_tells_that_it_runs(runs, runtime, latest_s):
+    """In a short look a busy device shows an op. All is within the job's share of time, and its samples say when."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD])
+    source.silent_s, source.look_s, source.runs = 0.2, 0.2 if runs(0.0) else 0.0, runs(4000.0)
+    finder = Moving((0, ["a"]), runtime=("localhost:8431",) if runtime else ())
+    events = follow(finder, source, for_s=5800, runtime=runtime or Runtime(None), window_s=None)
+    calls = [at for at in (*source.calls["a"], *source.probes["a"]) if at > 4000]
+    assert min(calls) - 4000 <= latest_s
+    assert bool(source.looks) == (runs is not no_looks and runtime is None)
+    assert all(gap >= 60 for gap in gaps([at for at in source.looks if at < 4000]))
+    before = [at for at in source.calls["a"] if at < 4000]
+    spent = sorted([(at, 10.2) for at in before] + [(at, 0.2) for at in source.looks if at < 4000])
+    traced_s = list(itertools.accumulate((cost_s for _, cost_s in spent), initial=0.0))
+    assert all(sum_s <= 0.01 * (at - spent[0][0]) + 1.0 + 10.2 for (at, _), sum_s in zip(spent, traced_s, strict=False))
+    told = [event.interval_s for event in events if isinstance(event, Sample)][1 : len(before) - 1]
+    assert all(0.8 <= gap_s / told_s <= 1.1 for gap_s, told_s in zip(gaps(before)[1:], told, strict=True))
+
+
+def test_a_moment_in_which_nothing_runs_is_no_silence():
+    """Its next trace comes as planned."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD])
+    source.silent_s, source.look_s = 0.2, 0.2
+    source.runs = lambda at_s: len([each for each in source.looks if each >= 4000]) not in {1, 2, 3}
+    follow(Moving((0, ["a"])), source, for_s=5000, runtime=Runtime(None), window_s=None)
+    assert len([at for at in source.looks if 4000 <= at < 4050]) == 4
+    assert not [at for at in source.calls["a"] if 4000 <= at < 4100]
 
 
 def test_runtime_metrics_alone_are_a_sample_of_their_own():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,10 @@ from tpumon.model.figure_table import OP_KINDS
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
+from tpumon.xspace.core_totals import op_within_ps
 from tpumon.xspace.ops.op_kinds import TimeKind, paddings, time_kind
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures, read_figures
 
 # hlo_category, name of the op: what its time is.
 KINDS = {
@@ -360,3 +362,25 @@ def test_programs_that_the_host_ran():
 def test_new_shapes_are_a_new_program():
     assert simulated("recompiling", at_s=9.0).programs != simulated("recompiling", at_s=15.0).programs
     assert simulated("steady", at_s=9.0).programs == simulated("steady", at_s=15.0).programs
+
+
+@pytest.mark.parametrize(
+    ("ops", "within_ps"),
+    [
+        ([(0, 10), (50, 10), (200, 10)], 160),  # from just after 50 until 210
+        ([(0, 300), (10, 10), (100, 10)], 100),  # a loop that holds the others
+        ([(0, 300), (10, 10)], 20),
+        ([(0, 10)], None),
+        ([], None),
+    ],
+)
+def test_a_window_that_holds_a_whole_op_wherever_it_begins(ops, within_ps):
+    """So a short look at a device that is busy shows one."""
+    begin_ps, duration_ps = (np.array([op[i] for op in ops], dtype=np.int64) for i in (0, 1))
+    assert op_within_ps(begin_ps, begin_ps + duration_ps) == within_ps
+
+
+def test_ops_of_a_real_trace_may_be_longer_than_a_short_look():
+    """Its job stops for some seconds, and has ops of 0.2 s."""
+    with real_trace().open("rb") as file:
+        assert read_figures(file, 0).op_within_s == pytest.approx(5.6687, abs=1e-3)

@@ -114,6 +114,12 @@ class DutyControl:
         await self._exchange()
         return account.is_charged_elsewhere
 
+    def charge(self, account: DutyAccount, traced_s: float) -> None:
+        """Counts a short look; tells the others."""
+        account.charge(traced_s, _now_s())
+        if self._ledger is not None:
+            self._exchange_soon()
+
     def settle(self, account: DutyAccount, estimate_s: float, traced_s: float) -> None:
         """Notes what the call that was entered cost."""
         if not estimate_s and not traced_s:

@@ -201,6 +201,10 @@ class DutyAccount:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
         self.unanswered_s = 0.0 if is_over else self.unanswered_s or begun_s
 
+    def charge(self, traced_s: float, now_s: float) -> None:
+        """Counts a short look, which does not wait for its share: the next query does."""
+        self._spend(traced_s, now_s)
+
     def ready_s(self, cost_s: float) -> float:
         """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there.
 

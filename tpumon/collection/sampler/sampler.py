@@ -236,7 +236,7 @@ class Sampler:
             taken_monotonic_s=taken_s,
         )
 
-    async def _idle_s(self, companions: WorkerCompanions, key: _Key) -> float:
+    async def _idle_s(self, companions: WorkerCompanions, key: _Key) -> float | None:
         await companions.read(self._targets[key], len(self._targets))
         return companions.idle_s
 

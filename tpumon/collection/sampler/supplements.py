@@ -60,11 +60,12 @@ class WorkerCompanions:
         return [CompanionLook(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     @property
-    def idle_s(self) -> float:
-        """Seconds for which no device has run anything, as the runtime says; 0 where it does not say."""
+    def idle_s(self) -> float | None:
+        """Seconds for which no device has run anything, as the runtime says; None where it does not say."""
         readings = [look.result for look in self.last if isinstance(look.result, Reading)]
         devices = [device for reading in readings for device in reading.figures.devices]
-        return min((one.runtime_tensorcore_idle_s or 0.0 for one in devices), default=0.0)
+        idle_s = [one.runtime_tensorcore_idle_s for one in devices]
+        return None if not any(one is not None for one in idle_s) else min(one or 0.0 for one in idle_s)
 
     async def aclose(self) -> None:
         """Closes their channels."""

@@ -35,6 +35,9 @@ _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FAR_S = 60.0  # to the next query
 _SILENT_S = 60.0  # without an op, as the runtime says
+_LOOKS_RATIO = 1 / 3  # of the time for which a job may be traced
+_LOOKS_ALIKE, _LOOKS_APART_S = 4, (2.0, 6.0)  # that show nothing, before that is believed
+_LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
@@ -99,6 +102,8 @@ class SampledWorker:
         self._not_before_s = 0.0
         self._is_held = False  # by a pause
         self._woken = asyncio.Event()
+        self._must_look = False  # nobody tells between queries if anything runs
+        self._looked_s = float("-inf")
         self._is_others = False  # the session that was met last is another tpumon's
         self.has_answered = False
         self._serves = False  # the last trace with programs showed those of a server
@@ -130,7 +135,7 @@ class SampledWorker:
         """
         if not self.has_answered and self._pace.interval_s is None:
             return None
-        interval_s = max(self._wanted_interval_s, self._cost_s * self._account.pace_s)
+        interval_s = max(self._wanted_interval_s, self._cost_s * self._pace_s)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
     @property
@@ -138,7 +143,19 @@ class SampledWorker:
         """From one query to the next if nothing is late: what is wanted, or what the job's share of tracing allows."""
         if self._pace.max_duty_ratio > _FREE_DUTY_RATIO:
             return self._wanted_interval_s
-        return max(self._wanted_interval_s, self._cost_s * self._account.pace_s)
+        return max(self._wanted_interval_s, self._cost_s * self._pace_s)
+
+    @property
+    def _looks(self) -> bool:
+        """True if short looks are of use: queries are far apart, and nobody else tells meanwhile if anything runs."""
+        if not self._must_look or self._pace.num_queries or not self._profiler.look_s(self._query):
+            return False
+        return self._cost_s * self._account.pace_s > _LONG_WITHOUT_A_LOOK_S
+
+    @property
+    def _pace_s(self) -> float:
+        """The least time from one query to the next for each second that it costs; short looks have a part of it."""
+        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks else 1)
 
     @property
     def _cost_s(self) -> float:
@@ -166,13 +183,14 @@ class SampledWorker:
         self._probes_next = self.gone and due_s > probe_s
         return probe_s if self._probes_next else due_s
 
-    async def wait_until(self, due_s: float, idle_s: Callable[[], Awaitable[float]]) -> bool:
+    async def wait_until(self, due_s: float, idle_s: Callable[[], Awaitable[float | None]]) -> bool:
         """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked.
 
         Args:
             due_s: by the loop's clock.
-            idle_s: asks for how many seconds nothing has run, which costs the job nothing. It is asked while the query
-                is far away, which is sooner and shorter if that is long.
+            idle_s: asks for how many seconds nothing has run, which costs the job nothing; None: nobody tells, and
+                short looks do instead. It is asked while the query is far away, which is sooner and shorter if that is
+                long.
 
         Returns:
             True if `wake` has ended the wait.
@@ -184,7 +202,10 @@ class SampledWorker:
                 self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
         while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
             await self._wait_for_wake(_FAR_S / 2)
-            if await idle_s() > _SILENT_S and self._note_silence():
+            silent_s = await idle_s()
+            self._must_look = silent_s is None
+            is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
+            if is_silent and self._note_silence():
                 due_s = min(due_s, self.due_s())
                 self._say_next(due_s)
         await self._wait_for_wake(due_s - self._clock_s())
@@ -199,6 +220,36 @@ class SampledWorker:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._woken.wait()
+
+    async def _looks_silent(self) -> bool:
+        """True if short looks show that nothing runs: several, as the job may have stopped for a moment.
+
+        A worker that they do not reach is asked at once.
+        """
+        cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
+        interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
+        if not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s or await self._pause() is not None:
+            return False
+        self._looked_s = now_s
+        for _ in range(_LOOKS_ALIKE):
+            if await self._runs(cost_s) is not False:
+                return False
+            await self._wait_for_wake(random.uniform(*_LOOKS_APART_S))
+        return True
+
+    async def _runs(self, cost_s: float) -> bool | None:
+        """True if a short look shows that anything runs; None: it shows nothing, or nobody."""
+        self._duty.charge(self._account, cost_s)
+        try:
+            return await self._profiler.runs()
+        except SourceError as error:
+            if MEANING[error.reason].unreached:
+                self.wake()
+            return None
+        except Exception:  # noqa: BLE001 - a bug there must not end the monitor; the next query tells it
+            return None
+        finally:
+            self._duty.charge(self._account, self._profiler.unpaid_s - cost_s)
 
     def _note_silence(self) -> bool:
         """True if the next query is a short one from now on."""

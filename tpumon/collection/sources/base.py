@@ -96,6 +96,18 @@ class ProfilerSource(ABC):
         """Notes that nothing runs, as others say, too; returns `is_silent`."""
         return False
 
+    def look_s(self, query: Query) -> float:  # noqa: ARG002 - of others
+        """Seconds for which `runs` is likely to trace the job; 0: it would tell nothing, or a query is as short."""
+        return 0.0
+
+    async def runs(self) -> bool:
+        """Tells by a call that is shorter than a query if anything runs, where `look_s` is not 0.
+
+        Raises:
+            SourceError: as `fetch`.
+        """
+        return True
+
     async def probe(self) -> None:
         """Finds out if the server answers, by the call that costs its job least. Here: a query of 1 ms.
 

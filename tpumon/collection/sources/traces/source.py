@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import tempfile
 import time
@@ -18,11 +19,16 @@ from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
-from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, FIRST_WINDOW_S, USUAL_LONGEST_WINDOW_S, Window
+from tpumon.collection.sources.traces.window import (
+    BUSY_IDLE_RATIO,
+    FIRST_WINDOW_S,
+    USUAL_LONGEST_WINDOW_S,
+    Window,
+    figures_of_window,
+)
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
-from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Figures, Query, Sample, Target
+from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.model.figure_table import of_level
-from tpumon.model.figures import SHARES_OF_WINDOW
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
@@ -47,8 +53,7 @@ _CANNOT_BE_SEEN = (
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
-_MOSTLY = 0.5  # of the window
-_SILENT_WINDOW_S = 0.1  # of a device that was busy: an op shows soon
+_SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
 class _Taken(Struct, frozen=True):
@@ -90,6 +95,7 @@ class TraceSource(ProfilerSource):
         self._is_heavy = False
         self._had_steps = False
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
+        self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
         self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
         self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen
@@ -157,9 +163,36 @@ class TraceSource(ProfilerSource):
 
     def note_silence(self, query: Query) -> bool:
         """Makes the next traces short ones, where usual ones are longer and some of an op would show in any."""
-        is_long = query.window_s is None and self._window.length_s > FIRST_WINDOW_S
-        self.is_silent = self._had_steps and self._was_busy and is_long
+        self.is_silent = self._shows_in_short(query)
         return self.is_silent
+
+    def look_s(self, query: Query) -> float:
+        is_of_use = self._shows_in_short(query) and not self.is_silent and self._profiler.known.returns_traces
+        return self._short_s + self._collecting_s if is_of_use else 0.0
+
+    def _shows_in_short(self, query: Query) -> bool:
+        is_long = query.window_s is None and self._window.length_s > max(FIRST_WINDOW_S, 2 * self._short_s)
+        return self._had_steps and self._was_busy and is_long
+
+    async def runs(self) -> bool:
+        """Tells by a short trace if anything runs on a device that was busy."""
+        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
+        self._backoff.check()
+        await self._client.wait_for_turn()
+        try:
+            returns_traces = await self._returns_traces()
+            async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
+                collecting_s = self._collecting_s
+                taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces)
+                self._collecting_s = collecting_s  # of a long trace
+                answered()
+            self._backoff.note_trace()
+            return bool((await self._read(taken.xspace, 0)).cores)
+        except SourceError as error:
+            if error.reason == "empty-trace":
+                return False
+            self._note_failure(error, None)
+            raise
 
     @property
     def unpaid_s(self) -> float:
@@ -180,7 +213,7 @@ class TraceSource(ProfilerSource):
     def _window_s(self, query: Query) -> float:
         if query.window_s is not None:
             return query.window_s
-        return _SILENT_WINDOW_S if self.is_silent else self._window.of_level(query.level, query.known_window_s)
+        return self._short_s if self.is_silent else self._window.of_level(query.level, query.known_window_s)
 
     def _note_failure(self, error: SourceError, query: Query | None) -> None:
         """Notes what a query or a probe cost, and what follows from its failure.
@@ -257,7 +290,8 @@ class TraceSource(ProfilerSource):
                 xspace, is_lighter = await take(capture)
         except TimeoutError as error:
             self._in_time_on = None
-            raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
+            words = f"no answer within {time.monotonic() - traced_from_s:.0f} s"
+            raise self._error("deadline", f"{words}; is it a profiler server, and is its host alive?") from error
         except SourceError as error:
             if error.reason != "deadline":
                 self.unanswered_s = 0.0
@@ -370,6 +404,8 @@ class TraceSource(ProfilerSource):
         serves = figures is not None and figures.traced_programs is not None
         if trace is not None:
             self._was_busy = busy and not serves
+            within_s = math.inf if trace.op_within_s is None else trace.op_within_s
+            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * within_s)
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
@@ -450,29 +486,10 @@ class TraceSource(ProfilerSource):
             simulated=trace.simulated,
             device_type=trace.device_type,
             cores=trace.cores if query.level > 1 else None,
-            figures=of_level(_of_window(trace, taken.window_s), query.level),
+            figures=of_level(figures_of_window(trace, taken.window_s), query.level),
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
-
-
-def _of_window(trace: TraceFigures, window_s: float) -> Figures:
-    """The figures, told for how long the profiler looked: a whole trace shows when the device ran alone.
-
-    Where it stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
-    """
-    figures = trace.figures
-    programs = figures.traced_programs
-    if trace.truncated:
-        return figures
-    if programs is not None:
-        return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
-    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
-        return figures
-    why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
-    return replace(
-        figures, **dict.fromkeys(SHARES_OF_WINDOW), absent={**figures.absent, **dict.fromkeys(SHARES_OF_WINDOW, why)}
-    )
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:
@@ -481,7 +498,3 @@ def _is_unexplained(trace: TraceFigures) -> bool:
     if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
         return False  # what overflows is not made larger
     return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO
-
-
-def _no_answer(waited_s: float) -> str:
-    return f"no answer within {waited_s:.0f} s; is it a profiler server, and is its host alive?"

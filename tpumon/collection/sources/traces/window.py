@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
 from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query, StepSource
+from tpumon.model.figures import SHARES_OF_WINDOW
+
+if TYPE_CHECKING:
+    from tpumon.xspace.trace_figures import TraceFigures
 
 USUAL_LONGEST_WINDOW_S = 2.0
 """The longest window as long as nothing shows that steps are longer."""
@@ -16,6 +24,7 @@ FIRST_WINDOW_S = 0.5
 """The window as long as nothing is known of the job."""
 
 _SHORTEST_WINDOW_S = 0.1
+_MOSTLY = 0.5  # of the window
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
 _ROOM = 1.5  # for steps that vary: no earlier trace of this tpumon tells how much
 _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that begins the next one must be whole, too
@@ -95,3 +104,22 @@ class Window:
     def shrink(self) -> None:
         """Notes that the last window's trace was too large."""
         self._length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
+
+
+def figures_of_window(trace: TraceFigures, window_s: float) -> Figures:
+    """The figures, told for how long the profiler looked: a whole trace shows when the device ran alone.
+
+    Where it stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
+    """
+    figures = trace.figures
+    programs = figures.traced_programs
+    if trace.truncated:
+        return figures
+    if programs is not None:
+        return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+        return figures
+    why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
+    return replace(
+        figures, **dict.fromkeys(SHARES_OF_WINDOW), absent={**figures.absent, **dict.fromkeys(SHARES_OF_WINDOW, why)}
+    )
