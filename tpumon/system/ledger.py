@@ -22,12 +22,14 @@ from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
 USUAL_DUTY_RATIO = 0.01
 """The share of its time for which a job is traced at most, unless somebody says otherwise."""
 
+UNANSWERED_COUNTS_S = 86_400.0
+"""For how long it is told that a trace of the host had no answer."""
+
 _MOST_BYTES = 512 * 1024
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _MOST_SERVERS = 4_000  # so that a file of ours is never cut
 _SHARES = 3.0  # intervals for which an entry that was not renewed counts
 _LONGEST_INTERVAL_S = 3600.0
-_UNANSWERED_COUNTS_S = 86_400.0
 
 
 _UNKNOWN: Mapping[str, int] = MappingProxyType({})
@@ -36,7 +38,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 _Ticks = Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versions may add fields
     """One tpumon's entry of one server. Times are since this machine was started.
 
     Attributes:
@@ -49,6 +51,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
         calls: how many of its calls have traced the server.
         window_s: the length of trace that shows the server's steps, as it found; 0: not known.
         unanswered_s: when it began a trace of the host that may hang the job and has no answer; 0: there is none.
+        answered_s: when the server answered it after another one had such a trace; 0: it did not, or none had.
     """
 
     since_s: _Seconds
@@ -60,6 +63,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
     calls: Annotated[int, Meta(ge=0, le=2**62)] = 0
     window_s: _Seconds = 0.0
     unanswered_s: _Seconds = 0.0
+    answered_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
         """The debt that is left, if nobody has traced since."""
@@ -73,8 +77,10 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_f
     @property
     def counts_until_s(self) -> float:
         """Until when it has any effect."""
-        known_until_s = self.unanswered_s + _UNANSWERED_COUNTS_S if self.unanswered_s else -math.inf
-        return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio, known_until_s)
+        known_until_s = max(self.unanswered_s, self.answered_s) + UNANSWERED_COUNTS_S
+        is_told = bool(self.unanswered_s or self.answered_s)
+        debt_until_s = self.time_s + self.debt_s / self.duty_ratio
+        return max(self.shares_until_s, debt_until_s, known_until_s if is_told else -math.inf)
 
 
 class _Document(Struct, frozen=True):

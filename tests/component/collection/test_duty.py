@@ -867,17 +867,37 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
 
 
 async def test_a_host_trace_that_was_answered_after_all_hangs_nobody(monkeypatch):
-    """What another session then makes busy is not tpumon's."""
-    samples, job = [], HungByHostTrace()
+    """Who is answered takes the blame back, also of one that is gone; what is busy then is somebody else's session."""
+    job, answering, later = HungByHostTrace(), Job(), []
     monkeypatch.setattr(duty, "start_ticks_of", lambda _pid: 7)
-    account = DutyControl(0.01).follow(LOCAL)
     await asyncio.sleep(100)
-    account.note_host_trace(50.0, is_over=False)
-    assert account.hung_by.startswith(HOST_TRACE)
-    account.note_host_trace(0.0, is_over=False)  # a session is active
-    assert account.hung_by.startswith(HOST_TRACE)
-    account.note_host_trace(0.0, is_over=True)
-    assert not account.hung_by
-    job.hung = True
-    await for_a_while(5, tpumon(job, samples=samples, address=LOCAL, pid=1))
-    assert {reason for reason, _ in failures(samples)} == {"busy"}
+    await for_a_while(20, tpumon(job, address=LOCAL, pid=1))
+    await asyncio.sleep(15)
+    await for_a_while(5, tpumon(answering, address=LOCAL, pid=1))
+    await asyncio.sleep(3 * 3600)
+    await for_a_while(5, tpumon(job, samples=later, address=LOCAL, pid=1))
+    assert {reason for reason, _ in failures(later)} == {"busy"}
+    account = DutyControl(0.01).follow(LOCAL)
+    now_s = asyncio.get_running_loop().time()
+    for is_answered, is_gone, blames in ((False, False, True), (True, False, False), (False, True, False)):
+        account.note_host_trace(now_s - 50.0, is_answered=False)
+        account.note_host_trace(0.0, is_answered=is_answered, is_gone=is_gone)
+        assert bool(account.hung_by) == blames
+
+
+async def test_nobody_is_blamed_after_a_day_nor_the_process_that_follows():
+    """Where the process is not known, no longer than the worker is followed without a break."""
+    all_of_them = DutyControl(0.01)
+    await asyncio.sleep(2 * 86_400)
+    now_s = asyncio.get_running_loop().time()
+    account = all_of_them.follow(LOCAL)
+    for begun_s, blames in ((now_s - 86_401, False), (now_s - 5, False), (now_s - 600, True)):
+        account.unanswered_s = begun_s
+        assert bool(account.hung_by) == blames
+    all_of_them.leave(account)
+    assert not all_of_them.follow(LOCAL).hung_by
+    account = all_of_them.follow(LOCAL)
+    for start, blames in ((7, True), (8, False)):
+        account.note_host_trace(now_s - 600, is_answered=False)
+        account.note_process(start, now_s)
+        assert bool(account.hung_by) == blames

@@ -161,11 +161,29 @@ def test_a_failure_makes_it_probe_again():
     assert len(probes) == 3  # the one in the middle went nowhere
 
 
-def test_host_events_are_taken_as_asked():
-    """An explicit level is sent, and then nobody asks whether it is safe."""
-    _, client = ask(QUERY, options=SourceOptions(host_level=2))
+@pytest.mark.parametrize(("server", "may_hang"), [("new", False), ("2025", True)])
+def test_host_events_are_taken_as_asked(server, may_hang):
+    """An explicit level is sent, safe or not; one that may hang the job is begun with the time noted."""
+    begun_s = []
+
+    class Noting(Watched):
+        async def call(self, path, request, reply_type, *, timeout_s):
+            if path == wire.PROFILE and request.opts.duration_ms > 1:
+                begun_s.append(source.unanswered_s)
+            return await super().call(path, request, reply_type, timeout_s=timeout_s)
+
+    async def main():
+        nonlocal source
+        async with fleet_of(server=server) as fleet, Noting(fleet.targets[0].address) as client:
+            source = TraceSource(client, fleet.targets[0], SourceOptions(host_level=2))
+            await source.fetch(QUERY)
+            return client
+
+    source = None
+    client = asyncio.run(main())
+    assert source.unanswered_s == 0.0
     assert [request.opts.host_tracer_level for request in client.traces] == [2]
-    assert wire.GET_SNAPSHOT not in {path for path, _ in client.asked}
+    assert [bool(one) for one in begun_s] == [may_hang]
 
 
 def test_an_old_server_on_this_host_writes_into_a_private_directory_that_goes_again(tmp_path, monkeypatch):

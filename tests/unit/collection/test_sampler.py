@@ -820,8 +820,9 @@ def test_a_moment_in_which_nothing_runs_is_no_silence():
     source.silent_s, source.look_s = 0.2, 0.2
     source.runs = lambda at_s: len([each for each in source.looks if each >= 4000]) not in {1, 2, 3}
     follow(Moving((0, ["a"])), source, for_s=5000, runtime=Runtime(None), window_s=None)
-    assert len([at for at in source.looks if 4000 <= at < 4050]) == 4
-    assert not [at for at in source.calls["a"] if 4000 <= at < 4100]
+    first_s = next(at for at in source.looks if at >= 4000)
+    assert len([at for at in source.looks if first_s <= at < first_s + 40]) == 4
+    assert min(gaps(source.calls["a"])[1:]) > 1000
 
 
 def test_runtime_metrics_alone_are_a_sample_of_their_own():

@@ -236,7 +236,7 @@ class _CaptureSession:
             if worker.returns_traces:
                 path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
-            await _fail(worker, error, begun_s if worker.profiler.may_hang else 0.0)
+            await _fail(worker, error, begun_s if worker.profiler.known.may_hang else 0.0)
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 

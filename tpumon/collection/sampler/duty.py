@@ -71,6 +71,8 @@ class DutyControl:
         account.followers -= 1
         if not account.followers:
             account.interval_s = 0.0
+            if account.process is None:  # nobody can tell if it is the same when somebody follows it again
+                account.unanswered_s = account.answered_s = 0.0
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if not one.is_over(now_s)}
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tpumon.collection.sampler.host_traces import hung_by
+from tpumon.collection.sampler.host_traces import hung_by, of_process
 from tpumon.discovery.host.processes import user_named
 from tpumon.system.host_files import since_boot_s
-from tpumon.system.ledger import Entry, PeerEntry
+from tpumon.system.ledger import UNANSWERED_COUNTS_S, Entry, PeerEntry
 
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
@@ -71,6 +71,8 @@ class DutyAccount:
         """When its first figures come, as far as it was known last; minus infinity: they were not late."""
         self.unanswered_s = 0.0
         """When this tpumon began a trace of the host that may hang the job and has no answer, as in `Entry`."""
+        self.answered_s = 0.0
+        """When the server answered after another one's, as in `Entry`."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
@@ -86,7 +88,7 @@ class DutyAccount:
         self._unused_s = 0.0  # of the share, since the others were last asked
         self._own_s = self._under_way_s
         self._calls = 0
-        self.window_s, self.is_silent, self.unanswered_s = 0.0, False, 0.0
+        self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
         self._last_interval_s = 0.0  # as it was planned then
@@ -141,7 +143,7 @@ class DutyAccount:
     @property
     def hung_by(self) -> str:
         """Words for a trace of the host that has probably hung the job, of this tpumon or another; empty: none has."""
-        return hung_by(self._peers, self.process, self.unanswered_s)
+        return hung_by(self._peers, self.process, self.unanswered_s, self.answered_s)
 
     @property
     def known_window_s(self) -> float | None:
@@ -170,6 +172,8 @@ class DutyAccount:
     def note_process(self, start: int, now_s: float) -> None:
         """Notes the process that the server has now; one that restarts over and over again is traced no more for it."""
         before, self.process = self.process, start
+        if before not in {None, start}:
+            self.unanswered_s = self.answered_s = 0.0
         if before not in {None, start} and now_s - self._begun_s >= _LEAST_BETWEEN_S:
             self._begin(now_s)
             self._renewed.set()
@@ -197,9 +201,11 @@ class DutyAccount:
         else:
             self._last_s = self._before_s
 
-    def note_host_trace(self, begun_s: float, *, is_over: bool) -> None:
+    def note_host_trace(self, begun_s: float, *, is_answered: bool, is_gone: bool = False) -> None:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
-        self.unanswered_s = 0.0 if is_over else self.unanswered_s or begun_s
+        self.unanswered_s = 0.0 if is_answered or is_gone else self.unanswered_s or begun_s
+        if is_answered and any(entry.unanswered_s for entry in of_process(self._peers, self.process)):
+            self.answered_s = since_boot_s()
 
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
@@ -223,7 +229,9 @@ class DutyAccount:
 
     def is_over(self, now_s: float) -> bool:
         """True if nothing of it has any effect: nobody follows the server, and all credit is there."""
-        return not self.followers and not self.unanswered_s and self._debt_at(now_s) <= 0
+        ago_s = since_boot_s() - max(self.unanswered_s, self.answered_s)
+        is_told = self.process is not None and ago_s < UNANSWERED_COUNTS_S and (self.unanswered_s or self.answered_s)
+        return not self.followers and not is_told and self._debt_at(now_s) <= 0
 
     def entry(self, now_s: float) -> Entry:
         """The entry for the other tpumons."""
@@ -239,6 +247,7 @@ class DutyAccount:
             calls=self._calls,
             window_s=self.window_s,
             unanswered_s=self.unanswered_s,
+            answered_s=self.answered_s,
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:

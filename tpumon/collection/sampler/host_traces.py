@@ -6,7 +6,7 @@ From then on the job's server has no answer, or refuses all as busy.
 
 from __future__ import annotations
 
-import math
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.host.processes import start_ticks_of
 from tpumon.errors import HOST_TRACE, MEANING, SourceError
 from tpumon.system.host_files import since_boot_s
-from tpumon.system.ledger import DutyLedger, PeerEntry
+from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
 _ANSWERS_IN_S = 10.0
 
@@ -26,21 +26,30 @@ def may_be_hung(error: SourceError) -> bool:
     return error.reason == "deadline" or MEANING[error.reason].state in {"busy", "continuous"}
 
 
-def hung_by(peers: Sequence[PeerEntry], process: int | None, own_s: float = 0.0) -> str:
+def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float = 0.0, answered_s: float = 0.0) -> str:
     """Returns words for a trace of the host that has probably hung a job; empty: there is none.
 
     Args:
-        peers: what the other tpumons say of the server; they are believed of the same process only.
+        peers: what the other tpumons say of the server; those of this user are believed of the same process.
         process: the start of the server's process, as in `PeerEntry`.
-        own_s: as `Entry.unanswered_s`, of this tpumon.
+        unanswered_s: as in `Entry`, of this tpumon.
+        answered_s: the same.
     """
-    known = [one for one in peers if one.trusted and one.process == process is not None]
-    begun = [begun_s for begun_s in (own_s, *(one.entry.unanswered_s for one in known)) if begun_s]
-    ago_s = since_boot_s() - min(begun, default=math.inf)
-    if ago_s < _ANSWERS_IN_S:
+    known = of_process(peers, process)
+    answered_s = max([answered_s, *(entry.answered_s for entry in known)])
+    begun = [begun_s for begun_s in (unanswered_s, *(entry.unanswered_s for entry in known)) if begun_s > answered_s]
+    ago_s = since_boot_s() - max(begun, default=0.0)
+    if not begun or not _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S:
         return ""
     at = time.strftime("%H:%M:%S", time.localtime(time.time() - ago_s))
-    return f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it"
+    return (
+        f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it, and leave out --host-tracer-level"
+    )
+
+
+def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
+    """The entries of this user's tpumons of the same process, where that is known."""
+    return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
 
 
 def explained(error: SourceError, begun_s: float = 0.0) -> SourceError:
@@ -53,6 +62,7 @@ def explained(error: SourceError, begun_s: float = 0.0) -> SourceError:
     """
     if error.address is None or not may_be_hung(error):
         return error
+    begun_s = begun_s if error.reason == "deadline" else 0.0  # else no trace began
     server, signs = server_name(error.address), signs_at(error.address)
     process = None if signs is None or signs.pid is None else start_ticks_of(signs.pid)
     words = ""

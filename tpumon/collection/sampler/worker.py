@@ -424,28 +424,28 @@ class SampledWorker:
             except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
-        traced_s, answered, is_over = 0.0, False, False
+        traced_s, answered, is_answered, is_gone = 0.0, False, False, False
         self._woken.clear()  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
-                traced_s = sample.traced_s
+                traced_s, is_answered = sample.traced_s, profiler.costs_job
                 return sample
             sample = await profiler.fetch(query)
-            traced_s, answered, is_over = sample.traced_s, True, profiler.costs_job
+            traced_s, answered, is_answered = sample.traced_s, True, profiler.costs_job
             if query.window_s is None and sample.window_s and sample.figures.step_time_s is not None:
                 self._account.window_s = sample.window_s
         except SourceError as error:
             traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
-            is_over = answered or error.reason == "unavailable"
+            is_answered, is_gone = answered, error.reason == "unavailable"
             raise
         except BaseException:  # cut off, or a bug
             traced_s = profiler.unpaid_s
             raise
         finally:
             self._traced_s += traced_s
-            self._account.note_host_trace(profiler.unanswered_s, is_over=is_over)
+            self._account.note_host_trace(profiler.unanswered_s, is_answered=is_answered, is_gone=is_gone)
             self._duty.settle(self._account, estimate_s, traced_s)
             if answered and profiler.costs_job:
                 self._note_next_cost(profiler)

@@ -6,6 +6,7 @@ Level 0 and sampling both use `Profiler`: what must never be done to a job is ke
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -40,6 +41,10 @@ _STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job; at 1, on
 _DEVICE_TRACER_LEVEL = 1
 _OPTIONS_VERSION = 1
 _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore it
+
+_log = logging.getLogger(__name__)
+
+_MAY_HANG = "the host is traced, as --host-tracer-level says: with jaxlib 0.5.0 to 0.8.3 alone that hangs the job"
 
 
 class HostEvents(Struct, frozen=True, kw_only=True):
@@ -87,6 +92,7 @@ class ProbedServer(Struct, frozen=True, kw_only=True):
         device_planes: True if its traces have device planes; None if the probe could not tell.
         host_level: host tracer level to request; None: not chosen yet.
         device_type: of the devices to trace, as in ProfileOptions.
+        may_hang: True if the host is traced because the user says so, where that hangs jobs.
         signs: of what the job is; none if it is not on this host, or hidden.
         simulated: True if its traces are made by tpumon's simulator.
     """
@@ -96,6 +102,7 @@ class ProbedServer(Struct, frozen=True, kw_only=True):
     device_planes: bool | None = None
     host_level: int | None = None
     device_type: ProfileOptions.DeviceType = _TPUS
+    may_hang: bool = False
     signs: JobSigns = JobSigns()
     simulated: bool = False
 
@@ -143,11 +150,6 @@ class Profiler:
         return wanted and self.known.host_level == 0
 
     @property
-    def may_hang(self) -> bool:
-        """True if the host is traced because the user says so, on a server that is not seen to be safe."""
-        return bool(self._host_events.level) and not self.known.signs.host_events_safe
-
-    @property
     def what_is_left_out(self) -> str:
         """Words for what is left out, why, and the option that overrides it."""
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
@@ -184,6 +186,11 @@ class Profiler:
     def forget(self) -> None:
         """Has the next `approach` ask the server again."""
         self.known = ProbedServer()
+
+    def spare_host(self) -> None:
+        """Has the host traced from now on only where that is known to be safe: it has hung the job."""
+        self._host_events = replace(self._host_events, level=None)
+        self.forget()
 
     async def look(self) -> None:
         """Looks for signs of what the job is, on this host only; calls nobody. Part of `approach` unless done before.
@@ -254,12 +261,18 @@ class Profiler:
             if unrestricted is not None and unrestricted.device_planes:
                 trace, device_type = unrestricted, _ALL_DEVICES
         device_planes = None if trace is None else bool(trace.device_planes)
+        may_hang = False
+        if self._host_events.level and not signs.host_events_safe:
+            may_hang = not await self._host_events_safe()
+            if may_hang:
+                _log.warning("%s: %s", self.address, _MAY_HANG)
         return ProbedServer(
             connection=self._client.connection,
             returns_traces=trace is not None,
             device_planes=device_planes,
             host_level=await self._choose_host_level(device_planes, signs),
             device_type=device_type,
+            may_hang=may_hang,
             signs=signs,
             simulated=trace is not None and trace.simulated,
         )

@@ -151,7 +151,7 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: as `fetch`.
         """
-        self._traced_s, self._call = 0.0, None
+        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
         try:
@@ -225,6 +225,8 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: what to say instead, after several failures of this kind.
         """
+        if self.unanswered_s:
+            self._profiler.spare_host()
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
@@ -278,7 +280,7 @@ class TraceSource(ProfilerSource):
     ) -> _Taken:
         """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
-        if self._profiler.may_hang:
+        if self._profiler.known.may_hang:
             self.unanswered_s = since_boot_s()
         self._call = traced_from_s, window_s + self._collecting_s
         options = self._reducer.options if returns_traces else {}
@@ -310,11 +312,7 @@ class TraceSource(ProfilerSource):
         return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
-        """Reads a trace: one that is large or takes long in the process for such traces.
-
-        Raises:
-            SourceError: as `Readers.read`.
-        """
+        """Reads a trace: one that is large or takes long in the process for such traces. Raises as `Readers.read`."""
         is_large = len(xspace) > QUICK_BYTES
         self._is_heavy = self._is_heavy or is_large
         by = readers.SLOW if self._is_heavy else readers.QUICK
@@ -404,8 +402,7 @@ class TraceSource(ProfilerSource):
         serves = figures is not None and figures.traced_programs is not None
         if trace is not None:
             self._was_busy = busy and not serves
-            within_s = math.inf if trace.op_within_s is None else trace.op_within_s
-            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * within_s)
+            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace.op_within_s or math.inf))
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
