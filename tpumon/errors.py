@@ -72,6 +72,8 @@ class Meaning(Struct, frozen=True, kw_only=True):
 WENT_AWAY = "look at the end of the job's log, and whether its host was taken away: it answered before"
 """Remedy for a worker that is unavailable now."""
 
+_ITS_OWN_JOB = "look at the end of its job's log, and whether its host was taken away: others of its slice answer"
+
 MEANING: Mapping[Reason, Meaning] = {
     "unavailable": Meaning(
         remedy="check that the job runs; if it does, add `server = jax.profiler.start_server(9999)` to it and give "
@@ -117,17 +119,20 @@ MEANING: Mapping[Reason, Meaning] = {
 """The one place that says what a reason means."""
 
 
-def remedy(reason: Reason, message: str, *, answered: bool = False) -> str:
+def remedy(reason: Reason, message: str, *, answered: bool = False, others_answer: bool = False) -> str:
     """Returns what a user can do about a failure.
 
     Args:
         reason: of the failure.
         message: of the failure.
         answered: whether the worker answered before.
+        others_answer: whether others of its slice answer now.
     """
     if message.startswith(HOST_TRACE):
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
-    return WENT_AWAY if answered and reason == "unavailable" else MEANING[reason].remedy
+    if reason == "unavailable" and (answered or others_answer):
+        return WENT_AWAY if answered else _ITS_OWN_JOB
+    return MEANING[reason].remedy
 
 
 class TpumonError(Exception):

@@ -228,9 +228,9 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
     if findings:
         verdict: VerdictId = findings[0].finding
         same = dict.fromkeys(name for one in found[1:] if one.finding == verdict for name in one.workers)
-        also = dict.fromkeys([f"{verdict} of {quoted(same)}"] if same else [])
-        also |= dict.fromkeys(one.finding for one in findings if one.finding != verdict)
-        sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
+        others = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
+        also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
+        sentence = " ".join([findings[0].sentence, *also, *gaps])
     else:
         unsure = gaps or _unsure(status, not_judged)
         verdict = "unknown" if unsure else "ok"

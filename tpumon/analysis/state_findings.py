@@ -66,7 +66,12 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
-    for (_, _, reason), workers in down.items():
+    answering = {
+        (worker.target.job, worker.target.slice)
+        for worker in status.all()
+        if worker.target.slice is not None and worker.verdict.state in {"live", "no-activity"}
+    }
+    for (job, slice_, reason), workers in down.items():
         last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
         message = "" if last is None or last.failure is None else last.failure.message
         others = f"; {running} of {len(status.workers)} run" if running else ""
@@ -76,7 +81,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
             sentence=f"{listed(each.name for each in workers)} {'does' if len(workers) == 1 else 'do'} not answer "
             f"({reason}{message and f': {message}'}){others}.",
-            remedy=remedy(reason, message, answered=answered),
+            remedy=remedy(reason, message, answered=answered, others_answer=(job, slice_) in answering),
             url="docs/states.md#states",
         )
     for workers in restarted.values():

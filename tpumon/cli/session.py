@@ -295,6 +295,9 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
         known = f"{names}: known" if names and not is_ok else "More is known"
         more = f"{known} in {when}; then ask again: {_command()}"
+    elif is_ok and taken < _MANY and interval_s:
+        when = f"in about {math.ceil((_MANY - taken) * interval_s)} s"
+        more = f"What comes and goes, such as recompiling, takes more samples: ask again {when}: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 

@@ -526,6 +526,16 @@ def test_a_job_that_began_just_now_may_still_be_starting(world):
     assert LINE_FOR_A_JOB in waiting_line(world)
 
 
+def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
+    """It may well have a profiler server, which answers nobody: also where it listens."""
+    world.proc.listen(9999, JOB)
+    stat = world.proc.root / str(JOB) / "stat"
+    for state, words in (("T", "is stopped by a signal (SIGSTOP); `kill -CONT 42` lets it go on"), ("S", "")):
+        stat.write_text(stat.read_text().replace(") S ", f") {state} ").replace(") T ", f") {state} "))
+        assert find_job(world.proc.root).stopped == bool(words)
+        assert waiting_line(world) == f"pid 42 `train.py` {words}" or not words
+
+
 def test_while_tpumon_waits_a_starting_job_becomes_one_that_needs_a_server(world, monkeypatch):
     """At the end of its first minute, without another look at all processes."""
     world.proc.listen(22)

@@ -60,6 +60,8 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert of_exporter.remedy == first.remedy, "an exporter hands on figures over time"
     (never,) = diagnose(judged(down("a", 0), names="a")).findings
     assert "start_server" in never.remedy
+    (beside_others,) = diagnose(judged(*[at("a", number) for number in range(3)], down("b", 3))).findings
+    assert beside_others.remedy.endswith("others of its slice answer")
     assert second.finding == "input-bound"
     assert answer.exit_status("critical") == 1
 
@@ -70,7 +72,7 @@ def test_workers_that_are_down_for_another_reason_are_named_in_the_sentence_too(
     failed = [down("a", 1), down("b", 1, reason="deadline"), down("c", 1, reason="resolve")]
     answer = diagnose(judged(*[at(name, 0) for name in names], *failed, at("d", 1), names=names))
     assert answer.sentence.startswith('"a" does not answer (unavailable')
-    assert answer.sentence.endswith('Also found: down of "b", "c".')
+    assert answer.sentence.endswith('Also down: "b", "c".')
 
 
 def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():

@@ -168,8 +168,15 @@ def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, ori
 
 
 @pytest.mark.parametrize("command", [once, why])
-@pytest.mark.parametrize(("before", "told"), [(2, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
-def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, before, told):
+@pytest.mark.parametrize(
+    ("before", "told", "more"),
+    [
+        (2, "3 samples tell, too few for recompiling", "More is known in about "),
+        (20, "21 samples tell", "What comes and goes, such as recompiling, takes more samples: ask again in about "),
+        (50, "it can be judged", ""),
+    ],
+)
+def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, before, told, more):
     """Samples that it took before count, however far apart they are: it has judged them all."""
     series = RollupSeries(tuple(COMPARED))
     for number in range(before, 0, -1):
@@ -178,8 +185,11 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     handed_on = {"findings": (), "not_judged": tuple(few), "history": {"w0": series.to_plain()}}
     judged = ("idle", "hang") if few else ("idle", "hang", "recompiling")
     events = [lambda: answered("w0", findings=(), judged=judged, interval_s=10.0)] * 3
-    _, printed, _ = run([Handover(complete=True, number=1, **handed_on), *events], workers=["w0"], command=command)
-    assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}.")
+    events.insert(0, Handover(complete=True, number=1, **handed_on))
+    _, printed, _ = run(events, workers=["w0"], command=command)
+    assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}."
+    _, printed, _ = run(events, workers=["w0"], command=command, more_s=30.0)
+    assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}. {more}".rstrip())
 
 
 @pytest.mark.parametrize(("count", "told"), [(3, "3 samples tell, too few for recompiling"), (50, "it can be judged")])

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tpumon.discovery.host.listening import Owner, owner_at
-from tpumon.discovery.host.processes import PROC, environment_of, open_files
+from tpumon.discovery.host.processes import PROC, environment_of, is_stopped, open_files
 from tpumon.model import Framework
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -27,6 +27,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
         framework: None if only its TPU is known.
         started_unix_s: when it began; None if that is not known.
         attached: whether its environment attaches it, as `tpumon run` does.
+        stopped: whether a signal has stopped it.
     """
 
     pid: int
@@ -34,6 +35,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
     framework: Framework | None
     started_unix_s: float | None = None
     attached: bool = False
+    stopped: bool = False
 
     @property
     def runs(self) -> str:
@@ -46,11 +48,13 @@ class HostJob(Struct, frozen=True, kw_only=True):
         return f"pid {self.pid} `{self.name}` {self.runs} but has no profiler server"
 
     def not_yet(self, now_unix_s: float) -> tuple[str, str] | None:
-        """The words that its profiler server is still to come, and what to do; None if it must be given one.
+        """The words that its profiler server is still to come, or cannot answer, and what to do; None: it needs one.
 
         They hold no number that changes: a line is logged each time that it differs from the one before.
         """
         who = f"pid {self.pid} `{self.name}`"
+        if self.stopped:
+            return f"{who} is stopped by a signal (SIGSTOP)", f"`kill -CONT {self.pid}` lets it go on"
         if self.attached and self.framework is not None:
             remedy = f"it gets one when {self.framework} has started its devices; if steps run, look in its stderr"
             return f"{who} was started by `tpumon run` and has no profiler server yet", f"{remedy} for `tpumon:`"
@@ -94,6 +98,7 @@ def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob |
         framework=owner.signs.framework,
         started_unix_s=None if owner.process is None else owner.process.started_unix_s,
         attached=_is_attached(owner.pid, proc),
+        stopped=is_stopped(owner.pid, proc),
     )
 
 

@@ -64,6 +64,14 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
+def is_stopped(pid: int, proc: Path = PROC) -> bool:
+    """True if a signal has stopped a process, or a debugger. Source: /proc/PID/stat."""
+    try:
+        return _after_name(pid, proc)[0] in {b"T", b"t"}
+    except (OSError, IndexError):
+        return False
+
+
 def process_of(pid: int, proc: Path = PROC) -> Process:
     """The process with a number: its user, command and start, as far as they may be read.
 

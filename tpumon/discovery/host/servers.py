@@ -470,7 +470,7 @@ class LocalDiscovery:
         if self._others:
             return f"no profiler server on this host's {where}; {self._others}"
         job = self._job
-        if job is not None and not self._may_have_profiler(job.pid):
+        if job is not None and (job.stopped or not self._may_have_profiler(job.pid)):
             if (words := job.not_yet(time.time())) is not None:
                 return "; ".join(words)
             return (
