@@ -124,9 +124,7 @@ def test_the_command_says_what_holds_now(capsys):
 def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):
     """No traceback where the pause cannot be written down."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", "/proc/self/nowhere")
-    with pytest.raises(
-        TpumonError, match=r"^cannot pause: .*: No such file or directory; TPUMON_PAUSE_DIR is to name "
-    ):
+    with pytest.raises(TpumonError, match=r"^cannot pause: .*: No such file or directory; TPUMON_PAUSE_DIR is to "):
         command.run(60)
     monkeypatch.delenv("TPUMON_PAUSE_DIR")
     monkeypatch.setattr(host_files, "_DIRECTORY", Path("/proc/self/nowhere"))
