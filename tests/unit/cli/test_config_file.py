@@ -366,6 +366,13 @@ def test_a_pair_in_the_file_is_named_with_its_keys(config, said):
     assert said[0].endswith(f"names real workers (simulate, [once] service-addr in {path})")
 
 
+def test_a_pair_of_variables_is_named(monkeypatch, said):
+    monkeypatch.setenv("TPUMON_SIMULATE", "v5e-8")
+    monkeypatch.setenv("TPUMON_TARGETS", "t.json")
+    assert _run(["once"]) == 2
+    assert said[0].endswith(" (TPUMON_SIMULATE, TPUMON_TARGETS)")
+
+
 def test_what_a_recording_or_a_summary_ends_is_refused_in_the_file_too(config, tmp_path):
     """As on the command line. What was typed hides it."""
     (tmp_path / "day.jsonl").write_text("")
@@ -431,6 +438,14 @@ def test_config_says_why_there_is_no_file(config, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(type(path), "stat", refused)
     assert command() == 0
     assert capsys.readouterr().out.startswith(f"# {path}: cannot be read: Permission denied\n")
+
+
+def test_config_says_that_a_command_without_the_file_does_not_obey_it(config, capsys):
+    config("port = 9000\n")
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    assert tomllib.loads(printed) == {"port": "9000", "run": {}}
+    assert "# port =  " in printed.partition("[run]\n")[2]
 
 
 def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monkeypatch, capsys):
