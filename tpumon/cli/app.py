@@ -25,6 +25,7 @@ from tpumon.cli.options import (
     VerdictOptions,
     check_choice,
     format_option,
+    is_given_beside,
     is_typed,
     option,
     with_groups,
@@ -126,7 +127,7 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(stdout, legacy=legacy)
-    if is_typed(context, "filter"):
+    if is_given_beside(context, "filter", "explain", "fleet_summary", "output"):
         check_filter(stdout, output)
     feed = at_moment(feed_of(context, options, thresholds, exports, listen=stdout.listen), appearance.at)
     if any(export.where == "-" for export in feed.exports):
@@ -316,7 +317,7 @@ def _judged(
         interval=options.interval if is_typed(context, "interval", or_in_file=True) else _ONCE_INTERVAL,
     )
     feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
-    if feed.origin.is_over and is_typed(context, "state"):
+    if feed.origin.is_over and is_given_beside(context, "state", "from_"):
         raise UsageError("--state goes on from the last run, and --from a recording is over: leave out one of them")
     return replace(feed, state=None if feed.origin.is_over else verdict.state or None), needs
 

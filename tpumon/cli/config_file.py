@@ -16,15 +16,15 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
 from tpumon.cli.legacy import translate
-from tpumon.cli.values import READERS, advice, formats_of
+from tpumon.cli.values import FORMS, READERS, advice, formats_of
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -32,20 +32,42 @@ if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 VARIABLE = "TPUMON_CONFIG"
+WITHOUT_FILE = frozenset({"run", "pause"})
+"""Commands that do not read the file: what is meant for monitors must not hold up a program, or refuse a pause."""
+
 _MOST_BYTES = 1 << 20
 _JUDGING = frozenset({"once", "why"})
 _OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
 _ALIKE = 0.85
+_FEWEST = 3
+_VOWELS = frozenset("aeiou")
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
-_OF_A_SERVICE = re.compile(r"TPUMON_(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
+_PREFIX = re.compile(r"(TPU_?MON|TPMON|TUPMON)_?", re.IGNORECASE)
+_OF_A_SERVICE = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)|PORT_\d+)(_.*)?")  # of Kubernetes, as one has that name
+_URL = re.compile(r"\w+://")  # so are those of ports with one
+_OF_FILES = re.compile("-(file|path|dir)$")
 
 _OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)(?![\w-])")
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
 _TWICE = re.compile(r"Cannot overwrite a value \(at (?:line (\d+)|end)")
-_KEY = re.compile(r"\s*([\w.-]+)\s*=")
+_TABLE_TWICE = re.compile(r"Cannot declare \((.*?),?\) twice \(at (line \d+|end)")
+_KEY = re.compile(r"[\s\[]*([\w.-]+)\s*[=\]]")
 
+Readers = Mapping[str, Callable[[str], object]]
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
+
+
+class Config(NamedTuple):
+    """What the file gives.
+
+    Attributes:
+        values: of each command's options, by its name; by "" those of the group itself.
+        own: the options, by the parser's names, that each command's own table gives.
+    """
+
+    values: dict[str, OptionValues]
+    own: dict[str, frozenset[str]]
 
 
 def config_path() -> Path | None:
@@ -56,11 +78,12 @@ def config_path() -> Path | None:
     return Path(_from_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config"), "tpumon", "config.toml")
 
 
-def read_config(group: TyperGroup) -> dict[str, OptionValues]:
+def read_config(group: TyperGroup, running: Any) -> Config:
     """Reads the configuration file; nothing if there is none and none was asked for.
 
-    Returns:
-        The values of each command's options, by its name; by "" those of the group itself.
+    Args:
+        group: all commands.
+        running: one of them, or the group: only its exporters must be installed.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, names an option that does not exist, or gives it a value that
@@ -68,7 +91,7 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     """
     path = config_path()
     if path is None or (VARIABLE not in os.environ and not _exists(path)):
-        return {}
+        return Config({}, {})
     commands: dict[str, Any] = dict(group.commands)
     tables = _with_hyphens(_parsed(path))
     options = _options_by_name(group)
@@ -76,17 +99,25 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
     own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
     if no_tables := [key for key in shared if key in commands and key not in options]:
         raise UsageError(f"{path}: {no_tables[0]} is a command, and its options are a table: [{no_tables[0]}]")
-    _check_known(path, "", shared, [*options, *commands])
+    if unread := [name for name in own if name in WITHOUT_FILE]:
+        raise UsageError(f"{path}: tpumon {unread[0]} does not read this file: leave out [{unread[0]}]")
+    _check_known(path, "", shared, list(options), commands=list(commands))
+    of_running = dict(options_of(running))
     for key, value in shared.items():
-        _check(key, options[key], value, f"{key} in {path}: ", _converted)
+        _check(key, options[key], value, f"{key} in {path}: ", _converted, READERS if key in of_running else FORMS)
     for name, table in own.items():
         its = dict(options_of(commands[name]))
         _check_known(path, f"[{name}] ", table, list(its), options)
+        readers = READERS if commands[name] is running else FORMS
         for key, value in table.items():
-            _check(key, [its[key]], value, f"[{name}] {key} in {path}: ", _converted)
-    return {"": _values("", group, shared, {})} | {
-        name: _values(name, command, shared, own.get(name, {})) for name, command in commands.items()
+            _check(key, [its[key]], value, f"[{name}] {key} in {path}: ", _converted, readers)
+    values = {"": _values("", group, shared, {})} | {
+        name: _values(name, command, shared, own.get(name, {}))
+        for name, command in commands.items()
+        if name not in WITHOUT_FILE
     }
+    by_parser = {name: dict(options_of(commands[name])) for name in own}
+    return Config(values, {name: frozenset(by_parser[name][key].name for key in table) for name, table in own.items()})
 
 
 def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Sequence[str]) -> None:
@@ -103,14 +134,16 @@ def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Se
     """
     for name, option in options_of(command):
         if not _is_typed(option, arguments):
-            read_variable(group, context, command, name, option)
+            read_variable(group, context, command, name, option, READERS)
 
 
-def read_variable(group: TyperGroup, context: Any, command: Any, name: str, option: Any) -> str | Sequence[str] | None:
+def read_variable(
+    group: TyperGroup, context: Any, command: Any, name: str, option: Any, readers: Readers = FORMS
+) -> str | Sequence[str] | None:
     """Returns what the variable of an option gives a command; None: nothing that counts for it.
 
     Raises:
-        UsageError: no command takes the value.
+        UsageError: no command takes the value, by these readers.
     """
     value: str | Sequence[str] | None = option.value_from_envvar(context)
     if value is None:
@@ -119,8 +152,17 @@ def read_variable(group: TyperGroup, context: Any, command: Any, name: str, opti
     def converted(one: Any, value: object) -> object:
         return one.get_runtime_param().coerce(value, param=one, ctx=context)
 
-    _check(name, [*_options_by_name(group)[name], option], value, f"{variable_of(name)}=", converted)
+    _check(name, [*_options_by_name(group)[name], option], value, f"{variable_of(name)}=", converted, readers)
     return value if counts_for(command.name, name, option, value) else None
+
+
+def refusal(name: str, option: Any, value: object) -> str:
+    """What the command of an option says of a value that has the right form; empty: it takes it."""
+    try:
+        _read(name, option, value, READERS)
+    except (UsageError, ValueError) as error:
+        return one_line(str(error), limit=LONGEST_PATH)
+    return ""
 
 
 def counts_for(command: str, name: str, option: Any, value: object) -> bool:
@@ -144,7 +186,7 @@ def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) ->
     named = [error.option] if error.option else _OPTION.findall(str(error).partition("; ")[0])
     names = [name for name in named if name in options and not _is_typed(options[name], arguments)]
     if variables := [variable for name in names if os.environ.get(variable := variable_of(name))]:
-        return f" ({variables[0]})"
+        return f" ({', '.join(variables)})"
     path = config_path()
     try:
         tables = {} if path is None else _with_hyphens(_parsed(path))
@@ -153,7 +195,7 @@ def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) ->
     own = tables.get(command.name or "")
     own = _with_hyphens(own) if isinstance(own, dict) else {}
     keys = [f"[{command.name}] {name}" if name in own else name for name in names if name in {**tables, **own}]
-    return f" ({keys[0]} in {path})" if keys else ""
+    return f" ({', '.join(keys)} in {path})" if keys else ""
 
 
 def _is_typed(option: Any, arguments: Sequence[str]) -> bool:
@@ -167,7 +209,9 @@ _Text = str | int | float | list[str | int | float]
 def configuration_type(group: TyperGroup) -> type[Struct]:
     """The type of the file: the options of all commands, and a table for each command with its own."""
     commands: dict[str, Any] = dict(group.commands)
-    tables: dict[str, Any] = {name: _table(name, dict(options_of(command))) for name, command in commands.items()}
+    tables: dict[str, Any] = {
+        name: _table(name, dict(options_of(command))) for name, command in commands.items() if name not in WITHOUT_FILE
+    }
     return _table("configuration", {name: one[-1] for name, one in _options_by_name(group).items()}, tables)
 
 
@@ -181,7 +225,12 @@ def _options_by_name(group: TyperGroup) -> dict[str, list[Any]]:
 
 
 def _check(
-    name: str, options: Sequence[Any], value: object, where: str, convert_it: Callable[[Any, object], object]
+    name: str,
+    options: Sequence[Any],
+    value: object,
+    where: str,
+    convert_it: Callable[[Any, object], object],
+    readers: Readers,
 ) -> None:
     """Checks a value of an option that several commands may have.
 
@@ -191,6 +240,7 @@ def _check(
         value: as it was given.
         where: the place that gave it, with the sign before the value.
         convert_it: takes an option and the value; raises ValidationError or typer.BadParameter if its type is wrong.
+        readers: of values that are text.
 
     Raises:
         UsageError: none takes it.
@@ -198,7 +248,7 @@ def _check(
     wrong = ""
     for option in options:
         try:
-            _read(name, option, value)
+            _read(name, option, value, readers)
             convert_it(option, value)
         except (ValidationError, typer.BadParameter):  # the first is a ValueError, too
             wrong = f"{where}{one_line(','.join(_texts(value)))}: {advice(option)}"
@@ -210,15 +260,15 @@ def _check(
     raise UsageError(wrong)
 
 
-def _read(name: str, option: Any, value: object) -> None:
+def _read(name: str, option: Any, value: object, readers: Readers) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
     texts = ["a table"] if isinstance(value, dict) else _texts(value)
     text, formats = ",".join(texts), formats_of(option)
     if isinstance(value, dict) or (formats and text not in formats):
         raise ValueError(f"{text}: {advice(option)}")
-    if name in READERS and not formats:
+    if name in readers and not formats:
         for one in texts if option.multiple else [text]:
-            READERS[name](one)
+            readers[name](one)
 
 
 def _converted(option: Any, value: object) -> object:
@@ -256,22 +306,25 @@ def variable_of(name: str) -> str:
     return f"TPUMON_{name.upper().replace('-', '_')}"
 
 
-def misspelled_variables(group: TyperGroup, environment: Iterable[str]) -> Iterator[tuple[str, str]]:
+def misspelled_variables(group: TyperGroup, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yields variables that nearly have the name of an option's variable, or a command's before it, and what works."""
-    options = _options_by_name(group)
-    known = [*map(variable_of, options), *_NO_OPTIONS]
-    prefix = re.compile(rf"TPUMON_({'|'.join(map(str.upper, group.commands))})_")
-    for variable in sorted(environment):
-        if not variable.startswith("TPUMON") or variable in known or _OF_A_SERVICE.fullmatch(variable):
+    known = [*map(variable_of, _options_by_name(group)), *_NO_OPTIONS]
+    names = [_key(one.removeprefix("TPUMON_").lower()) for one in known]
+    for variable, value in sorted(environment.items()):
+        begins = _PREFIX.match(variable)
+        if begins is None or variable in known:
             continue
-        begins = prefix.match(variable)
-        command = begins[1].lower() if begins else ""
-        its = dict(options_of(group.commands[command])) if begins else options
-        word = variable.removeprefix(begins[0] if begins else "TPUMON").strip("_").lower().replace("_", "-")
-        names = [*its, *(_key(one.removeprefix("TPUMON_").lower()) for one in _NO_OPTIONS)]
-        for near in difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE):
-            by_file = command in _JUDGING and near in _OF_MONITORS
-            yield variable, f"--{near}, or [{command}] {near} in the file" if by_file else variable_of(near)
+        rest = variable[begins.end() :]
+        if _OF_A_SERVICE.fullmatch(rest) or (rest.endswith("PORT") and _URL.match(value)):
+            continue
+        word = _key(rest.strip("_").lower())
+        command, _, option = word.partition("-")
+        its = [name for name, _ in options_of(group.commands[command])] if command in group.commands else []
+        if of_command := _nearest(option, its):
+            by_file = "" if command in WITHOUT_FILE else f", or [{command}] {of_command} in the file"
+            yield variable, f"--{of_command}{by_file}"
+        elif near := _nearest(word, names) or _nearest(_OF_FILES.sub("", word), names):
+            yield variable, variable_of(near)
 
 
 def _from_home(path: str) -> str:
@@ -289,22 +342,29 @@ def _parsed(path: Path) -> dict[str, Any]:
                 raise UsageError(f"{path}: not a file")
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {VARIABLE} names another file, or none if it is empty") from None
+        raise UsageError(f"{path}: {error.strerror}; set {VARIABLE} to another file, or to nothing for none") from None
     if len(data) > _MOST_BYTES:
         raise UsageError(f"{path}: larger than 1 MiB")
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
-        raise UsageError(f"{path}: not TOML: {error}{_hint_for(str(error), data.decode(errors='replace'))}") from None
+        text = data.decode("utf-8-sig")  # some editors begin a file so
+        return tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8; save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        raise UsageError(f"{path}: {_in_plain_words(str(error), text)}") from None
 
 
-def _hint_for(error: str, text: str) -> str:
-    """What to change, if an error of tomllib says too little; empty: it says enough."""
+def _in_plain_words(error: str, text: str) -> str:
+    """An error of tomllib with what to change, if it says too little."""
+    if table := _TABLE_TWICE.match(error):
+        name = ".".join(re.findall("'(.*?)'", table[1]))
+        return f"[{name}] stands there twice, again at {table[2]}; put its keys together"
+    hint = ""
     if _NO_QUOTES.match(error):
-        return '; text needs quotes, such as interval = "5m"'
-    if (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
-        return f"; {key[1]} stands there twice"
-    return ""
+        hint = '; text needs quotes, such as interval = "5m"'
+    elif (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
+        hint = f"; {key[1]} stands there twice"
+    return f"not TOML: {error}{hint}"
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -316,14 +376,41 @@ def _with_hyphens(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_known(
-    path: Path, table: str, keys: Mapping[str, Any], known: Sequence[str], elsewhere: Container[str] = ()
+    path: Path,
+    table: str,
+    keys: Mapping[str, Any],
+    known: Sequence[str],
+    elsewhere: Container[str] = (),
+    commands: Sequence[str] = (),
 ) -> None:
     for key in keys:
-        if key not in known:
-            near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=_ALIKE)
-            hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
-            hint = "another command has it: put it before the first table" if key in elsewhere else hint
-            raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
+        if key in known:
+            continue
+        if commands and isinstance(keys[key], dict):
+            near = _nearest(key.lower(), commands)
+            hint = f"did you mean [{near}]?" if near else "a table is named like its command: see tpumon --help"
+            raise UsageError(f"{path}: there is no command {key}; {hint}")
+        near = _nearest(key.lower(), known)
+        hint = f"did you mean {near}?" if near else "keys are options without the dashes; see tpumon --help"
+        hint = "another command has it: put it before the first table" if key in elsewhere else hint
+        raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    """The name that someone meant: a few letters differ, or are in another order, or are left out (`cfg`, `conf`)."""
+    alike = difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE)
+    begun = [name for name in names if len(word) >= _FEWEST and name[0] == word[0]]
+    alike += [name for name in begun if sorted(name) == sorted(word)]
+    if _VOWELS.isdisjoint(word):
+        alike += [name for name in begun if name[-1] == word[-1] and _is_within(word, name)]
+    alike += [name for name in begun if name.startswith(word) and 3 * len(word) >= 2 * len(name)]
+    return next(iter(alike), None)
+
+
+def _is_within(word: str, name: str) -> bool:
+    """Tells that a word has some of a name's letters, in its order."""
+    letters = iter(name)
+    return all(letter in letters for letter in word)
 
 
 def _values(name: str, command: Any, shared: Mapping[str, Any], own: Mapping[str, Any]) -> OptionValues:

@@ -10,8 +10,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tpumon.cli.config_file import check_variables, config_path, misspelled_variables, read_config, variable_of
+from tpumon.cli.config_file import (
+    WITHOUT_FILE,
+    check_variables,
+    config_path,
+    misspelled_variables,
+    read_config,
+    variable_of,
+)
 from tpumon.cli.legacy import translate
+from tpumon.cli.options import OWN_TABLE
 from tpumon.cli.values import advice
 from tpumon.system.console import terminal_is_utf_8
 from tpumon.untrusted_text import one_line
@@ -37,7 +45,8 @@ class CommandGroup(TyperGroup):
         """Reads the options before a command, in whatever spelling; for the command, the configuration file.
 
         Raises:
-            UsageError: the file is wrong. It is not read for a page, nor for a program, which it must not hold up.
+            UsageError: the file is wrong. It is not read for a page, nor for a program or a pause, which it must not
+                hold up.
         """
         if os.environ.get("TPUMON_PORT", "").startswith("tcp://"):
             del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
@@ -51,10 +60,13 @@ class CommandGroup(TyperGroup):
         if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
             for variable, near in misspelled_variables(self, os.environ):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
-            config = read_config(self)
             command = self.commands.get(rest[0], self) if rest else self
-            check_variables(self, ctx, command, translated)
-            ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
+            if command.name not in WITHOUT_FILE:
+                config = read_config(self, command)
+                check_variables(self, ctx, command, translated)
+                ctx.meta[OWN_TABLE] = config.own.get(command.name or "", ())
+                # A command and an option may have one name.
+                ctx.default_map = config.values if rest else config.values.get("")
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
             sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it
         if shows and shutil.get_terminal_size().columns < _COLUMNS:

@@ -43,6 +43,31 @@ def is_typed(context: typer.Context, name: str, *, or_in_file: bool = False) -> 
     return source is not None and source.name in {"COMMANDLINE", "DEFAULT_MAP" if or_in_file else ""}
 
 
+OWN_TABLE = "tpumon.own_table"
+"""Key of a context's `meta`: the options that the command's own table in the file gives."""
+_WAYS = ("DEFAULT_MAP", OWN_TABLE, "ENVIRONMENT", "COMMANDLINE")
+
+
+def is_given_beside(context: typer.Context, name: str, *others: str) -> bool:
+    """True if an option contradicts others: it is not given in a weaker way than they are, which would hide it.
+
+    As one that stands in the file, or in a variable, does on the command line.
+    """
+    strength = _strength_of(context, name)
+    return strength >= 0 and strength >= max(_strength_of(context, one) for one in others)
+
+
+def _strength_of(context: typer.Context, name: str) -> int:
+    """The place of the way in which an option is given among all; -1: it is not, or is empty."""
+    source = context.get_parameter_source(name)
+    way = "" if source is None else source.name
+    if way == "DEFAULT_MAP" and name in context.meta.get(OWN_TABLE, ()):
+        way = OWN_TABLE
+    value = context.params.get(name)
+    is_empty = not any(value) if isinstance(value, (list, tuple)) else not value
+    return -1 if way not in _WAYS or (is_empty and way != "COMMANDLINE") else _WAYS.index(way)
+
+
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
     """Returns the value of the option `name` if it is one of the choices: those that no type lists.
 

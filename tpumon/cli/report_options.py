@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 
 from tpumon.cli import completion as completing
-from tpumon.cli.options import TargetOptions, check_choice, format_option, is_typed, measured, written
+from tpumon.cli.options import TargetOptions, check_choice, format_option, is_given_beside, is_typed, measured, written
 from tpumon.cli.resolve import NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
 from tpumon.cli.values import FAIL_ABOVE
 from tpumon.errors import UsageError
@@ -91,11 +91,11 @@ def report_settings(
     capture = None
     if not paths:
         capture = _capture(context, targets, options.duration_ms)
-    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+    elif any(is_typed(context, name) for name in ("simulate", *NAMING_WORKERS)):
         raise UsageError("a report is of files or of workers: leave out one of them")
     if options.fail_above is not None and not options.against:
         raise UsageError("--fail-above requires --against FILE|DIR to compare with")
-    if options.against and is_typed(context, "section"):
+    if options.against and is_given_beside(context, "section", "against"):
         raise UsageError("--against shows what changed, not sections: leave out --section")
     form = report_format(context, options.output, _REPORT_OUTPUTS)
     above = options.fail_above

@@ -18,6 +18,7 @@ from tpumon.cli.options import (
     TargetOptions,
     ThresholdOptions,
     check_choice,
+    is_given_beside,
     is_typed,
 )
 from tpumon.cli.values import (
@@ -273,8 +274,17 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
     )
 
 
-NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "zone", "project", "targets")
+_OF_A_TPU = ("zone", "project")
+NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets", *_OF_A_TPU)
 """Options that name workers."""
+
+
+def _naming_beside(context: typer.Context, other: str) -> str:
+    """The first option that names workers and contradicts another; empty: none. A zone in a file is only a default."""
+    for name in NAMING_WORKERS:
+        if is_typed(context, name) or (name not in _OF_A_TPU and is_given_beside(context, name, other)):
+            return f"--{name.replace('_', '-')}"
+    return ""
 
 
 def check_queries(options: FollowOptions) -> None:
@@ -297,11 +307,12 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
 
     if options.from_ is None:
         return _sampling_of(context, options)
-    if options.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
-        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
-    if is_typed(context, "job_kind"):
+    naming = "--simulate" if is_given_beside(context, "simulate", "from_") else _naming_beside(context, "from_")
+    if naming:
+        raise UsageError(f"--from shows another tpumon's samples; it cannot be combined with {naming}")
+    if is_given_beside(context, "job_kind", "from_"):
         raise UsageError("--job-kind is decided where samples are taken; give it to the tpumon that --from reads")
-    if is_typed(context, "server_metrics"):
+    if is_given_beside(context, "server_metrics", "from_"):
         raise UsageError("--server-metrics is read where samples are taken; give it to the tpumon that --from reads")
     origin = origin_of(options.from_, options.from_auth)
     if isinstance(origin, ExportersSource):
@@ -350,8 +361,8 @@ def selection_of(
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     server_metrics = parse_server_metrics(targets.server_metrics or [])
     if targets.simulate is not None:
-        if any(is_typed(context, name) for name in NAMING_WORKERS):
-            raise UsageError("--simulate cannot be combined with options naming workers")
+        if naming := _naming_beside(context, "simulate"):
+            raise UsageError(f"--simulate cannot be combined with {naming}, which names real workers")
         simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
         return Selection(
             simulate=simulate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -65,10 +66,10 @@ def _read_server_metrics(text: str) -> object:
     return parse_server_metrics([text])
 
 
-def _read_export(text: str) -> object:
+def _read_export(text: str, *, of_installed: bool = True) -> object:
     from tpumon.outputs import parse_export
 
-    return parse_export(text)
+    return parse_export(text, of_installed=of_installed)
 
 
 def _read_tpus(text: str) -> None:
@@ -78,10 +79,10 @@ def _read_tpus(text: str) -> None:
         check_name(name)
 
 
-def _read_output(text: str) -> object:
+def _read_output(text: str, *, of_installed: bool = True) -> object:
     from tpumon.outputs import parse_output
 
-    return text if text in OWN_OUTPUTS else parse_output(text)
+    return text if text in OWN_OUTPUTS else parse_output(text, of_installed=of_installed)
 
 
 def _read_topology(text: str) -> object:
@@ -124,6 +125,15 @@ READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
 )
 """Checks of options that are text to the parser, by their names; each raises ValueError, the value first,
 or UsageError."""
+
+FORMS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {
+        **READERS,
+        "export": partial(_read_export, of_installed=False),
+        "output": partial(_read_output, of_installed=False),
+    }
+)
+"""The same without a look at what is installed: for options of commands that do not run, whose exporters may lack."""
 
 
 def formats_of(option: Any) -> list[str]:

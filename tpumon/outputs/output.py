@@ -177,11 +177,11 @@ _EXPORT = re.compile(_OUTPUT + "=(?P<where>.+)", re.DOTALL)
 _STDOUT = "-"
 
 
-def parse_export(text: str) -> Export:
+def parse_export(text: str, *, of_installed: bool = True) -> Export:
     """Reads `NAME=WHERE` or `NAME[key=value,...]=WHERE`; values cannot contain `,` or `]`.
 
     Raises:
-        UsageError: it has neither form, sets an option twice, or names no output.
+        UsageError: it has neither form, sets an option twice, or names no output, if it must name an installed one.
     """
     match = _EXPORT.fullmatch(text)
     if match is None:
@@ -191,21 +191,22 @@ def parse_export(text: str) -> Export:
         )
     options = _option_texts(f"--export {text}", match["options"])
     name = match["name"].strip()
-    if name not in output_names():
+    if of_installed and name not in output_names():
         raise _no_output(name)
     return Export(name=name, where=match["where"], options=options)
 
 
-def parse_output(text: str) -> Export:
+def parse_output(text: str, *, of_installed: bool = True) -> Export:
     """Reads `NAME` or `NAME[key=value,...]`, an output that writes to stdout.
 
     Raises:
-        UsageError: it has neither form, sets an option twice, or names no output that can write to stdout.
+        UsageError: it has neither form, sets an option twice, or names no output that can write to stdout, if it must
+            name an installed one.
     """
     match = re.fullmatch(_OUTPUT, text)
     name = text if match is None else match["name"].strip()
-    names = output_names()
-    if name not in names or not _can_write_to_stdout(name):
+    names = output_names() if of_installed or match is None else [name]
+    if name not in names or (of_installed and not _can_write_to_stdout(name)):
         choices = ["auto", "live", "text", *stdout_names()]
         near = [] if name in names else difflib.get_close_matches(name, choices, n=1)
         hint = f"did you mean {near[0]}? " if near else ""

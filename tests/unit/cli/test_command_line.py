@@ -423,12 +423,11 @@ def test_help_is_a_command_for_those_who_type_it(capsys):
 
 
 def test_a_misspelled_variable_is_named(monkeypatch, capsys):
-    """Those of a service of that name, as Kubernetes sets them, and what others made up are none."""
-    for name in ("TPUMON_INTERVALL", "TPUMONLEVEL", "TPUMON_SERVICE_HOST", "TPUMON_PORT_9999_TCP", "TPUMON_MY_OWN"):
+    """With the table of the file, if the name of a command stands before that of its option."""
+    for name in ("TPUMON_INTERVALL", "TPUMONLEVEL"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("TPUMON_SERVE_LISTEN", ":1")
-    for far in ("TPUMON_FOO", "TPUMON_JSON", "TPUMON_ONCE_LISTEN"):
-        monkeypatch.setenv(far, "x")
+    monkeypatch.setenv("TPUMON_RUN_PORT", "1")
     for of_judging in ("TPUMON_ONCE_INTERVAL", "TPUMON_WHY_NUM_QUERIES", "TPUMON_ONCE_OUTPUT"):
         monkeypatch.setenv(of_judging, "x")
     settings("--service-addr", "h:1")
@@ -437,10 +436,46 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
         ["tpumon: TPUMONLEVEL", "TPUMON_LEVEL?"],
         ["tpumon: TPUMON_INTERVALL", "TPUMON_INTERVAL?"],
         ["tpumon: TPUMON_ONCE_INTERVAL", "--interval, or [once] interval in the file?"],
-        ["tpumon: TPUMON_ONCE_OUTPUT", "TPUMON_OUTPUT?"],
-        ["tpumon: TPUMON_SERVE_LISTEN", "TPUMON_LISTEN?"],
+        ["tpumon: TPUMON_ONCE_OUTPUT", "--output, or [once] output in the file?"],
+        ["tpumon: TPUMON_RUN_PORT", "--port?"],
+        ["tpumon: TPUMON_SERVE_LISTEN", "--listen, or [serve] listen in the file?"],
         ["tpumon: TPUMON_WHY_NUM_QUERIES", "--num-queries, or [why] num-queries in the file?"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        *((f"TPUMON_{word}", "LEVEL") for word in ("LEVLE", "LVL")),
+        *((f"TPUMON_{word}", "CONFIG") for word in ("CONFIG_FILE", "CONFIG_PATH", "CFG", "CONF")),
+        *((f"{prefix}INTERVAL", "INTERVAL") for prefix in ("TPU_MON_", "TPMON_", "TPUMON__", "Tpumon_")),
+        ("tpumon_interval", "INTERVAL"),
+        ("TPUMON_PROT", "PORT"),
+        ("TPUMON_JBO", "JOB"),
+        ("TPUMON_FORM", "FROM"),
+        ("TPUMON_LISTNE", "LISTEN"),
+        ("TPUMON_TARGETS_FILE", "TARGETS"),
+    ],
+)
+def test_a_variable_is_known_by_its_letters(name, near, monkeypatch, capsys):
+    """In another order, without vowels, with a word for a file after it, or another form of tpumon before it."""
+    monkeypatch.setenv(name, "x")
+    settings("--service-addr", "h:1")
+    assert capsys.readouterr().err == f"tpumon: {name} is no variable of tpumon; did you mean TPUMON_{near}?\n"
+
+
+def test_a_variable_of_another_meaning_is_not_said_to_be_misspelled(monkeypatch, capsys):
+    """What others made up, and what Kubernetes sets for services."""
+    far = "FOO JSON ONCE_LISTEN MY_OWN OPT PUT TIME IMAGE TAG VERSION HOST URL ARGS PATH LOG NAME HOME TEST TOKEN USER"
+    services = "SERVICE_HOST SERVICE_PORT_HTTP PORT_9999_TCP PORT_9999_TCP_ADDR SERVE_SERVICE_HOST SERVE_PORT_80_TCP"
+    for name in (*far.split(), *services.split()):
+        monkeypatch.setenv(f"TPUMON_{name}", "x")
+    for name in ("TPUMON_PORT", "TPUMON_SERVE_PORT", "TPU_MON_PORT"):
+        monkeypatch.setenv(name, "tcp://10.0.0.1:80")
+    for name in ("TPU_MON_SERVICE_PORT", "TPU_MONITOR", "MON_LEVEL"):
+        monkeypatch.setenv(name, "80")
+    settings("--service-addr", "h:1")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("command", ["once", "why"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tomllib
 from types import SimpleNamespace
@@ -91,7 +92,15 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen; another command has it: put it before the "),
         ('[serve]\nsort = "x"', r"\[serve\] there is no option sort; another command has it"),
         ("fort = 1", "there is no option fort; keys are options without the dashes"),
-        ("[nothing]\na = 1", "there is no option nothing"),
+        ("[onec]\n", r"there is no command onec; did you mean \[once\]\?$"),
+        ("[nothing]\na = 1", "there is no command nothing; a table is named like its command: see tpumon --help$"),
+        ("[run]\nport = 3", r"tpumon run does not read this file: leave out \[run\]$"),
+        ("levle = 1", r"there is no option levle; did you mean level\?$"),
+        ("prot = 1", r"there is no option prot; did you mean port\?$"),
+        ('form = "x"', r"there is no option form; did you mean from\?$"),
+        ('jbo = "x"', r"there is no option jbo; did you mean job\?$"),
+        ("[serve]\nsustained = 5\n[once]\n[serve]\n", r"\[serve\] stands there twice, again at line 4; put its keys "),
+        ("level = 1\n[serve]\n[level]\n", "not TOML: .*; level stands there twice$"),
         ("interval = ", "not TOML: "),
         ("interval = 5m", 'not TOML: Expected .*; text needs quotes, such as interval = "5m"$'),
         ("zone = here", "not TOML: Invalid value .*; text needs quotes"),
@@ -125,6 +134,8 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ),
         ('export = ["csv=a,b", "pigeon"]', "export in .*config.toml: pigeon: give NAME=WHERE, for example csv="),
         ('export = "pigeon=1"', "export in .*config.toml: there is no output 'pigeon'; available: csv, "),
+        ('[serve]\nexport = "pigeon"', r"\[serve\] export in .*config.toml: pigeon: give NAME=WHERE"),
+        ('[serve]\nexport = "pigeon[a]=1"', r"\[serve\] export in .*: pigeon\[a\]=1: 'a' is not an option; write key="),
         ('output = "jsn"', "^output in .*config.toml: jsn: did you mean jsonl"),
         ('[once]\noutput = "jsn"', r"^\[once\] output in .*config.toml: jsn: choose one of text, json$"),
         ('[once]\noutput = "jsonl"', r"^\[once\] output in .*config.toml: jsonl: choose one of text, json$"),
@@ -222,7 +233,7 @@ def test_who_looks_for_an_option_is_told_the_variable(arguments):
 
 def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_path, monkeypatch):
     """A missing one, a directory, a pipe, bytes that are no text; help and version are shown all the same."""
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="No such file or directory; set TPUMON_CONFIG to another file, or to "):
         settings()
     for make in (os.mkdir, os.mkfifo, lambda path: path.write_bytes(b"\xff")):
         path = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -231,8 +242,161 @@ def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_
         with pytest.raises(UsageError, match=str(path)):
             settings()
         assert callable(command_of(["--version"]))
+        if path.is_file():
+            with pytest.raises(UsageError, match=r"not UTF-8; save it as UTF-8$"):
+                settings()
     monkeypatch.setenv("TPUMON_CONFIG", "")
     assert settings("--service-addr", "h:1").feed.origin.pace.interval_s is None
+
+
+def test_a_file_may_begin_with_a_mark_of_its_encoding(config):
+    config("\ufeffinterval = 30\n")
+    assert pace().interval_s == 30
+
+
+@pytest.mark.parametrize(
+    "text", ["interval = ", "once = 4", 'export = "pigeon"', '[serve]\nexport = "pigeon=1"', 'output = "jsn"', "[foo]"]
+)
+def test_a_pause_is_never_refused_because_of_the_file(text, config, monkeypatch):
+    """Nor because of a variable: it keeps other tpumons away from a job, which matters more."""
+    config(text)
+    for name in ("EXPORT", "OUTPUT", "INTERVAL", "VERBOSE", "LISTEN"):
+        monkeypatch.setenv(f"TPUMON_{name}", "a b")
+    assert command_of(["pause", "1m"]).args == (60.0,)
+    assert command_of(["-v", "pause", "1m"]).args == (60.0,)
+    monkeypatch.setenv("TPUMON_CONFIG", "nosuch")
+    assert command_of(["pause", "1m"]).args == (60.0,)
+
+
+def test_exporters_must_be_installed_for_the_command_that_runs(config):
+    """Others may be meant for another environment."""
+    config('[serve]\nexport = "pigeon=1"\n')
+    assert settings("--service-addr", "h:1").feed.exports == []
+    with pytest.raises(UsageError, match=r"^\[serve\] export in .*: there is no output 'pigeon'; available: csv, "):
+        settings("serve", "--service-addr", "h:1")
+    config('export = "pigeon=1"\noutput = "pigeon"\n')
+    assert settings("pause", "1m") == 60
+    assert settings("simulate", "v2-8").seed == 0
+    with pytest.raises(UsageError, match=r"^output in .*: pigeon: choose one of auto, live, "):
+        settings("once", "--service-addr", "h:1")
+
+
+@pytest.mark.parametrize("by", ["variable", "file", "table"])
+def test_config_tells_which_outputs_a_command_would_refuse(by, config, monkeypatch, capsys):
+    """Those that are not installed, and the formats of other commands; it shows the rest all the same."""
+    path = config({"file": 'export = "pigeon=1"\n', "table": '[serve]\nexport = "pigeon=1"\n'}.get(by, ""))
+    origin = str(path)
+    if by == "variable":
+        monkeypatch.setenv("TPUMON_EXPORT", "pigeon=1")
+        origin = "TPUMON_EXPORT"
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    refused = [line for line in printed.splitlines() if "refused" in line]
+    assert [line.startswith('# export = ["pigeon=1"]  ') for line in refused] == [True]
+    assert f"  # {origin}; refused: there is no output 'pigeon'; available: csv, " in refused[0]
+    assert printed.index(refused[0]) > printed.find("[serve]") if by == "table" else "[serve]" not in printed
+    assert "export" not in str(tomllib.loads(printed))
+
+
+PAIRS = {
+    (
+        "simulate",
+        "v5e-8",
+        "service-addr",
+        "h:1",
+    ): "--simulate cannot be combined with --service-addr, which ",
+    (
+        "simulate",
+        "v5e-8",
+        "workers-list",
+        "h:1",
+    ): "--simulate cannot be combined with --workers-list, which ",
+    (
+        "from",
+        "h:1",
+        "simulate",
+        "v5e-8",
+    ): "--from shows another tpumon's samples; it cannot be combined with --sim",
+    ("from", "h:1", "tpu", "mine"): "--from shows another tpumon's samples; it cannot be combined with --tpu",
+    ("from", "h:1", "job-kind", "training"): "--job-kind is decided where samples are taken; ",
+    ("from", "h:1", "server-metrics", "http://h:2"): "--server-metrics is read where samples are taken; ",
+}
+
+
+@pytest.mark.parametrize(("pair", "message"), PAIRS.items())
+@pytest.mark.parametrize("by", ["command line", "variables", "file", "table"])
+def test_options_that_contradict_each_other_do_so_wherever_they_stand(by, pair, message, config, monkeypatch):
+    """In the same place; the first of the pair would hide the other."""
+    shown, value, hidden, hidden_value = pair
+    lines = f'{shown} = "{value}"\n{hidden} = "{hidden_value}"\n'
+    config({"file": lines, "table": f"[once]\n{lines}"}.get(by, ""))
+    if by == "variables":
+        for name, text in ((shown, value), (hidden, hidden_value)):
+            monkeypatch.setenv(f"TPUMON_{name.upper().replace('-', '_')}", text)
+    typed = [f"--{shown}", value, f"--{hidden}", hidden_value] if by == "command line" else []
+    with pytest.raises(UsageError) as caught:
+        command_of(["once", *typed])
+    assert str(caught.value).startswith(message)
+
+
+def test_what_is_given_more_strongly_hides_what_it_contradicts(config, monkeypatch):
+    """The command line wins over a variable, that over the command's table, and that over the rest of the file."""
+    config('service-addr = "h:1"\njob-kind = "training"\n[once]\nfrom = "h:9"\n[why]\nsimulate = "v2-8"\n')
+    assert settings("once").feed.origin.url == "http://h:9"
+    assert settings("why").feed.origin.selection.simulate.topology == "v2-8"
+    assert settings("why", "--from", "h:8").feed.origin.url == "http://h:8"
+    monkeypatch.setenv("TPUMON_SIMULATE", "v5e-8")
+    assert settings("why").feed.origin.selection.simulate.topology == "v5e-8"
+    with pytest.raises(UsageError, match=r"^--from shows .* --simulate$"):
+        settings("once")
+    monkeypatch.setenv("TPUMON_SERVICE_ADDR", "h:2")
+    with pytest.raises(UsageError, match=r"^--simulate cannot be combined with --service-addr"):
+        settings("why")
+    assert settings("why", "--simulate", "v2-8").feed.origin.selection.simulate.topology == "v2-8"
+
+
+def test_an_empty_option_or_a_mere_zone_contradicts_nothing(config):
+    config('service-addr = ""\nzone = "us-b"\nproject = "p"\nsimulate = "v5e-8"\n')
+    assert settings("once").feed.origin.selection.simulate.topology == "v5e-8"
+
+
+def test_a_pair_in_the_file_is_named_with_its_keys(config, said):
+    path = config('simulate = "v5e-8"\n[once]\nservice-addr = "h:1"\n')
+    assert _run(["once"]) == 2
+    assert said[0].endswith(f"names real workers (simulate, [once] service-addr in {path})")
+
+
+def test_a_pair_of_variables_is_named(monkeypatch, said):
+    monkeypatch.setenv("TPUMON_SIMULATE", "v5e-8")
+    monkeypatch.setenv("TPUMON_TARGETS", "t.json")
+    assert _run(["once"]) == 2
+    assert said[0].endswith(" (TPUMON_SIMULATE, TPUMON_TARGETS)")
+
+
+def test_what_a_recording_or_a_summary_ends_is_refused_in_the_file_too(config, tmp_path):
+    """As on the command line. What was typed hides it."""
+    (tmp_path / "day.jsonl").write_text("")
+    config(f'[once]\nstate = "s"\nfrom = "{tmp_path}/day.jsonl"\n')
+    with pytest.raises(UsageError, match=r"^--state goes on from the last run"):
+        settings("once")
+    config('state = "s"\nfilter = "w0"\nexplain = true\nsimulate = "v5e-8"')
+    assert settings("once", "--from", f"{tmp_path}/day.jsonl").feed.state is None
+    with pytest.raises(UsageError, match=r"^--filter shows some workers"):
+        settings()
+    config('filter = "w0"\nsimulate = "v5e-8"')
+    assert settings("--explain").explain
+
+
+def test_a_report_of_files_does_not_mind_a_simulation_in_the_file(config):
+    config('simulate = "v5e-8"\n')
+    assert settings("report", "x").paths == ["x"]
+    with pytest.raises(UsageError, match=r"^a report is of files or of workers"):
+        settings("report", "x", "--simulate", "v5e-8")
+    config('[report]\nsection = "ops"\n')
+    assert settings("report", "x", "--against", "y").against == ["y"]
+    config('[report]\nsection = "ops"\nagainst = "y"\n')
+    with pytest.raises(UsageError, match=r"^--against shows what changed, not sections"):
+        settings("report", "x")
 
 
 def test_the_usual_file_may_be_missing(tmp_path, monkeypatch):
@@ -257,6 +421,31 @@ def test_a_home_that_cannot_be_looked_into_holds_no_file(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert pace().interval_s is None
+
+
+def test_config_says_why_there_is_no_file(config, tmp_path, monkeypatch, capsys):
+    """None, or one in a directory that may not be searched, where other commands go on without it."""
+    monkeypatch.delenv("TPUMON_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "tpumon" / "config.toml"
+    assert command_of(["config"])() == 0
+    assert capsys.readouterr().out.startswith(f"# {path}: there is none\n")
+
+    def refused(self, **_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    command = command_of(["config"])
+    monkeypatch.setattr(type(path), "stat", refused)
+    assert command() == 0
+    assert capsys.readouterr().out.startswith(f"# {path}: cannot be read: Permission denied\n")
+
+
+def test_config_says_that_a_command_without_the_file_does_not_obey_it(config, capsys):
+    config("port = 9000\n")
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    assert tomllib.loads(printed) == {"port": "9000", "run": {}}
+    assert "# port =  " in printed.partition("[run]\n")[2]
 
 
 def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monkeypatch, capsys):
@@ -299,7 +488,10 @@ def test_config_says_which_commands_do_not_obey(by, name, value, commands, confi
         monkeypatch.setenv(f"TPUMON_{name.upper().replace('-', '_')}", value)
     assert command_of(["config"])() == 0
     printed = capsys.readouterr().out
-    assert tomllib.loads(printed) == {name: value, **{command: {} for command in commands}}
+    set_in = ["once", "why", "analyze", "report", "doctor"] if value == "json" else [""]  # a monitor refuses json
+    in_force = {command: {name: value} for command in set_in}
+    assert tomllib.loads(printed) == {**in_force.pop("", {}), **in_force, **{command: {} for command in commands}}
+    assert ("; refused: json: did you mean jsonl? choose one of auto, live" in printed) == (value == "json")
     for command in commands:
         (line,) = printed.partition(f"[{command}]\n")[2].partition("\n\n")[0].splitlines()
         assert line.startswith(f"# {name} =")
@@ -351,7 +543,7 @@ def test_a_value_that_the_command_line_refuses_is_not_in_force(name, arguments, 
         ("LEVEL", "7", "7: choose one of 0, 1, 2"),
         ("GPU", "maybe", "maybe: give true or false"),
         ("RECORD_KEEP", "7x", "7x: give an age, a size, or both, such as 7d,1GB"),
-        ("OUTPUT", "jsn", "jsn: did you mean jsonl? choose one of auto, live, text, csv, fleet-summary, jsonl"),
+        ("EXPORT", "pigeon", "pigeon: give NAME=WHERE, for example csv=samples.csv"),
     ],
 )
 def test_config_refuses_a_variable_as_the_command_line_does(name, text, message, monkeypatch):
@@ -360,7 +552,7 @@ def test_config_refuses_a_variable_as_the_command_line_does(name, text, message,
     for arguments in (["config"], []):
         with pytest.raises(UsageError) as caught:
             command_of(arguments)()
-        assert str(caught.value) == f"TPUMON_{name}={message}"
+        assert str(caught.value).startswith(f"TPUMON_{name}={message}")
 
 
 def test_config_takes_what_the_command_line_takes(config, monkeypatch, capsys):

@@ -6,11 +6,13 @@ import asyncio
 import os
 import pwd
 import time
+from pathlib import Path
 
 import pytest
 
 from tpumon.cli.commands import pause as command
 from tpumon.errors import TpumonError, UsageError
+from tpumon.system import host_files
 from tpumon.system.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
 
 
@@ -122,7 +124,11 @@ def test_the_command_says_what_holds_now(capsys):
 def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):
     """No traceback where the pause cannot be written down."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", "/proc/self/nowhere")
-    with pytest.raises(TpumonError, match="cannot pause"):
+    with pytest.raises(TpumonError, match=r"^cannot pause: .*: No such file or directory; TPUMON_PAUSE_DIR is to "):
+        command.run(60)
+    monkeypatch.delenv("TPUMON_PAUSE_DIR")
+    monkeypatch.setattr(host_files, "_DIRECTORY", Path("/proc/self/nowhere"))
+    with pytest.raises(TpumonError, match=r"^cannot pause: .*: No such file or directory$"):
         command.run(60)
 
 

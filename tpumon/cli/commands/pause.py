@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
 from tpumon.quantities import Quantity
@@ -32,7 +34,9 @@ def run(duration_s: float) -> int:
     try:
         pause_for(duration_s)
     except OSError as error:
-        raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}") from error
+        by_variable = bool(os.environ.get("TPUMON_PAUSE_DIR"))
+        named = "; TPUMON_PAUSE_DIR is to name a directory that all users can write to" * by_variable
+        raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}{named}") from error
     pause = current_pause()
     running = f"; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
     show(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused")
