@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.analysis.history import RollupSeries
-from tpumon.model import Cause, Finding, Handover, StatusSnapshot
+from tpumon.model import Cause, Finding, Handover, StateId, StatusSnapshot
 from tpumon.model.documents import encoded_part
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -54,9 +54,14 @@ def read_handover(page: Page, shift_s: float) -> Handover | None:
         ),
         shift_s=shift_s,
         history={name: decode(each) for name, each in (page.history or {}).items()},
-        findings=None if page.findings is None else tuple(dated(page.findings, shift_s)),
+        findings=None if page.findings is None else tuple(dated(filter(_is_judged, page.findings), shift_s)),
         not_judged=page.not_judged,
     )
+
+
+def _is_judged(finding: Finding) -> bool:
+    """False of one made of a state, which each tpumon makes itself."""
+    return finding.finding not in get_args(StateId)
 
 
 def dated(found: Iterable[_FoundT], shift_s: float) -> Iterator[_FoundT]:

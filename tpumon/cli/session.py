@@ -28,7 +28,7 @@ from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
-from tpumon.system.signals import StoppedError
+from tpumon.system.signals import StoppedError, send_soon
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ _LATE_S = 5.0  # beyond the time that the samples of an exporter take
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
 _STOP_S = 5.0
+_PRINTED_IN_S = 2.0
 _MANY = 40  # samples: in so many shows what comes and goes
 _LONGER = 1.5  # than these take if nothing is late
 
@@ -107,9 +108,15 @@ def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
         stopped = error
         _log.warning("stopped by SIGTERM before there were enough samples; this is what is known")
     assert status is not None
-    yield status
-    if stopped is not None:
-        raise stopped
+    if stopped is None:
+        yield status
+        return
+    again = send_soon(stopped.signal_number, _PRINTED_IN_S)  # nobody may read stdout
+    try:
+        yield status
+    finally:
+        again.cancel()
+    raise stopped
 
 
 def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:

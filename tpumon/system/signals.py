@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from threading import Timer
 
 _AGAIN_S = 0.05
 
@@ -47,7 +48,7 @@ def stop_on_signals() -> None:
 
     def send_again(unraisable: UnraisableHookArgs) -> None:
         if isinstance(unraisable.exc_value, StoppedError):
-            _send_soon(unraisable.exc_value.signal_number)
+            send_soon(unraisable.exc_value.signal_number, _AGAIN_S)
         else:
             usual(unraisable)
 
@@ -55,10 +56,11 @@ def stop_on_signals() -> None:
     sys.unraisablehook = send_again
 
 
-def _send_soon(signal_number: int) -> None:
-    """Sends a signal to this process once the main thread has gone on."""
+def send_soon(signal_number: int, after_s: float) -> Timer:
+    """Sends a signal to this process after some seconds, unless the timer that it returns is cancelled."""
     import threading
 
-    timer = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal_number))
+    timer = threading.Timer(after_s, os.kill, (os.getpid(), signal_number))
     timer.daemon = True
     timer.start()
+    return timer

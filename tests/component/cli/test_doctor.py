@@ -390,7 +390,7 @@ def test_this_host_port_by_port(doctor, monkeypatch):
     assert "  not gRPC\n    nginx (12): 8080\n" in text
     port = foreign.address.rpartition(":")[2]
     assert f"  no JAX, TensorFlow or PyTorch/XLA process listens there\n    ?: {port}\n" in text
-    assert "to watch it: tpumon --level 2\n" in text
+    assert "to watch it: tpumon\n" in text
 
 
 def test_hundreds_of_ports_are_few_lines(doctor, monkeypatch):
@@ -444,6 +444,7 @@ def test_ports_of_other_users_are_a_problem_beside_a_server_of_ones_own(doctor, 
         listeners(monkeypatch, own, seen("127.0.0.1:40001", not_approached=HIDDEN))
         status, text = doctor()
         _, asked = doctor(port=own.port)
+        assert f"to watch it: tpumon --port {own.port}\n" in asked
 
     assert status == 0
     what, _, remedy = one_line(text).partition("port 40001 of another user could not be looked at -> ")

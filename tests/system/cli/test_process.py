@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -70,6 +72,31 @@ def test_why_that_timeout_ends_answers_and_has_the_status_of_the_signal(tmp_path
         process.wait()
     assert process.returncode == 143
     assert re.match(r"(ok|unknown): Nothing ", out)
+
+
+def test_why_that_timeout_ends_ends_though_nobody_reads_its_answer(tmp_path):
+    """The pipe is full."""
+    (tmp_path / "home").mkdir()
+    log, (reading, writing) = tmp_path / "log", os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tpumon", "why", "--simulate", "v5e-8", "--num-queries", "99"],
+            stdout=writing, stderr=file, cwd=tmp_path, env=environment(tmp_path),
+        )  # fmt: skip
+    try:
+        wait_until(lambda: re.search(r"[1-9]\d* of 99 samples", log.read_text()), 60, "no sample")
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_full_disk_is_told_and_is_a_failure_in_the_end(tmp_path):

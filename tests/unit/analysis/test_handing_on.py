@@ -21,7 +21,7 @@ from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.state_findings import all_findings
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, Handover, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model import Change, Finding, Handover, State, StatusSnapshot, StepTimes, Target, Workers
 from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -347,6 +347,9 @@ def page_with(handover):
 
 def test_a_handover_survives_the_page():
     assert read_handover(decoded(Page, json.dumps(page_with(HANDOVER))), 0.0) == HANDOVER
+    down = Finding(finding="down", severity="critical", confidence="high", workers=("w",))
+    handed_on = read_handover(decoded(Page, json.dumps(page_with(replace(HANDOVER, findings=(down,))))), 0.0)
+    assert handed_on.findings == (), "each makes its own of states"
 
 
 def damaged(history, data):

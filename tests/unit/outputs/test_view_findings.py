@@ -226,7 +226,7 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
     display.take(Workers(targets=(Target(worker="w", address="w:1"),)))
     display.refresh(NOW)
     press(display, "w")
-    assert "nothing is known: no worker answers now" in screen(display)
+    assert "nothing is known yet: no figures so far" in screen(display)
 
 
 def test_workers_that_do_not_answer_are_a_finding_with_its_remedy():

@@ -163,7 +163,7 @@ def _use(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.usable:
         yield "  nothing: no figure is available"
     elif diagnosis.local:
-        yield "  to watch it: tpumon --level 2"
+        yield f"  to watch it: tpumon{'' if diagnosis.port is None else f' --port {diagnosis.port}'}"
 
 
 def _problems(diagnosis: Diagnosis) -> Iterator[str]:

@@ -55,6 +55,8 @@ def _title(frame: Frame, count: int) -> str:
     one = frame.opened_row
     of = "" if one is None else f" of {frame.scene.labels.whole(one.name)}"
     rows = frame.scene.rows if one is None else [one]
+    if not count and all(row.verdict.state == "waiting" for row in rows):
+        return f"nothing is known{of} yet: no figures so far"
     if not count and all(row.verdict.state in {"down", "stale", "waiting"} for row in rows):
         return f"nothing is known{of}: {'no worker answers' if one is None else 'it does not answer'} now"
     if not count:
