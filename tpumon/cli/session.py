@@ -44,7 +44,7 @@ _LATE_S = 5.0  # beyond the time that the samples of an exporter take
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
 _STOP_S = 5.0
-_PRINTED_IN_S = 2.0
+_PRINTED_IN_S = 1.0  # then stdout's reader gets as long as after any signal
 _MANY = 40  # samples: in so many shows what comes and goes
 _LONGER = 1.5  # than these take if nothing is late
 

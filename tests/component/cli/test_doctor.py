@@ -192,6 +192,7 @@ def test_it_promises_only_what_it_has_seen(doctor, server, gives):
         _, text = doctor(node.address)
 
     assert f"1 server, {gives}; the job is traced for 1 % of the time at most" in one_line(text)
+    assert "of your start_trace (1 % of the time by default, --max-duty), your" in one_line(text)
 
 
 def test_what_the_owner_must_know_comes_first(doctor):
@@ -255,6 +256,21 @@ def test_it_ends_within_seconds_however_many_there_are(doctor, monkeypatch):
 
         assert (status, node.calls, runtime.calls) == (3, [], [])
     assert text.count("no time was left to ask") == 2
+
+
+def test_what_is_wrong_at_many_servers_alike_is_one_problem(doctor):
+    """As they are one entry among the servers; what is wrong at another is another."""
+    dead = [f"127.0.0.1:{closed_port()}" for _ in range(12)]
+    with WrongServer("HTTP") as other:
+        _, text = doctor(dead[0], other.address, *dead[1:])
+        _, told = doctor(dead[0], other.address, *dead[1:], output="json")
+
+    wrong = one_line(text.partition("What is wrong")[2])
+    assert wrong.startswith(f" 1. {', '.join(dead[:10])} and 2 more: connection refused; no profiler server is ")
+    assert re.findall(r" (\d+)\. ", wrong) == ["1", "2"]
+    assert f" 2. {other.address}: " in wrong
+    assert wrong.count(" -> ") == 2
+    assert len(told["problems"]) == 13
 
 
 def test_another_grpc_server_gets_one_call(doctor):

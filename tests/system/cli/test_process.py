@@ -74,29 +74,52 @@ def test_why_that_timeout_ends_answers_and_has_the_status_of_the_signal(tmp_path
     assert re.match(r"(ok|unknown): Nothing ", out)
 
 
-def test_why_that_timeout_ends_ends_though_nobody_reads_its_answer(tmp_path):
-    """The pipe is full."""
+@pytest.fixture
+def why_that_nobody_reads(tmp_path):
+    """Starts `tpumon why` with a full pipe as stdout; returns the process and its stderr, once it has a sample.
+
+    `code` runs before it.
+    """
     (tmp_path / "home").mkdir()
-    log, (reading, writing) = tmp_path / "log", os.pipe()
-    os.set_blocking(writing, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writing, bytes(4096))
-    os.set_blocking(writing, True)
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpumon", "why", "--simulate", "v5e-8", "--num-queries", "99"],
-            stdout=writing, stderr=file, cwd=tmp_path, env=environment(tmp_path),
-        )  # fmt: skip
-    try:
-        wait_until(lambda: re.search(r"[1-9]\d* of 99 samples", log.read_text()), 60, "no sample")
-        process.terminate()
-        assert process.wait(timeout=30) == 143
-    finally:
-        process.kill()
-        process.wait()
-        os.close(reading)
-        os.close(writing)
+    with contextlib.ExitStack() as stack:
+
+        def start(code=""):
+            log, (reading, writing) = tmp_path / "log", os.pipe()
+            stack.callback(os.close, reading)
+            os.set_blocking(writing, False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writing, bytes(4096))
+            os.set_blocking(writing, True)
+            run = f"{code}\nfrom tpumon.cli.process import main\nmain()"
+            with log.open("w") as file:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", run, "why", "--simulate", "v5e-8", "--num-queries", "99"],
+                    stdout=writing, stderr=file, cwd=tmp_path, env=environment(tmp_path),
+                )  # fmt: skip
+            os.close(writing)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            wait_until(lambda: re.search(r"[1-9]\d* of 99 samples", log.read_text()), 60, "no sample")
+            return process, log
+
+        yield start
+
+
+def test_why_that_timeout_ends_ends_though_nobody_reads_its_answer(why_that_nobody_reads):
+    """The pipe is full."""
+    process, _ = why_that_nobody_reads()
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+
+
+def test_a_second_sigterm_ends_why_at_once(why_that_nobody_reads):
+    """However long it would wait for who reads its answer."""
+    process, log = why_that_nobody_reads("from tpumon.cli import session\nsession._PRINTED_IN_S = 600.0")
+    process.terminate()
+    wait_until(lambda: "this is what is known" in log.read_text(), 60, "it does not answer")
+    process.terminate()
+    assert process.wait(timeout=30) == 143
 
 
 def test_a_full_disk_is_told_and_is_a_failure_in_the_end(tmp_path):

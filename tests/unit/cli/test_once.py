@@ -21,7 +21,7 @@ from tpumon.cli import session
 from tpumon.cli.commands import once, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
-from tpumon.errors import NoTargetError
+from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import FunctionFigures, Handover, NotJudged, Process, Query, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
@@ -433,6 +433,19 @@ def test_in_a_narrow_terminal_the_last_figures_then_processes_give_way_and_are_n
         assert lines[0].startswith("ok: Nothing is wrong")
         assert max(map(len, lines[2:5])) <= columns
         assert lines[-1].endswith(f"no room: {left_out}")
+
+
+def test_why_nothing_is_seen_is_said_once(run):
+    """By the verdict, with what to do; the column says what is the matter."""
+    why_not = "no TPU in its traces, and the host is not traced; add --host-tracer-level 1"
+    events = [lambda: failed("w0", "empty-trace", f"{NOT_SEEN}: {why_not}")] * 3
+    _, out, _ = run(events, workers=("w0",))
+    _, document, _ = run(events, workers=("w0",), output="json")
+
+    assert out.count(why_not) == 1
+    assert out.startswith("unknown: ")
+    assert re.search(rf"(?m)^\? +w0 .* {NOT_SEEN}$", out)
+    assert json.loads(document)["workers"][0]["causes"] == [f"{NOT_SEEN}: {why_not}"]
 
 
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):

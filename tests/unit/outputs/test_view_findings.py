@@ -227,6 +227,8 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
     display.refresh(NOW)
     press(display, "w")
     assert "nothing is known yet: no figures so far" in screen(display)
+    press(display, "esc", "enter", "w")
+    assert "nothing is known of w yet: no figures so far" in screen(display)
 
 
 def test_workers_that_do_not_answer_are_a_finding_with_its_remedy():
@@ -238,6 +240,18 @@ def test_workers_that_do_not_answer_are_a_finding_with_its_remedy():
         assert "X down · critical" in shown
         assert "w, v do not answer (unavailable: connection refused); 1 of 3 run." in shown
         assert "what to do: check that the job runs" in shown
+
+
+def test_the_line_counts_what_the_list_has_above_info():
+    """A worker that is down, too; what the exporter calls info and a restart are on the list only."""
+    display = told(finding(name_of(0)), finding(name_of(1), finding="compute-bound", severity="info"), workers=2)
+    assert "see w" not in screen(display)
+    display.take(Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(3))))
+    display.take(failed(name_of(2)))
+    display.refresh(NOW)
+    assert "(+1, see w)" in screen(display)
+    press(display, "w")
+    assert "3 findings, worst first" in screen(display)
 
 
 def test_it_scrolls_as_other_screens_do():

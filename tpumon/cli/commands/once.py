@@ -15,6 +15,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collected, told_when
+from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure import Figure
@@ -164,7 +165,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = ascii_line("; ".join(cause.words for cause in verdict.causes), _MOST_WHY)
+        why = ascii_line("; ".join(map(_words, verdict.causes)), _MOST_WHY)
         since = verdict.since_unix_s
         began = clock(since, now_unix_s, or_earlier=verdict.since_or_earlier)
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
@@ -188,6 +189,11 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     ]
     no_room = [f"   not shown, as there is no room: {', '.join(left_out)}"] if left_out else []
     return [*table, *_why_absent(shown, samples), *no_room]
+
+
+def _words(cause: Cause) -> str:
+    """Its words; why nothing is seen, and what to do, is long, and the verdict has it."""
+    return NOT_SEEN if cause.words.startswith(NOT_SEEN) else cause.words
 
 
 def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[str]:

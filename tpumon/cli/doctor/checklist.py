@@ -16,9 +16,9 @@ _WIDTH = 80
 _ADDRESS_WIDTH = 17
 _MOST = 10  # entries that are alike
 _OWN_TRACES = (
-    "run `tpumon pause 10m`. If a sample is being taken at the moment of your start_trace (1 % of the time at most), "
-    "your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this process still cannot trace "
-    "itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is private."
+    "run `tpumon pause 10m`. If a sample is being taken at the moment of your start_trace (1 % of the time by "
+    "default, --max-duty), your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this "
+    "process still cannot trace itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is private."
 )
 _ATTACHED = "yes     its own traces wait for samples, so no sample can break one"
 _COMMAND = re.compile(r"`[^`]*`")  # keeps what people copy on one line
@@ -169,7 +169,20 @@ def _use(diagnosis: Diagnosis) -> Iterator[str]:
 def _problems(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.problems:
         yield "  nothing that can be seen from here"
-    for number, problem in enumerate(diagnosis.problems, 1):
-        yield from _wrapped(problem.what, f"  {number}. ")
-        if problem.remedy:
-            yield from _wrapped(problem.remedy, "     -> ")
+    for number, (what, remedy) in enumerate(_alike(diagnosis), 1):
+        yield from _wrapped(what, f"  {number}. ")
+        if remedy:
+            yield from _wrapped(remedy, "     -> ")
+
+
+def _alike(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    """What is wrong and what to do; what is wrong at several servers alike is one entry."""
+    servers = {server.address for server in diagnosis.servers}
+    addresses: dict[tuple[str, str], list[str]] = {}
+    for problem in diagnosis.problems:
+        address, _, words = problem.what.partition(": ")
+        at_server = address in servers
+        addresses.setdefault((words if at_server else problem.what, problem.remedy), []).extend([address] * at_server)
+    for (words, remedy), at in addresses.items():
+        more = f" and {len(at) - _MOST} more" if len(at) > _MOST else ""
+        yield f"{', '.join(at[:_MOST])}{more}{': ' if at else ''}{words}", remedy

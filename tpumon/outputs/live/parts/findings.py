@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from tpumon.analysis import WorkerStatus
+from tpumon.analysis.state_findings import all_findings
 from tpumon.model import Finding, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, evidence_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
@@ -48,7 +49,8 @@ def worst_line(frame: Frame) -> Lines:
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
-    more = f" (+{len(marked) - 1}, see w)" if len(marked) > 1 else ""
+    others = sum(one.severity != "info" for one in all_findings(frame.scene.status)) - 1
+    more = f" (+{others}, see w)" if others else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
         line = Line(frame.width).add(f" {look.mark} {who}{head}: ", look.style)
