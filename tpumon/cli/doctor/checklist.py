@@ -16,9 +16,10 @@ _WIDTH = 80
 _ADDRESS_WIDTH = 17
 _MOST = 10  # entries that are alike
 _OWN_TRACES = (
-    "run `tpumon pause 10m`. If a sample is being taken at the moment of your start_trace (1 % of the time by "
-    "default, --max-duty), your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this "
-    "process still cannot trace itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is private."
+    "run `tpumon pause 10m`. If a sample is being taken at the moment of your start_trace (1 % of the time by default, "
+    "--max-duty), your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this process still "
+    "cannot trace itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is "
+    "private."
 )
 _ATTACHED = "yes     its own traces wait for samples, so no sample can break one"
 _COMMAND = re.compile(r"`[^`]*`")  # keeps what people copy on one line
