@@ -191,7 +191,7 @@ def test_it_promises_only_what_it_has_seen(doctor, server, gives):
     with TpuNode(**server) as node:
         _, text = doctor(node.address)
 
-    assert f"1 server, {gives}; the job is traced for 1 % of the time at most" in one_line(text)
+    assert f"1 server, {gives}; the job is traced for 1 % of the time by default" in one_line(text)
     assert "of your start_trace (1 % of the time by default, --max-duty), your" in one_line(text)
 
 

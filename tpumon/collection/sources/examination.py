@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.model import JobSigns
 
-COST = "; the job is traced for 1 % of the time at most, unless --max-duty says otherwise"
+COST = "; the job is traced for 1 % of the time by default (--max-duty)"
 
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
