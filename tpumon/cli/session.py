@@ -292,7 +292,7 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     last = [each.history.last for each in workers if each.history.last is not None]
     interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
     taken, more = min(map(_judged_on, workers)), ""
-    sentence = _told(answer.sentence, taken, names) if is_ok else answer.sentence
+    sentence = _told(answer.sentence, taken, names, of_more=bool(needs.more_s)) if is_ok else answer.sentence
     if settings.origin.is_over or (is_ok and not needs.more_s):
         pass
     elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
@@ -308,11 +308,19 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
-def _told(sentence: str, samples: int, names: str) -> str:
-    """The sentence of an `ok` with the number of samples that it rests on, if these are few, and for what too few."""
+def _told(sentence: str, samples: int, names: str, *, of_more: bool) -> str:
+    """The sentence of an `ok` with the number of samples that it rests on, if these are few, and for what too few.
+
+    Args:
+        sentence: the sentence.
+        samples: the number.
+        names: findings for which they are too few.
+        of_more: whether the next sentence says so of what comes and goes.
+    """
     if samples >= _MANY:
         return sentence
     tell = "sample tells" if samples == 1 else "samples tell"
+    names = names or ("" if of_more else "what comes and goes, such as recompiling")
     return sentence.replace("it can be judged", f"{samples} {tell}{f', too few for {names}' if names else ''}", 1)
 
 

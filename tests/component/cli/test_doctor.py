@@ -5,7 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 
@@ -15,9 +18,11 @@ from msgspec.structs import replace
 
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
+from support import wait_until
 from tpumon.cli.doctor import command, diagnosis, problems
 from tpumon.cli.doctor.command import run
 from tpumon.cli.doctor.problems import problems_of
+from tpumon.collection.sampler import host_traces
 from tpumon.collection.sources.examination import CompanionReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
@@ -26,9 +31,10 @@ from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.pci_chips import Chip, ChipHolder, Chips
 from tpumon.discovery.host.port_survey import HIDDEN, SurveyedPort
+from tpumon.discovery.host.processes import is_stopped
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
-from tpumon.model import Address, Process, Target
+from tpumon.model import Address, JobSigns, Process, Target
 from tpumon.simulator.simulator_settings import SimulatorSettings
 
 
@@ -693,3 +699,21 @@ def test_two_names_of_one_server_cost_it_two_probes(doctor, tmp_path, monkeypatc
     (file,) = tmp_path.glob("tpumon-duty-*")
     ((_, _, traced_s, *_),) = json.loads(file.read_text())["servers"].values()
     assert traced_s == 1.0
+
+
+def test_a_server_whose_process_a_signal_has_stopped_is_told_as_that(doctor, monkeypatch):
+    """By its address, too; not as a host that is away, or as a port that is another service's."""
+    monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
+    asleep = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(asleep, stdin=subprocess.PIPE) as process, WrongServer("silent") as server:
+        monkeypatch.setattr(host_traces, "signs_at", lambda _address: JobSigns(pid=process.pid))
+        _, running = doctor(server.address)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(process.pid), 10, "it is not stopped")
+        status, text = doctor(server.address)
+        process.kill()
+
+    assert "SIGSTOP" not in running
+    assert status == 3
+    words = f"its process is stopped by a signal (SIGSTOP): `kill -CONT {process.pid}` lets it go on"
+    assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)

@@ -173,6 +173,7 @@ def test_time_in_which_tpumon_did_not_run_counts_only_between_two_silences():
         after = Slice("w0", fleet=again, at=job.last + 1800)
         hang = after.go(3, silent)
         assert (hang.severity, hang.since_unix_s) == (severity, began)
+        assert not hang.since_or_earlier, "it was seen running then"
 
 
 def test_what_cannot_be_seen_is_no_silence():
@@ -256,3 +257,26 @@ def test_each_severity_above_info_is_a_change_once():
     job.fleet = Slice("w0", "w1", fleet=again, at=job.at).fleet
     assert job.go(PER_MINUTE, silent, ran).severity == "critical"
     assert "critical" not in {one.status for one in again.status(job.last).changes}
+
+
+def failed(worker, **given):
+    return failed_sample(worker, "unavailable", **given)
+
+
+@pytest.mark.parametrize("gone", [failed, None])
+def test_only_who_is_down_is_said_not_to_answer(gone):
+    """Who was only not asked for a while may run; it may be what the others wait for, if nobody is down."""
+    several = Slice("w0", "w1", "w2")
+    several.go(6, ran)
+    for _ in range(60):
+        several.fleet.take(silent("w0", time_unix_s=several.at, interval_s=INTERVAL_S))
+        if gone is not None:
+            several.fleet.take(gone("w1", time_unix_s=several.at, interval_s=INTERVAL_S))
+        several.at += INTERVAL_S
+    status = several.fleet.status(several.at)
+    assert status.workers["w2"].verdict.state == "stale"
+    (hang,) = (one for one in status.findings if one.finding == "hang")
+    if gone is None:
+        assert "Of these nothing is known now, and the others may wait for them: w1, w2." in hang.sentence
+    else:
+        assert "These do not answer, and the others may wait for them: w1." in hang.sentence

@@ -129,7 +129,9 @@ class FindingState:
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:
             self.detail = rule.detail(member)
-            self.since = (rule.began(member) or self.since).as_of(at)
+            began = rule.began(member)
+            self.since = (began or self.since).as_of(at)
+            self.was_there = self.was_there and not (rule.began_is_seen and began is not None)
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1

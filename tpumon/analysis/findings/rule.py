@@ -139,6 +139,7 @@ class Rule(Generic[MemoryT, StatsT]):
         not_for: kinds of job for which it does not hold, and is not judged.
         info_for: kinds of job for which it is info at most.
         of_device: whether it rests on a device, so that a trace without one tells nothing.
+        began_is_seen: whether its begin is the last that was seen of something else: it cannot have begun earlier.
         states: states in which it is judged beside `live`.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -157,6 +158,7 @@ class Rule(Generic[MemoryT, StatsT]):
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
     of_device: ClassVar[bool] = False
+    began_is_seen: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()

@@ -281,7 +281,7 @@ async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) 
         begun_s: as of `explained`.
     """
     if isinstance(error, SourceError):
-        worker.failure = failure = await asyncio.to_thread(explained, error, begun_s)
+        worker.failure = failure = await asyncio.to_thread(explained, error, worker.target.address, begun_s)
         worker.hopeless = worker.hopeless or failure.message.startswith(HOST_TRACE)
     elif isinstance(error, TpumonError):
         worker.failure = error

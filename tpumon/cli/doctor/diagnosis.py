@@ -281,7 +281,7 @@ class _Look:
                     if error.reason == "unimplemented":
                         server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
-                    error = await asyncio.to_thread(explained, error)
+                    error = await asyncio.to_thread(explained, error, target.address)
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"

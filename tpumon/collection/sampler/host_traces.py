@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at
-from tpumon.discovery.host.processes import start_ticks_of
-from tpumon.errors import HOST_TRACE, MEANING, SourceError
+from tpumon.discovery.host.processes import is_stopped, start_ticks_of
+from tpumon.errors import HOST_TRACE, MEANING, STOPPED, SourceError
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
@@ -24,6 +24,13 @@ _ANSWERS_IN_S = 10.0
 def may_be_hung(error: SourceError) -> bool:
     """True if a server that a trace of the host has hung would fail so."""
     return error.reason == "deadline" or MEANING[error.reason].state in {"busy", "continuous"}
+
+
+def stopped_words(error: SourceError, pid: int | None) -> str:
+    """Returns words for a process of this host that does not answer as a signal has stopped it; empty: it is not so."""
+    if pid is None or error.reason not in {"deadline", "not-a-profiler"} or not is_stopped(pid):
+        return ""
+    return f"{STOPPED}: `kill -CONT {pid}` lets it go on"
 
 
 def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float = 0.0, answered_s: float = 0.0) -> str:
@@ -52,23 +59,26 @@ def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entr
     return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
 
 
-def explained(error: SourceError, begun_s: float = 0.0) -> SourceError:
+def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceError:
     """Returns the failure of a command's call, of a server that a trace of the host has hung as that. May block.
 
     Args:
         error: the failure.
+        address: of the server.
         begun_s: when the call began such a trace, in seconds since this machine was started; 0: it did not. Later
             tpumons are told.
     """
-    if error.address is None or not may_be_hung(error):
+    if not may_be_hung(error) and error.reason != "not-a-profiler":
         return error
     begun_s = begun_s if error.reason == "deadline" else 0.0  # else no trace began
-    server, signs = server_name(error.address), signs_at(error.address)
-    process = None if signs is None or signs.pid is None else start_ticks_of(signs.pid)
-    words = ""
+    server, signs = server_name(address), signs_at(address)
+    pid = None if signs is None else signs.pid
+    if words := stopped_words(error, pid):
+        return SourceError("deadline", words, address=address)
+    process = None if pid is None else start_ticks_of(pid)
     with suppress(OSError):
         ledger = DutyLedger()
         if begun_s and process is not None:
             ledger.note_unanswered(server, process, begun_s)
         words = hung_by(ledger.peers([server]).get(server, ()), process, begun_s)
-    return SourceError("deadline", words, address=error.address) if words else error
+    return SourceError("deadline", words, address=address) if words else error

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
-from tpumon.collection.sampler.host_traces import may_be_hung
+from tpumon.collection.sampler.host_traces import may_be_hung, stopped_words
 from tpumon.collection.sampler.pace import (
     JITTER_RATIO,
     LONGEST_PAUSE_S,
@@ -393,6 +393,9 @@ class SampledWorker:
     async def _explained(self, error: SourceError) -> tuple[Reason, str]:
         """Reason and message of a failure. A session that does not end may be one that a tpumon has begun."""
         self._is_others = False
+        process = self.target.process
+        if stopped := stopped_words(error, None if process is None else process.pid):
+            return "deadline", stopped
         if not may_be_hung(error):
             return error.reason, error.message
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)

@@ -271,13 +271,16 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
     return "internal", f"the server failed ({code.name}){': ' + said if said else ''}"
 
 
+_SAYS_NOTHING = "what listens there takes the call and says nothing: no gRPC server, or its process is stopped or hangs"
+
+
 def _explain_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
         ("Too many open files", "internal", _NO_DESCRIPTORS),
         ("errors resolving", "resolve", "this name has no IP address"),
         ("DNS resolution failed", "resolve", "this name has no IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
-        ("before receiving SETTINGS", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
+        ("before receiving SETTINGS", "not-a-profiler", _SAYS_NOTHING),
         ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
         ("No route to host", "unavailable", "no route to this host"),
         ("Network is unreachable", "unavailable", "no route to this host"),

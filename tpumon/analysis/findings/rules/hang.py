@@ -70,7 +70,8 @@ class SliceActivity(Struct, frozen=True):
     Attributes:
         empty: workers that do nothing and have no work in their queue.
         waiting: the others that do nothing, and have some.
-        away: workers that do not answer.
+        away: workers that do not answer; where there is none, those of which nothing is known now.
+        away_is_down: whether they do not answer.
         going: time and step time of the last step seen of each worker.
         varies_ratio: how much step times of the slice vary from sample to sample.
     """
@@ -78,6 +79,7 @@ class SliceActivity(Struct, frozen=True):
     empty: Mapping[str, float | None]
     waiting: Mapping[str, float | None]
     away: Mapping[str, float | None]
+    away_is_down: bool
     going: Sequence[tuple[Moment, float]]
     varies_ratio: float
 
@@ -114,6 +116,7 @@ class Hang(Rule[Activity, SliceActivity]):
     """
 
     finding = "hang"
+    began_is_seen = True
     not_for = SERVERS
     info_for = PAUSING
     memory_type = Activity
@@ -175,13 +178,15 @@ class Hang(Rule[Activity, SliceActivity]):
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
         sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
-        away = [peer for peer in peers if peer.seen.state in {"down", "stale"}]
+        down = [peer for peer in peers if peer.seen.state == "down"]
+        away = down or [peer for peer in peers if peer.seen.state == "stale"]
         steps = [peer.memory.step_s for peer in peers] if stopped or away else []
         varies = [step_s.spread / step_s.median for step_s in steps if step_s.median]
         return SliceActivity(
             empty=_steps(peer for peer, size in sizes if not size),
             waiting=_steps(peer for peer, size in sizes if size),
             away=_steps(away),
+            away_is_down=bool(down),
             going=[peer.memory.stepped for peer in peers if peer.memory.stepped] if stopped else (),
             varies_ratio=median_low(varies) if varies else 0.0,
         )
@@ -227,7 +232,8 @@ class Hang(Rule[Activity, SliceActivity]):
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
         if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
-            sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
+            known = "These do not answer" if member.slice_stats.away_is_down else "Of these nothing is known now"
+            sentence += f" {known}, and the others may wait for them: {_named(missing)}."
         elif first := member.slice_stats.stopped_first(step_s):
             sentence += f" Stopped first: {_named(first)}, with no work in its queue; those that have some wait."
             waits = member.seen.target.worker in member.slice_stats.waiting

@@ -23,7 +23,7 @@ class WaitingScreen(Screen):
         text = tame(frame.scene.status.waiting or "looking for jobs", ascii_only=frame.glyphs.ascii)
         parts = ["", *wrapped(text, frame.width - 2)]
         if frame.from_url is None and frame.scene.status.waiting is not None:
-            parts += ["", "It is looked for again every 10 s."]
+            parts += ["", "It is looked for all the time."]
             for command, words in _WAYS_OUT:
                 if command not in text:
                     parts += ["", *wrapped(f"{words}: {command}", frame.width - 2)]
