@@ -30,6 +30,7 @@ _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _MOST_SERVERS = 4_000  # so that a file of ours is never cut
 _SHARES = 3.0  # intervals for which an entry that was not renewed counts
 _LONGEST_INTERVAL_S = 3600.0
+_RENEWED_S = 10.0  # an entry is, while its tpumon waits for its share
 
 
 _UNKNOWN: Mapping[str, int] = MappingProxyType({})
@@ -72,7 +73,9 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     @property
     def shares_until_s(self) -> float:
         """Until when its tpumon is taken to follow the server."""
-        return self.time_s + _SHARES * min(self.interval_s, _LONGEST_INTERVAL_S) if self.interval_s else -math.inf
+        if not self.interval_s:
+            return -math.inf
+        return self.time_s + _SHARES * min(max(self.interval_s, _RENEWED_S), _LONGEST_INTERVAL_S)
 
     @property
     def counts_until_s(self) -> float:
@@ -181,9 +184,10 @@ class DutyLedger:
             }
         )
 
-    def note_unanswered(self, server: str, process: int, begun_s: float) -> None:
-        """Writes that a command, which then ends, began a trace of the host that has no answer, as in `Entry`."""
-        self.exchange({server: replace(_nothing(), unanswered_s=begun_s)}, {server: process})
+    def note_host_trace(self, server: str, process: int, *, unanswered_s: float = 0.0, answered_s: float = 0.0) -> None:
+        """Writes that a command, which then ends, began a trace of the host that has no answer, or that has one."""
+        entry = replace(_nothing(), unanswered_s=unanswered_s, answered_s=answered_s)
+        self.exchange({server: entry}, {server: process})
 
     def _others(self) -> Sequence[Mapping[str, PeerEntry]]:
         """The entries of other tpumons' files. Removes files of this user that have no effect."""

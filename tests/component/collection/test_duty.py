@@ -816,6 +816,18 @@ def test_a_host_has_one_address_by_which_its_servers_are_one(monkeypatch):
     assert names == ["localhost:8466"] * 3 + ["10.0.0.3:8466", "127.0.0.9:8466"]
 
 
+async def test_who_asks_each_second_is_seen_while_it_waits_for_its_share():
+    """As `once` does, which renews its entry each 10 s then: else the first tpumon would not give way to it."""
+    all_of_them = DutyControl(0.01)
+    account = all_of_them.follow(ADDRESS)
+    account.interval_s = 1.0
+    await asyncio.sleep(100)
+    entry = account.entry(100.0)
+    assert entry.shares_until_s > entry.time_s + duty_account.LOOK_AGAIN_S
+    account.interval_s = 0.0
+    assert account.entry(100.0).shares_until_s < 0, "it has stopped"
+
+
 class HungByHostTrace(Job):
     """A job that the first trace of the host hangs: no answer, and from then on its session is active."""
 

@@ -602,6 +602,7 @@ def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(ste
             clock.now += 5
             await source.fetch(query)
             source._window.learn(step_s)
+            source._is_heavy, source._in_time_on = True, None
             if not shows:
                 return source.look_s(query), [], []
             for later_s in (10, 60):
@@ -610,6 +611,7 @@ def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(ste
                 seen.append(await source.runs())
                 asked_ms.append(client.traces[-1].opts.duration_ms)
                 assert 0.05 < source.unpaid_s < 1.0
+                assert (source._is_heavy, source._answers_in_time) == (True, False), "as the long trace left them"
             clock.now += 60
             await source.fetch(query)
             asked_ms.append(client.traces[-1].opts.duration_ms)

@@ -603,7 +603,7 @@ class Changing:
             await asyncio.sleep(self.every_s)
 
 
-def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
+def follow(finder, *sources, for_s, runtime=None, window_s=1.0, pause=no_pause, **pace):
     """Follows whoever the finder says for so long; events in order: Workers, or Sample."""
     events = []
     companions = () if runtime is None else (runtime,)
@@ -615,7 +615,7 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
         on_workers=events.append,
         open_client=FakeClient,
         profilers=sources,
-        pause=no_pause,
+        pause=pause,
         companions=companions,
     )
 
@@ -812,6 +812,24 @@ def test_a_job_of_long_traces_is_looked_at_between_them_where_no_runtime_tells_t
     assert all(sum_s <= 0.01 * (at - spent[0][0]) + 1.0 + 10.2 for (at, _), sum_s in zip(spent, traced_s, strict=False))
     told = [event.interval_s for event in events if isinstance(event, Sample)][1 : len(before) - 1]
     assert all(0.8 <= gap_s / told_s <= 1.1 for gap_s, told_s in zip(gaps(before)[1:], told, strict=True))
+
+
+def test_a_pause_ends_looks_that_are_under_way():
+    """The owner's own trace may begin then."""
+    source, paused = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD]), []
+    source.silent_s, source.look_s = 0.2, 0.2
+
+    def runs(at_s):
+        if at_s >= 4000:
+            paused.append(at_s)
+        return at_s < 4000
+
+    async def pause():
+        return Pause(until_unix_s=1e12, who="owner") if paused else None
+
+    source.runs = runs
+    follow(Moving((0, ["a"])), source, for_s=5000, runtime=Runtime(None), window_s=None, pause=pause)
+    assert len(paused) == 1
 
 
 def test_a_moment_in_which_nothing_runs_is_no_silence():

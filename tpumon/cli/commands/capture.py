@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
-from tpumon.collection.sampler.host_traces import explained
+from tpumon.collection.sampler.host_traces import explained, note_answered
 from tpumon.collection.sources import Client
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.host.listening import signs_at
@@ -238,6 +238,7 @@ class _CaptureSession:
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
             await _fail(worker, error, begun_s if worker.profiler.known.may_hang else 0.0)
             return
+        await asyncio.to_thread(note_answered, worker.target.address)
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
     async def _check(self, worker: ProfiledWorker, xspace: memoryview) -> Outline:

@@ -79,6 +79,17 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
     with suppress(OSError):
         ledger = DutyLedger()
         if begun_s and process is not None:
-            ledger.note_unanswered(server, process, begun_s)
+            ledger.note_host_trace(server, process, unanswered_s=begun_s)
         words = hung_by(ledger.peers([server]).get(server, ()), process, begun_s)
     return SourceError("deadline", words, address=address) if words else error
+
+
+def note_answered(address: str) -> None:
+    """Takes back what this user's tpumons have said of a server that has answered a command. May block."""
+    server, signs = server_name(address), signs_at(address)
+    process = None if signs is None or signs.pid is None else start_ticks_of(signs.pid)
+    with suppress(OSError):
+        ledger = DutyLedger()
+        if any(entry.unanswered_s for entry in of_process(ledger.peers([server]).get(server, ()), process)):
+            assert process is not None
+            ledger.note_host_trace(server, process, answered_s=since_boot_s())

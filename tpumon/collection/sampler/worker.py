@@ -208,6 +208,9 @@ class SampledWorker:
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.due_s())
                 self._say_next(due_s)
+            elif self._looks:  # they were paid from its share
+                due_s = max(due_s, self._account.ready_s(self._cost_s))
+                self._say_next(due_s)
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
             return False
@@ -228,20 +231,24 @@ class SampledWorker:
         """
         cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
         interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
-        if not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s or await self._pause() is not None:
+        if not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s:
             return False
-        self._looked_s = now_s
-        for _ in range(_LOOKS_ALIKE):
+        for number in range(_LOOKS_ALIKE):
+            if self._woken.is_set() or await self._pause() is not None:
+                return False
+            self._looked_s = now_s + number * interval_s  # each is paid
             if await self._runs(cost_s) is not False:
                 return False
             await self._wait_for_wake(random.uniform(*_LOOKS_APART_S))
-        return True
+        return not self._woken.is_set()
 
     async def _runs(self, cost_s: float) -> bool | None:
         """True if a short look shows that anything runs; None: it shows nothing, or nobody."""
         self._duty.charge(self._account, cost_s)
         try:
-            return await self._profiler.runs()
+            runs = await self._profiler.runs()
+            self._account.note_host_trace(0.0, is_answered=True)
+            return runs
         except SourceError as error:
             if MEANING[error.reason].unreached:
                 self.wake()

@@ -146,11 +146,7 @@ class TraceSource(ProfilerSource):
         return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
 
     async def probe(self) -> None:
-        """Finds out if the server answers, by a trace of 1 ms.
-
-        Raises:
-            SourceError: as `fetch`.
-        """
+        """Finds out if the server answers, by a trace of 1 ms. Raises as `fetch`."""
         self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
@@ -179,12 +175,11 @@ class TraceSource(ProfilerSource):
         self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
+        of_long_ones = self._collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
-                collecting_s = self._collecting_s
-                taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces)
-                self._collecting_s = collecting_s  # of a long trace
+                taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
                 answered()
             self._backoff.note_trace()
             return bool((await self._read(taken.xspace, 0)).cores)
@@ -193,6 +188,8 @@ class TraceSource(ProfilerSource):
                 return False
             self._note_failure(error, None)
             raise
+        finally:
+            self._collecting_s, self._in_time_on, self._is_heavy = of_long_ones
 
     @property
     def unpaid_s(self) -> float:
@@ -280,7 +277,7 @@ class TraceSource(ProfilerSource):
     ) -> _Taken:
         """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
-        if self._profiler.known.may_hang:
+        if self._profiler.known.may_hang and host_level != 0:
             self.unanswered_s = since_boot_s()
         self._call = traced_from_s, window_s + self._collecting_s
         options = self._reducer.options if returns_traces else {}
@@ -305,6 +302,10 @@ class TraceSource(ProfilerSource):
         except TpumonError as error:
             self._end_call()
             raise self._error("refused", str(error)) from error
+        except asyncio.CancelledError:
+            if time.monotonic() - traced_from_s < window_s + _PATIENCE_S:
+                self.unanswered_s = 0.0  # it may well be answered
+            raise
         took_s, self.unanswered_s = time.monotonic() - traced_from_s, 0.0
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
