@@ -717,3 +717,13 @@ def test_a_server_whose_process_a_signal_has_stopped_is_told_as_that(doctor, mon
     assert status == 3
     words = f"its process is stopped by a signal (SIGSTOP): `kill -CONT {process.pid}` lets it go on"
     assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
+
+
+@pytest.mark.parametrize("port", [None, 9333])
+def test_a_job_that_a_signal_has_stopped_needs_no_server(doctor, monkeypatch, port):
+    """It may have one: also where its port was asked for, which answers nobody."""
+    job = HostJob(pid=42, name="train.py", framework="JAX", stopped=True)
+    monkeypatch.setattr(diagnosis, "find_job", lambda but_for: job)
+    _, text = doctor(port=port)
+
+    assert "1. pid 42 `train.py` is stopped by a signal (SIGSTOP) -> `kill -CONT 42` lets it go on" in one_line(text)

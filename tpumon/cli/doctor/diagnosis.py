@@ -228,6 +228,8 @@ class _Look:
             self.job = await asyncio.to_thread(find_job, but_for=with_server)
         elif not profilers:
             self.elsewhere = await Elsewhere().remedy(f"127.0.0.1:{port}")
+            job = await asyncio.to_thread(find_job, but_for=())
+            self.job = job if job is not None and job.stopped else None
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(

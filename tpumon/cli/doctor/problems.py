@@ -78,6 +78,8 @@ def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:
     """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
     job = diagnosis.job
     add_line = _add_line(diagnosis.framework if job is None else job.framework)
+    if job is not None and job.stopped:
+        return _job_without_server(job)
     if diagnosis.port is not None:
         what = f"no profiler server on port {diagnosis.port} of this host"
         return Problem(what=what, remedy=diagnosis.elsewhere or add_line)
