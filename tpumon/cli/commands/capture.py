@@ -238,7 +238,7 @@ class _CaptureSession:
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
             await _fail(worker, error, begun_s if worker.profiler.known.may_hang else 0.0)
             return
-        await asyncio.to_thread(note_answered, worker.target.address)
+        await asyncio.to_thread(note_answered, worker.target.address, worker.profiler.known.signs.pid)
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
     async def _check(self, worker: ProfiledWorker, xspace: memoryview) -> Outline:

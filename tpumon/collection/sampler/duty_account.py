@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tpumon.collection.sampler.host_traces import hung_by, of_process
 from tpumon.discovery.host.processes import user_named
 from tpumon.system.host_files import since_boot_s
-from tpumon.system.ledger import UNANSWERED_COUNTS_S, Entry, PeerEntry
+from tpumon.system.ledger import Entry, PeerEntry
 
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
@@ -228,10 +228,8 @@ class DutyAccount:
         return not self.is_silent and self._debt_at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_over(self, now_s: float) -> bool:
-        """True if nothing of it has any effect: nobody follows the server, and all credit is there."""
-        ago_s = since_boot_s() - max(self.unanswered_s, self.answered_s)
-        is_told = self.process is not None and ago_s < UNANSWERED_COUNTS_S and (self.unanswered_s or self.answered_s)
-        return not self.followers and not is_told and self._debt_at(now_s) <= 0
+        """True if nobody follows the server, and what it says to the others has no effect."""
+        return not self.followers and self.entry(now_s).counts_until_s <= since_boot_s()
 
     def entry(self, now_s: float) -> Entry:
         """The entry for the other tpumons."""

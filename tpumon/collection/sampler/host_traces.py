@@ -84,12 +84,17 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
     return SourceError("deadline", words, address=address) if words else error
 
 
-def note_answered(address: str) -> None:
-    """Takes back what this user's tpumons have said of a server that has answered a command. May block."""
-    server, signs = server_name(address), signs_at(address)
-    process = None if signs is None or signs.pid is None else start_ticks_of(signs.pid)
+def note_answered(address: str, pid: int | None) -> None:
+    """Takes back what this user's tpumons have said of a server that has answered a command. May block.
+
+    Args:
+        address: of the server.
+        pid: its process; None: not known, and nothing was said of it.
+    """
+    if pid is None or (process := start_ticks_of(pid)) is None:
+        return
+    server = server_name(address)
     with suppress(OSError):
         ledger = DutyLedger()
         if any(entry.unanswered_s for entry in of_process(ledger.peers([server]).get(server, ()), process)):
-            assert process is not None
             ledger.note_host_trace(server, process, answered_s=since_boot_s())
