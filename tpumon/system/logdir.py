@@ -118,10 +118,16 @@ class LocalLogDir(LogDir):
                 pass
 
     def new_session(self) -> str:
-        session = next(name for name in _session_names() if not (self._root / name).exists())
+        return next(name for name in _session_names() if self._is_made(name))
+
+    def _is_made(self, session: str) -> bool:
+        """Makes the directory of a session; False if it exists: another tpumon may begin in the same second."""
         with _explained("write", self._root / session, OSError):
-            (self._root / session).mkdir(parents=True)
-        return session
+            try:
+                (self._root / session).mkdir(parents=True)
+            except FileExistsError:
+                return False
+        return True
 
     def make_session(self, session: str) -> None:
         with _explained("write", self._root / session, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -143,3 +144,10 @@ def test_a_bucket_that_refuses_is_one_clear_line():
     """TensorFlow's errors become ours."""
     with pytest.raises(TpumonError, match=r"cannot write gs://bucket/plugins/profile: bucket says no"):
         RemoteLogDir("gs://bucket", FakeGfile(broken=True)).prepare()
+
+
+def test_captures_that_begin_in_the_same_second_have_a_session_each(tmp_path, monkeypatch):
+    """Another one may make a directory of the same name after it was looked for."""
+    monkeypatch.setattr(Path, "exists", lambda _path: False)
+    names = [LocalLogDir(str(tmp_path)).new_session() for _ in range(3)]
+    assert len(set(names)) == 3
