@@ -28,7 +28,7 @@ def safe(text: str) -> str:
     if not _SUSPECT.search(text):
         return text
     text = _TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n")
-    return _SUSPECT.sub(lambda found: "" if unicodedata.category(found[0]) in {"Cc", "Cf", "Cs"} else found[0], text)
+    return _SUSPECT.sub(lambda match: "" if unicodedata.category(match[0]) in {"Cc", "Cf", "Cs"} else match[0], text)
 
 
 LONGEST_PATH = 4096
@@ -59,9 +59,9 @@ def quote_names(text: str, foreign: Iterable[str]) -> str:
         foreign: all names that servers chose; a mere number may as well be one of ours.
     """
     names_of_words = {name for name in foreign if re.search(r"[^\W\d_]", name)}
-    found = sorted((name for name in names_of_words if name in text), key=len, reverse=True)
-    if found:
-        names = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in found))
+    longest_first = sorted((name for name in names_of_words if name in text), key=len, reverse=True)
+    if longest_first:
+        names = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in longest_first))
         text = names.sub(lambda match: f'"{plain_word(match[0])}"', text)
     return ascii_line(text)
 

@@ -43,8 +43,8 @@ def wanted(accept: str) -> bool:
 
 def labels(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Labels, as a part of a metric."""
-    told = [LabelPair(name=name, value=value.encode(errors="replace").decode()) for name, value in pairs]
-    return LabelledMetric(label=told).SerializeToString()
+    label_pairs = [LabelPair(name=name, value=value.encode(errors="replace").decode()) for name, value in pairs]
+    return LabelledMetric(label=label_pairs).SerializeToString()
 
 
 def encoded(family: Family, workers: Mapping[str | None, bytes]) -> bytes:

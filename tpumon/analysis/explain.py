@@ -126,14 +126,14 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         Args:
             brief: leave out what is not judged.
         """
-        found, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
+        shown, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
         return WhyDocument(
             time_unix_s=round(self.time_unix_s, 1),
             workers=self.workers,
             verdict=self.verdict,
             sentence=self.sentence,
-            findings=tuple(map(_shortened, found)),
-            more_findings=(len(self.findings) - len(found)) or UNSET,
+            findings=tuple(map(_shortened, shown)),
+            more_findings=(len(self.findings) - len(shown)) or UNSET,
             not_judged=UNSET if brief else tuple(replace(each, reason=ascii_line(each.reason)) for each in grouped),
         )
 
@@ -215,10 +215,10 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
-    found = all_findings(status)
+    listed = all_findings(status)
     findings = [
         _cleaned(one, foreign, is_quoted=one.finding not in _OF_STATES and not upstream.isdisjoint(one.workers))
-        for one in found
+        for one in listed
     ]
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps))
@@ -227,7 +227,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         gaps += [few, *_stepless(status)]
     if findings:
         verdict: VerdictId = findings[0].finding
-        same = dict.fromkeys(name for one in found[1:] if one.finding == verdict for name in one.workers)
+        same = dict.fromkeys(name for one in listed[1:] if one.finding == verdict for name in one.workers)
         others = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
         also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
         sentence = " ".join([findings[0].sentence, *also, *gaps])
@@ -250,7 +250,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         sentence=sentence,
         findings=findings,
         not_judged=not_judged,
-        last_restart=None if any(one.finding == "restarted" for one in found) else _last_restart(status),
+        last_restart=None if any(one.finding == "restarted" for one in listed) else _last_restart(status),
     )
 
 

@@ -18,7 +18,7 @@ from tpumon.model.page import Page
 _LATEST_UNIX_S = 1e11  # the year 5138
 _MOST_NAMED = 20  # each sample says which findings its worker has
 
-_FoundT = TypeVar("_FoundT", Cause, Finding)
+_FindingT = TypeVar("_FindingT", Cause, Finding)
 
 
 def page_of(handover: Handover) -> dict[str, Any]:
@@ -64,9 +64,9 @@ def _is_judged(finding: Finding) -> bool:
     return finding.finding not in get_args(StateId)
 
 
-def dated(found: Iterable[_FoundT], shift_s: float) -> Iterator[_FoundT]:
+def dated(findings: Iterable[_FindingT], shift_s: float) -> Iterator[_FindingT]:
     """Findings whose times are by another clock, by this machine's: `shift_s` later."""
-    for one in found:
+    for one in findings:
         since_unix_s = _time(one.since_unix_s, shift_s)
         yield one if since_unix_s == one.since_unix_s else replace(one, since_unix_s=since_unix_s)
 

@@ -141,8 +141,8 @@ class KindOfWorker:
         as_job = "job" in target.kind_signs
         if target.job_kind is not None:
             return target.job_kind, self._words("given")
-        if found := self._words("notebook"):
-            return "interactive", found
+        if words := self._words("notebook"):
+            return "interactive", words
         serves, trains = self._words("requests", "server"), self._words("train")
         infers = self._words("engine", "families")
         inference = serves + (infers or self._words("program"))

@@ -13,8 +13,8 @@ from tpumon.analysis.history import (
     SEVERITIES,
     WELL,
     Moment,
+    ReportedStatus,
     StatusTimeline,
-    ToldStatus,
     WorkerHistory,
     change_between,
 )
@@ -60,7 +60,7 @@ class Judgement:
         kind: the kind of its job.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         timeline: what it counted as, and since when.
-        told: what its changes have told.
+        reported: the status that its changes have reported.
         first_unix_s: since when it was as it was when it was first looked at, here or upstream; None: it is known when
             that began, or it is over.
         changed_unix_s, number: time and number of the last change of its timeline.
@@ -82,7 +82,7 @@ class Judgement:
     judged_as: Severity = "unknown"
     kind: KindOfWorker = field(default_factory=KindOfWorker)
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
-    told: ToldStatus = field(default_factory=ToldStatus)
+    reported: ReportedStatus = field(default_factory=ReportedStatus)
     first_unix_s: float | None = None
     changed_unix_s: float = -inf
     number: int = 0
@@ -91,7 +91,9 @@ class Judgement:
     def resume(self, snapshot: StatusSnapshot) -> None:
         """Goes on from what was known of the worker before."""
         self.timeline = _resumed(snapshot)
-        self.told = ToldStatus(None if snapshot.state == "waiting" else mark_of(snapshot.state, snapshot.severity))
+        self.reported = ReportedStatus(
+            None if snapshot.state == "waiting" else mark_of(snapshot.state, snapshot.severity)
+        )
         since = self.timeline.since
         self.first_unix_s = since.time_unix_s if snapshot.since_or_earlier and since is not None else None
 
@@ -106,7 +108,7 @@ class Judgement:
         if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
             return None
         late, self.late = self.late, None
-        self.told.status = self.told.now = "stale"
+        self.reported.status = self.reported.now = "stale"
         return late
 
     @property
@@ -136,9 +138,9 @@ class Judgement:
 
     def with_findings(self, sample: Sample) -> Sample:
         """A sample of the worker with all that is found and can be judged, as it is handed on."""
-        found, judged = tuple(cause for cause in self.all_causes if cause.finding is not None), self.all_judged
+        causes, judged = tuple(cause for cause in self.all_causes if cause.finding is not None), self.all_judged
         known = sample.findings, sample.judged
-        return sample if known == (found, judged) else replace(sample, findings=found, judged=judged)
+        return sample if known == (causes, judged) else replace(sample, findings=causes, judged=judged)
 
 
 def add_failure(judgement: Judgement, sample: Sample) -> None:
@@ -201,20 +203,20 @@ def noted(
     Returns:
         The changes to remember, without numbers; None: nothing has changed. `lasting_gap` gives one to stale, later.
     """
-    timeline, before = judgement.timeline, judgement.told.status
+    timeline, before = judgement.timeline, judgement.reported.status
     was, since = timeline.status, timeline.status_since
     timeline.note(at, state, severity, began=began, restarted=restarted)
     is_first = timeline.since == at and history.queries == 1
     if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
         judgement.first_unix_s = at.time_unix_s if is_first else None
     if judgement.upstream:
-        judgement.told.status = mark_of(state, severity)
+        judgement.reported.status = mark_of(state, severity)
         return None
-    what = _told(judgement, history, at, restarted=restarted)
+    what = _due_change(judgement, history, at, restarted=restarted)
     if what is None and not restarted and timeline.status == was:
         return None
-    if what is not None and state != "stale" and judgement.told.since != at:
-        time_unix_s = judgement.told.since.as_of(at).time_unix_s
+    if what is not None and state != "stale" and judgement.reported.since != at:
+        time_unix_s = judgement.reported.since.as_of(at).time_unix_s
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
     changes = []
@@ -255,19 +257,19 @@ def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: boo
     return replace(change, before=None, since_or_earlier=True)
 
 
-def _told(judgement: Judgement, history: WorkerHistory, at: Moment, *, restarted: bool) -> ChangeKind | None:
-    """The kind of the change that is to be told now; None: none is."""
-    timeline, told = judgement.timeline, judgement.told
-    before, last = told.status, history.last
+def _due_change(judgement: Judgement, history: WorkerHistory, at: Moment, *, restarted: bool) -> ChangeKind | None:
+    """The kind of the change that is due now; None: there is none."""
+    timeline, reported = judgement.timeline, judgement.reported
+    before, last = reported.status, history.last
     assert timeline.state is not None
     if restarted:
-        judgement.told = told = ToldStatus(before)
+        judgement.reported = reported = ReportedStatus(before)
     if timeline.state == "stale":
         return change_between(before, "stale")
     judgement.late = None  # it was stale for so short a time that it was no change
     status = mark_of(timeline.state, timeline.severity)
     interval_s = 0.0 if last is None else last.interval_s or 0.0
-    if told.note(at, status, interval_s) is None:
+    if reported.note(at, status, interval_s) is None:
         return None
     is_hang = timeline.state == "no-activity" and status in SEVERITIES and before not in GAPS
     return "severity" if is_hang else change_between(before, timeline.status)

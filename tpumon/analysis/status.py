@@ -263,15 +263,15 @@ class Update(Struct, frozen=True, kw_only=True):
         return self if kept is self.sample else replace(self, sample=kept)
 
 
-def figure_stats(found: Sequence[tuple[float, str]]) -> FigureStats | None:
+def figure_stats(figures: Sequence[tuple[float, str]]) -> FigureStats | None:
     """One figure over the workers that have it; None if none has.
 
     Args:
-        found: value and worker.
+        figures: value and worker.
     """
-    if not found:
+    if not figures:
         return None
-    values = sorted(value for value, _ in found)
+    values = sorted(value for value, _ in figures)
     count = len(values)
     return FigureStats(
         count=count,
@@ -279,6 +279,6 @@ def figure_stats(found: Sequence[tuple[float, str]]) -> FigureStats | None:
         avg=fsum([value / count for value in values]),  # of the sum, the largest floats would overflow
         max=values[-1],
         median=median(values),
-        min_worker=min(found, key=itemgetter(0))[1],
-        max_worker=max(found, key=itemgetter(0))[1],
+        min_worker=min(figures, key=itemgetter(0))[1],
+        max_worker=max(figures, key=itemgetter(0))[1],
     )

@@ -31,7 +31,7 @@ _COMPARING: frozenset[FindingId] = frozenset(
 )
 """Findings that take more workers than one to be seen, or to be told from waiting for another one."""
 
-_FoundT = TypeVar("_FoundT", Cause, Finding)
+_FindingT = TypeVar("_FindingT", Cause, Finding)
 
 _NO_FIGURES = "the exporter does not say why"
 
@@ -159,11 +159,11 @@ def _place(finding: FindingId | StateId | None) -> int:
     return len(RULE_INDEXES) if finding is None else RULE_INDEXES[finding]
 
 
-def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]:
+def no_later(findings: Iterable[_FindingT], now_unix_s: float) -> tuple[_FindingT, ...]:
     """Findings that began by now at the latest: a wall clock may have been set back since."""
     return tuple(
         one if one.since_unix_s is None or one.since_unix_s <= now_unix_s else replace(one, since_unix_s=now_unix_s)
-        for one in found
+        for one in findings
     )
 
 

@@ -83,11 +83,11 @@ class Refreshed(Completed):
                     else:
                         await asyncio.wait({change}, timeout=self._every_s if looks else None)
                     if change.done() and not has_ended:
-                        found = change.result()
-                        if found is None:
+                        result = change.result()
+                        if result is None:
                             has_ended = True
                             continue
-                        latest, change = found, asyncio.ensure_future(anext(changes, None))
+                        latest, change = result, asyncio.ensure_future(anext(changes, None))
                     assert latest is not None
                     looks = await self._look(latest.targets)
                     workers = replace(latest, targets=tuple(self._complete(latest.targets)))

@@ -181,7 +181,7 @@ def _of_indexed_job(environment: Mapping[str, str]) -> JobNames:
 
 
 def identified(
-    target: Target, *, given: JobNames, labelled: JobNames, own: Mapping[str, str], found: JobNames
+    target: Target, *, given: JobNames, labelled: JobNames, own: Mapping[str, str], inferred: JobNames
 ) -> Target:
     """A worker with its job and slice.
 
@@ -190,7 +190,7 @@ def identified(
         given: by options.
         labelled: by the labels of a targets file.
         own: tpumon's own environment, which names its pod where that is the worker's, too.
-        found: by the TPU API.
+        inferred: by the TPU API.
     """
     if not _shares_pod(target):
         own = {}
@@ -205,7 +205,7 @@ def identified(
         of_labels(own).within(namespace),
         of_pod_name(pod_name or "").within(namespace),
         of_environment(environment).within(namespace),
-        found,
+        inferred,
         names(pod_name).within(namespace),  # any other pod is a job of one
     )
     named = names(named.job, named.slice)
@@ -277,7 +277,7 @@ class Identified(Completed):
             given=self._given,
             labelled=said if self._by_labels else nothing,
             own=self._environment,
-            found=nothing if self._by_labels else said,
+            inferred=nothing if self._by_labels else said,
         )
 
 

@@ -106,8 +106,8 @@ def _bounding(hint: Any, limit: int | None = None) -> _Bound | None:
         extras = [item.extra for item in hint.__metadata__ if isinstance(item, Meta) and item.extra]
         return _bounding(arguments[0], extras[0]["limit"] if extras else None)
     if origin in {Union, UnionType}:
-        found = (_bounding(argument, limit) for argument in arguments)
-        return next((bound for bound in found if bound is not None), None)
+        bounds = (_bounding(argument, limit) for argument in arguments)
+        return next((bound for bound in bounds if bound is not None), None)
     if hint is str:
         return partial(one_line, limit=limit or _MOST_CHARACTERS)
     if origin is tuple:

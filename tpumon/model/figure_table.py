@@ -376,8 +376,8 @@ def _at(path: str) -> Callable[[Any], Scalar]:
     def read(value: Any) -> Scalar:
         for name in path.split("."):
             value = getattr(value, name, None)
-        found: Scalar = value
-        return found
+        at: Scalar = value
+        return at
 
     return read
 

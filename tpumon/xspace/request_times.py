@@ -106,9 +106,9 @@ def _threads(host: Plane, request: str, ids: set[str]) -> Iterator[list[_Batch]]
     """Begin and end of each thread's batches, ascending, and whether they have the request; adds to the ids."""
     kinds = tokens_of_batches(host).keys()
     for line in host.lines() if kinds else ():
-        found = sorted(_batches(host, line, kinds, request, ids))
-        if found:
-            yield found
+        batches = sorted(_batches(host, line, kinds, request, ids))
+        if batches:
+            yield batches
 
 
 def _batches(host: Plane, line: TraceLine, kinds: Collection[int], request: str, ids: set[str]) -> Iterator[_Batch]:

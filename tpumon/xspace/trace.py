@@ -222,16 +222,16 @@ def _trace(
         ran: whether any program ran on them, counted or not.
     """
     runs = [(name, i, *times) for i, core in enumerate(lines) for name, times in core.module_runs().items()]
-    found = _find_steps(space, lines, gather(runs, on_device=True))
-    cores = found.cores
-    activity = _host_for_times(space, found.host, on_cores=bool(cores))
+    steps = _find_steps(space, lines, gather(runs, on_device=True))
+    cores = steps.cores
+    activity = _host_for_times(space, steps.host, on_cores=bool(cores))
     gpus = read_gpus(space.gpus)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     duties = [(core.totals.place, core.duty) for core in cores]
     if hardware == "TPU":
         span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
         duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
-    window_ps = gpus.window_ps or _window(windows, found.host, truncation)
+    window_ps = gpus.window_ps or _window(windows, steps.host, truncation)
     trace = Trace(
         hardware=hardware,
         device_type=_device_type(space, hardware),
@@ -245,20 +245,20 @@ def _trace(
         has_matrix_ops=any(core.totals.table.matrix.any() for core in cores),
         has_programs_only=ran and not any(core.has_ops for core in cores),
         has_infeed=any(core.has_infeed for core in cores),
-        steps=found.steps,
-        module_steps=found.module_steps,
-        choice=found.choice,
-        functions=found.functions,
+        steps=steps.steps,
+        module_steps=steps.module_steps,
+        choice=steps.choice,
+        functions=steps.functions,
         programs_ps=_programs_ps(runs) or (activity.programs_ps if activity else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
-        served=None if hardware == "GPU" else _served(space, lines, found, runs, window_ps, truncation),
-        host=found.host,
+        served=None if hardware == "GPU" else _served(space, lines, steps, runs, window_ps, truncation),
+        host=steps.host,
         host_times=_host_times(activity, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores, found.capped),
+        remarks=_remarks(space, cores, steps.capped),
         truncation=truncation,
     )
     return trace, cores
@@ -267,16 +267,16 @@ def _trace(
 def _served(
     space: Space,
     lines: Sequence[CoreLines],
-    found: _Steps,
+    steps: _Steps,
     runs: Sequence[tuple[str, int, Ints, Ints]],
     window_ps: tuple[int, int] | None,
     truncation: Truncation | None,
 ) -> TracedPrograms | None:
     """The programs of a server of models in the window, or in what counts of it; None: it ran none."""
     return traced_programs(
-        found.functions,
+        steps.functions,
         window_ps if truncation is None else truncation.span_ps,
-        duties=[core.duty for core in found.cores],
+        duties=[core.duty for core in steps.cores],
         cores=[core.plane for core in lines],
         runs=runs,
         host=space.host,

@@ -84,13 +84,13 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)
-    found = figures([trace])
+    result = figures([trace])
     if not most_ops:
-        return found
+        return result
     if reason := _why_no_ops(trace):
-        return replace(found, figures=replace(found.figures, absent={**found.figures.absent, "ops": reason}))
+        return replace(result, figures=replace(result.figures, absent={**result.figures.absent, "ops": reason}))
     ops, categories = top_ops(space, trace, most_ops)
-    return replace(found, figures=replace(found.figures, ops=ops, op_categories=categories))
+    return replace(result, figures=replace(result.figures, ops=ops, op_categories=categories))
 
 
 def _why_no_ops(trace: Trace) -> str | None:

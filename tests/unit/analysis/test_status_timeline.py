@@ -10,7 +10,7 @@ from support.exporter import found
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.history import Changes, Histories, Moment, StatusTimeline, ToldStatus
+from tpumon.analysis.history import Changes, Histories, Moment, ReportedStatus, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.analysis.playback import played
 from tpumon.analysis.recorded_clock import RecordedClock
@@ -91,7 +91,7 @@ def test_what_changed(marks, whats):
 def told_of(marks, interval_s=10.0):
     """Of a worker that counts as this from query to query, what is told: when, since when, and as what."""
     told, letters = (
-        ToldStatus(),
+        ReportedStatus(),
         {"o": "ok", "n": "no-activity", "w": "warning", "c": "critical", "d": "down", "b": "busy"},
     )
     for place, letter in enumerate(marks):

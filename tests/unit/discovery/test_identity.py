@@ -111,7 +111,7 @@ def test_what_the_environment_of_a_job_says(
 def test_how_many_workers_and_slices_there_are(environment: dict[str, str], workers: int, slices: int) -> None:
     assert set(environment) <= set(VARIABLES)
     target = replace(HERE, environment=tuple(environment.items()))
-    one = identified(target, given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
+    one = identified(target, given=JobNames(), labelled=JobNames(), own={}, inferred=JobNames())
     assert (one.slice_workers, one.job_slices) == (workers, slices)
 
 
@@ -134,7 +134,7 @@ def test_the_first_who_says_so_is_believed() -> None:
         "labelled": JobNames(job="of-file", slice="1"),
         "given": JobNames(job="option", slice="2"),
         "own": own,
-        "found": JobNames(job="queued", slice="7"),
+        "inferred": JobNames(job="queued", slice="7"),
     }
 
     def now() -> tuple[str | None, str | None]:
@@ -155,7 +155,7 @@ def test_the_first_who_says_so_is_believed() -> None:
     environment.clear()
     seen.append(now())
     own.clear()
-    sources["found"] = JobNames()
+    sources["inferred"] = JobNames()
     seen.append(now())
 
     assert seen == [
@@ -166,20 +166,20 @@ def test_the_first_who_says_so_is_believed() -> None:
 
 def test_any_other_pod_is_a_job_of_one() -> None:
     pod = Pod(namespace="team", name="notebook", container="main")
-    one = identified(replace(HERE, pod=pod), given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
+    one = identified(replace(HERE, pod=pod), given=JobNames(), labelled=JobNames(), own={}, inferred=JobNames())
 
     assert (one.job, one.slice, one.independent) == ("team/notebook", None, False)
 
 
 def test_the_kubelets_pod_gives_job_and_slice_by_its_name() -> None:
-    one = identified(replace(HERE, pod=JOBSET_POD), given=JobNames(), labelled=JobNames(), own={}, found=JobNames())
+    one = identified(replace(HERE, pod=JOBSET_POD), given=JobNames(), labelled=JobNames(), own={}, inferred=JobNames())
 
     assert (one.job, one.slice) == ("team/gemma-workers", "3")
 
 
 def test_a_job_that_names_its_namespace_keeps_it() -> None:
     given = names("other/gemma")
-    one = identified(replace(HERE, pod=JOBSET_POD), given=given, labelled=JobNames(), own={}, found=JobNames())
+    one = identified(replace(HERE, pod=JOBSET_POD), given=given, labelled=JobNames(), own={}, inferred=JobNames())
 
     assert one.job == "other/gemma"
 
@@ -187,7 +187,7 @@ def test_a_job_that_names_its_namespace_keeps_it() -> None:
 def test_tpumons_own_pod_says_nothing_of_workers_elsewhere() -> None:
     own = {"TPUMON_POD_NAMESPACE": "ns", "TPUMON_POD_NAME": "tpumon"}
     elsewhere = replace(HERE, address="10.0.0.2:9999", independent=False)
-    one = identified(elsewhere, given=JobNames(), labelled=JobNames(), own=own, found=JobNames())
+    one = identified(elsewhere, given=JobNames(), labelled=JobNames(), own=own, inferred=JobNames())
 
     assert (one.job, one.slice) == (None, None)
 
@@ -196,7 +196,7 @@ def test_tpumons_own_pod_says_nothing_of_workers_elsewhere() -> None:
 def test_names_of_others_are_safe_and_bounded(text: str) -> None:
     environment = (("TPUMON_JOB", text), ("MEGASCALE_SLICE_ID", text))
     one = identified(
-        replace(HERE, environment=environment), given=JobNames(), labelled=JobNames(), own={}, found=JobNames()
+        replace(HERE, environment=environment), given=JobNames(), labelled=JobNames(), own={}, inferred=JobNames()
     )
 
     for name in (one.job, one.slice):
@@ -284,7 +284,7 @@ def test_what_was_started_as_a_job(target: dict[str, Any], own: dict[str, str], 
         given=JobNames(),
         labelled=JobNames(),
         own=own,
-        found=JobNames(),
+        inferred=JobNames(),
     )
     assert found.kind_signs == signs
 

@@ -116,10 +116,10 @@ class Judge:
         present = {one.finding: one for one in kept.findings}
         for each in known.finding_states:
             each.rule.resume(each.memory, kept)
-            found = present.get(each.rule.finding)
-            if found is not None:
-                each.resume(found, until_unix_s)
-                self._note(group, found.finding, known, each.since)
+            finding = present.get(each.rule.finding)
+            if finding is not None:
+                each.resume(finding, until_unix_s)
+                self._note(group, finding.finding, known, each.since)
         group.hidden = self._hidden(group)
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
@@ -215,16 +215,16 @@ class Judge:
         Args:
             workers: those that are neither stale nor down; others take no part.
         """
-        found = []
+        findings = []
         current: set[str] | None = None
         for group in self._groups.values():
             having = {finding for finding, since in group.since.items() if since} - group.hidden
             if having:
                 current = set(workers) if current is None else current
                 there = [worker for worker in group.workers if worker.target.worker in current]
-                found += [one for finding in having if (one := self._finding(finding, there)) is not None]
-        found.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], RULE_INDEXES[one.finding], -len(one.workers)))
-        return tuple(found)
+                findings += [one for finding in having if (one := self._finding(finding, there)) is not None]
+        findings.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], RULE_INDEXES[one.finding], -len(one.workers)))
+        return tuple(findings)
 
     def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str], queried: Container[str]) -> None:
         """Applies the rules to a worker that was queried, with these others."""

@@ -27,12 +27,12 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
     Returns:
         Those of a slice, or just one, by the time of the first.
     """
-    found: list[list[Change]] = []
+    groups: list[list[Change]] = []
     last: dict[tuple[object, ...], list[Change]] = {}
     for change in sorted(changes, key=lambda each: each.time_unix_s):
         target = targets.get(change.worker)
         if target is None or target.independent:
-            found.append([change])
+            groups.append([change])
             continue
         # It is the same whatever its worker counted as before; a restart also whatever it counts as since, and a hang
         # whether its worker has stopped or waits for the one that has.
@@ -46,9 +46,9 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
             or any(one.worker == change.worker for one in group)
         ):
             group = last[key] = []
-            found.append(group)
+            groups.append(group)
         group.append(change)
-    return [tuple(group) for group in found]
+    return [tuple(group) for group in groups]
 
 
 def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:

@@ -76,7 +76,7 @@ _AT_ONCE = frozenset({"critical", "down", *GAPS})
 
 
 @dataclass(slots=True)
-class ToldStatus:
+class ReportedStatus:
     """The status that changes of a worker have told.
 
     What it counted as a short time ago, and counts as again, is told once that lasts: for longer than a few samples,

@@ -168,7 +168,7 @@ def run_request(request: str, paths: Sequence[str], output: Literal["text", "jso
         UsageError: a path leads to no trace; no trace has the request.
     """
     files = trace_files(paths)
-    found: list[RequestTimes] = []
+    requests: list[RequestTimes] = []
     ids: set[str] = set()
     unread = 0
     for file in files:
@@ -181,11 +181,11 @@ def run_request(request: str, paths: Sequence[str], output: Literal["text", "jso
             unread += 1
             continue
         ids |= theirs
-        found += [times] if times else []
-    if not found and unread < len(files):
+        requests += [times] if times else []
+    if not requests and unread < len(files):
         raise UsageError(_missing(request, ids) if ids else _NO_IDS)
-    if found:
-        document = WhyRequestDocument(request=_word(request), hosts=tuple(found))
+    if requests:
+        document = WhyRequestDocument(request=_word(request), hosts=tuple(requests))
         show(encoded(document) if output == "json" else "\n".join(_lines_of_request(document)))
     return 1 if unread else 0
 

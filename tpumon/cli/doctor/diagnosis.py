@@ -231,9 +231,9 @@ class _Look:
             job = await asyncio.to_thread(find_job, but_for=())
             self.job = job if job is not None and job.stopped else None
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
-        found = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
+        pages_here = [f"http://{one.address}/metrics" for one in seen if _has_page(one)]
         await self._examine(
-            *_of_this_host([one.address for one in profilers], [one.address for one in runtimes], [*found, *pages])
+            *_of_this_host([one.address for one in profilers], [one.address for one in runtimes], [*pages_here, *pages])
         )
         by_address = {one.address: one for one in profilers}
         self.servers = [_with_owner(server, by_address.get(server.address)) for server in self.servers]

@@ -356,7 +356,7 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
         history=history,
         findings=None
         if handover.findings is None
-        else tuple(found for each in handover.findings if (found := _found(each, name_of)) is not None),
+        else tuple(finding for each in handover.findings if (finding := _found(each, name_of)) is not None),
     )
 
 

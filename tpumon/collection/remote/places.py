@@ -214,18 +214,18 @@ class ExporterList:
         waiting: list[str] = []
         finders: dict[str, bool] = {}
         for source in self._sources:
-            found = self._found.get(source)
-            for place in [Place(url=source)] if source not in self._dynamic else _listed(found):
+            workers = self._found.get(source)
+            for place in [Place(url=source)] if source not in self._dynamic else _listed(workers):
                 known = replace(place, job=place.job or self._given.job, slice=place.slice or self._given.slice)
                 by_url.setdefault(place.url, known)
-            if found is not None:
-                waiting += [found.waiting] if found.waiting else []
-                for name, works in found.finders.items():
+            if workers is not None:
+                waiting += [workers.waiting] if workers.waiting else []
+                for name, works in workers.finders.items():
                     finders[name] = works and finders.get(name, True)
         places = tuple(by_url.values())[:_MOST_EXPORTERS]
         return Places(places=places, waiting=waiting[0] if waiting and not places else None, finders=finders)
 
 
-def _listed(found: Workers | None) -> Sequence[Place]:
-    targets = () if found is None else found.targets
+def _listed(workers: Workers | None) -> Sequence[Place]:
+    targets = () if workers is None else workers.targets
     return [Place(url=f"http://{target.address}", job=target.job, slice=target.slice) for target in targets]

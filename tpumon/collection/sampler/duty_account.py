@@ -253,14 +253,14 @@ class DutyAccount:
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
         begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
-        found = [self._note_peer(peer, boot_s) for peer in peers]
+        peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
-        traced_s = sum(traced_s for traced_s, _ in found)
+        traced_s = sum(traced_s for traced_s, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
-        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in found)]), 0.0
+        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in peers_traced)]), 0.0
         for named in list(self._known)[:-_MOST_KNOWN]:
             del self._known[named]
-        for peer, (traced_s, _) in zip(peers, found, strict=True):
+        for peer, (traced_s, _) in zip(peers, peers_traced, strict=True):
             if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
                 self._charged_s, self._went_first = max(self._charged_s, peer.entry.time_s), peer
         self._peers, self._looked_s = peers, boot_s

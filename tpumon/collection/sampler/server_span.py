@@ -174,13 +174,13 @@ class ServerSpan:
         Only where nearly all windows begin with requests there: else these come and go more quickly than windows do,
         and idle time may be without any.
         """
-        told = [(window, window.requests) for window in windows if window.requests is not None]
-        having = [window for window, requests in told if requests]
-        if not told:
+        joined = [(window, window.requests) for window in windows if window.requests is not None]
+        having = [window for window, requests in joined if requests]
+        if not joined:
             return None, _NO_REQUESTS
-        if len(having) < _FEW_WINDOWS or sum(requests for _, requests in told) < _FEW_REQUESTS:
+        if len(having) < _FEW_WINDOWS or sum(requests for _, requests in joined) < _FEW_REQUESTS:
             return None, "there were no requests, or few"
-        if len(having) < _NEARLY_ALL * len(told):
+        if len(having) < _NEARLY_ALL * len(joined):
             return None, "requests come and go"
         return 1 - (_busy_ratio(having) or 0.0), ""
 
@@ -208,9 +208,9 @@ def _busy_ratio(windows: Sequence[_Window]) -> float | None:
 
 
 def _padding_ratio(windows: Sequence[_Window]) -> float | None:
-    told = [window.programs for window in windows if window.programs.padded_tokens]
-    padded = sum(each.padded_tokens or 0 for each in told)
-    return max(0.0, 1 - sum(each.real_tokens or 0 for each in told) / padded) if padded else None
+    with_padding = [window.programs for window in windows if window.programs.padded_tokens]
+    padded = sum(each.padded_tokens or 0 for each in with_padding)
+    return max(0.0, 1 - sum(each.real_tokens or 0 for each in with_padding) / padded) if padded else None
 
 
 def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFigures, ...]:

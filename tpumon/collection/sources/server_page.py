@@ -153,10 +153,10 @@ def page_of(body: bytes) -> ServerPage:
         spelt[name][labels] = value
     # A page that has a metric under two names has it twice: one of them counts.
     series = {name: spelt[each] for name, spellings in _SPELLINGS.items() for each in spellings[::-1] if each in spelt}
-    found = [names for names in SERVERS if any(name in series for name in names.samples)]
-    if len(found) > 1:
+    servers = [names for names in SERVERS if any(name in series for name in names.samples)]
+    if len(servers) > 1:
         raise ValueError("metrics of two servers in one page")
-    return ServerPage(names=found[0], series=series) if found else ServerPage()
+    return ServerPage(names=servers[0], series=series) if servers else ServerPage()
 
 
 def figures_of(page: ServerPage, before: ServerPage | None, elapsed_s: float) -> Figures:

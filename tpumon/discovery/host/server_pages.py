@@ -78,10 +78,10 @@ def page_port_of(words: Sequence[bytes], arguments: Sequence[bytes]) -> int | No
 
 def _value(option: bytes, arguments: Sequence[bytes]) -> bytes | None:
     """The value of an option that stands last: `--NAME N`, `--NAME=N` or `NAME=N`, with hyphens or underscores."""
-    found = None
+    last = None
     for place, argument in enumerate(arguments):
         name, equals, value = argument.partition(b"=")
         if name.lstrip(b"-").replace(b"_", b"-") != option or not (equals or name.startswith(b"-")):
             continue
-        found = value if equals else b"".join(arguments[place + 1 : place + 2])
-    return found
+        last = value if equals else b"".join(arguments[place + 1 : place + 2])
+    return last

@@ -172,9 +172,9 @@ class Player(Display):
             before = self._last_number()
             self._read_next()
             if self._last_number() > before:
-                found = next((each for each in self._changes() if each[1].number > known), None)
-                if found is not None:
-                    self._go_to_change(*found)
+                change = next((each for each in self._changes() if each[1].number > known), None)
+                if change is not None:
+                    self._go_to_change(*change)
                     return
         self._go_to(until_unix_s, playing=False)
         self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")

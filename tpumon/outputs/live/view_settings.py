@@ -71,5 +71,5 @@ def fits(text: str, worker: WorkerStatus) -> bool:
     wanted, target, verdict = text.lower(), worker.target, worker.verdict
     if any(wanted in (name or "").lower() for name in (target.worker, target.address, target.slice)):
         return True
-    found = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
-    return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in found)
+    words = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
+    return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in words)

@@ -93,7 +93,7 @@ def collect(
     followed = [each for each in asked if each.target.exporter is None or (whole and each.verdict.state != "stale")]
     current = [(each, each.sample) for each in followed if each.sample is not None]
     # Also of a worker whose figures somebody keeps away: it is as judged last.
-    found = [(each.name, each.findings) for each in asked if each.verdict.state not in NOT_THERE]
+    judged = [(each.name, each.findings) for each in asked if each.verdict.state not in NOT_THERE]
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue
@@ -103,7 +103,7 @@ def collect(
             case SampleMetric(values=of_sample):
                 reads = ((each.name, of_sample, (sample,)) for each, sample in current)
             case FindingMetric(value=of_cause):
-                reads = ((name, _findings, (of_cause, findings)) for name, findings in found)
+                reads = ((name, _findings, (of_cause, findings)) for name, findings in judged)
             case TargetMetric(values=of_target):
                 reads = ((each.name, of_target, (each.history, status.time_unix_s)) for each in followed)
             case ExporterMetric(values=of_all):
@@ -117,8 +117,8 @@ def collect(
 def _since(metric: Metric, followed: Iterable[WorkerStatus]) -> Mapping[str | None, float]:
     if metric.since is None:
         return {}
-    told = ((each.name, metric.since(each.history)) for each in followed)
-    return {name: since_unix_s for name, since_unix_s in told if since_unix_s is not None}
+    since = ((each.name, metric.since(each.history)) for each in followed)
+    return {name: since_unix_s for name, since_unix_s in since if since_unix_s is not None}
 
 
 def _findings(

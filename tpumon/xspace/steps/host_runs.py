@@ -52,16 +52,16 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
     """
     telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
     ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
-    found: dict[str, dict[int, Runs]] = {}
+    runs: dict[str, dict[int, Runs]] = {}
     if not len(ops):
-        return found
+        return runs
     shown = _ShownRuns.of(ops)
     for number, mine in by_id(shown.module):
         for place, here in by_id(shown.device[mine]):
             rows = mine[here]
             rows = rows[np.argsort(shown.begin_ps[rows], kind="stable")]
-            found.setdefault(named_function(names.get(number, "")), {})[place] = shown.runs(rows)
-    return found
+            runs.setdefault(named_function(names.get(number, "")), {})[place] = shown.runs(rows)
+    return runs
 
 
 class _ShownRuns(Struct, frozen=True, kw_only=True, eq=False):

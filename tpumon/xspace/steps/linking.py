@@ -70,13 +70,13 @@ def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> Numbered:
     """
     capped = None
     try:
-        found = _numbers(host, cores)
+        numbering = _numbers(host, cores)
     except _CappedError as error:
-        found, capped = None, str(error)
-    if found is None:
+        numbering, capped = None, str(error)
+    if numbering is None:
         counted = [(core.steps, np.arange(len(core.steps))) for core in cores]
         return Numbered(counted, _own_numbers(cores, counted), capped)
-    numbers, step_of = found
+    numbers, step_of = numbering
     ends = np.cumsum([len(core.steps) for core in cores])
     own = np.split(numbers, ends[:-1])
     markers = [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]

@@ -58,10 +58,10 @@ class HostBound(Rule[None, None]):
 
     def severity_ratio(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
-        between, found = _between_ratio(member.seen), input_share(member.seen)
+        between, share = _between_ratio(member.seen), input_share(member.seen)
         if between is None:
             return self._of_callbacks(member.seen)
-        if found is None:
+        if share is None:
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
         return between / IDLE_LIMIT_RATIO
 

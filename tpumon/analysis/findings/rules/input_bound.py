@@ -60,18 +60,18 @@ class InputBound(Rule[_Known, None]):
 
     def remember(self, memory: _Known, seen: Observation) -> None:
         """Remembers the share while nothing shows that it is less."""
-        found = input_share(seen)
-        memory.unlike = 0 if found is not None or memory.stands(seen) else memory.unlike + 1
+        share = input_share(seen)
+        memory.unlike = 0 if share is not None or memory.stands(seen) else memory.unlike + 1
         most = _UNLIKE if memory.share is not None and memory.share[0] else 1  # an all-clear ends with the first
-        if found is not None or memory.unlike >= most:
-            memory.share, memory.idle_ratio, memory.step_s = found, seen.figures.idle_ratio, seen.step_s
+        if share is not None or memory.unlike >= most:
+            memory.share, memory.idle_ratio, memory.step_s = share, seen.figures.idle_ratio, seen.step_s
 
     def severity_ratio(self, member: Member[_Known, None]) -> float | str:
         """Relative to the warning limit."""
-        found = member.memory.share
-        if found is None:
+        share = member.memory.share
+        if share is None:
             return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
-        return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
+        return share[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (share[0] > 0)
 
     def detail(self, member: Member[_Known, None]) -> FindingDetail:
         """Names the figure that shows it."""

@@ -166,8 +166,8 @@ class Recompiled:
     @property
     def by_host(self) -> float | str:
         """Number of samples that show it by the host, relative to how many it takes; a text: why that is not known."""
-        told = self.compiling.severity_ratio
-        return told if isinstance(told, str) else max(told, self.pauses.count_ratio)
+        ratio = self.compiling.severity_ratio
+        return ratio if isinstance(ratio, str) else max(ratio, self.pauses.count_ratio)
 
 
 class Recompiling(Rule[Recompiled, None]):

@@ -62,7 +62,7 @@ _REMEDY_OF_SLICE = (
 )
 
 
-class _Found(Struct, frozen=True):
+class _Excess(Struct, frozen=True):
     """A difference in own work, over as many samples as show it best.
 
     Attributes:
@@ -172,10 +172,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return _too_few()
         return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
-    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+    def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         return self._of(member.memory.more, member.memory.less, _others(member).noise)
 
-    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+    def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         """The difference of the worker's whole slice; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
@@ -184,11 +184,11 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         memory.slice_less.add(beside.others_waited - beside.waited)
         return self._known_of_slice(member)
 
-    def _known_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+    def _known_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         beside, memory = _others(member).beside, member.memory
         return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
 
-    def _of(self, more: RecentDifference, less: RecentMedians, noise: Noise) -> _Found | None:
+    def _of(self, more: RecentDifference, less: RecentMedians, noise: Noise) -> _Excess | None:
         """The difference over the fewest samples that show it, if three of the last four do; None: too few."""
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
@@ -196,14 +196,14 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         of_samples = noise.of_samples if more.count > FEW else noise.of_all
         by_chance = chance(max(of_samples, more.noise), more.count, passing)
         holds = more.lasting / (least * _STILL_RATIO)
-        found = [
-            _Found(min(own / max(least, most), waited / waits, holds), own, max(least, most))
+        excesses = [
+            _Excess(min(own / max(least, most), waited / waits, holds), own, max(least, most))
             for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
         ]
-        if not found:
+        if not excesses:
             return None
         is_open = more.count <= _MOST_OPEN and more.medians[-1] > least and less.medians[-1] > waits
-        return replace(_telling(found), is_open=is_open)
+        return replace(_telling(excesses), is_open=is_open)
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
@@ -238,18 +238,18 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             figure=IDLE.key,
         )
 
-    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
-        beside, more = _others(member).beside or Comparison(), found.more
+    def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
+        beside, more = _others(member).beside or Comparison(), excess.more
         detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
             remedy=_REMEDY_OF_SLICE,
         )
-        return self._graded(detail, ("slice_work_ratio", "slice_work_s"), beside, found, member)
+        return self._graded(detail, ("slice_work_ratio", "slice_work_s"), beside, excess, member)
 
-    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], found: _Found) -> FindingDetail:
-        more, (last, usual) = found.more, member.memory.compared
+    def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
+        more, (last, usual) = excess.more, member.memory.compared
         beside = Comparison(
             waited=last.waited,
             work_s=last.work_s,
@@ -263,17 +263,17 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
         )
-        return self._graded(detail, ("own_work_ratio", "own_work_s"), beside, found, member)
+        return self._graded(detail, ("own_work_ratio", "own_work_s"), beside, excess, member)
 
     def _graded(
         self,
         detail: FindingDetail,
         names: tuple[str, str],
         beside: Comparison,
-        found: _Found,
+        excess: _Excess,
         member: Member[WorkAndWaiting, _Slices],
     ) -> FindingDetail:
-        ratio, least = 1 + found.more, 1 + found.limit
+        ratio, least = 1 + excess.more, 1 + excess.limit
         severity, limit = graded(ratio, {"warning": least, "critical": self.limits.step_critical_ratio})
         (wait, own, others), (work_ratio, work_s) = beside.telling(), names
         return replace(
@@ -289,29 +289,29 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
 
-_NO_DIFFERENCE = _Found(0.0, 0.0, 0.0)
+_NO_DIFFERENCE = _Excess(0.0, 0.0, 0.0)
 
 
 def _open_core(chip: int, core: int) -> str:
     return f" It may be its core {core} of chip {chip} alone: to tell that takes {_MOST_OPEN} samples at most."
 
 
-def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Found | None:
+def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
     """The difference of a worker's core that waits least, unless another core of the slice waits much less than it."""
     memory, others = member.memory, _others(member)
     less = memory.core_less
     limits = [max(_CORE_LIMIT_RATIO, most) for most in chance(less.noise, less.count)]
-    found = [_Found(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
-    if not found:
+    cores = [_Excess(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
+    if not cores:
         return None
     if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
         return _NO_DIFFERENCE
-    return replace(_telling(found), is_open=less.count <= _MOST_OPEN and less.medians[-1] > _CORE_LIMIT_RATIO)
+    return replace(_telling(cores), is_open=less.count <= _MOST_OPEN and less.medians[-1] > _CORE_LIMIT_RATIO)
 
 
-def _telling(found: Sequence[_Found]) -> _Found:
+def _telling(excesses: Sequence[_Excess]) -> _Excess:
     """The first that is beyond its limit, and so the most recent; otherwise what is nearest to it."""
-    return next((one for one in found if one.severity_ratio > 1), max(found, key=lambda one: one.severity_ratio))
+    return next((one for one in excesses if one.severity_ratio > 1), max(excesses, key=lambda one: one.severity_ratio))
 
 
 def _waited_by(core: CoreFigures) -> float | None:

@@ -116,10 +116,10 @@ def _folder() -> str:
     folder = os.path.join(home, f"tpumon-run-{os.geteuid()}")
     with suppress(FileExistsError):
         os.mkdir(folder, 0o755)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(1, "it belongs to somebody else", folder)
-    if stat.S_IMODE(found.st_mode) != 0o755:
+    if stat.S_IMODE(status.st_mode) != 0o755:
         os.chmod(folder, 0o755)  # noqa: S103 - others may read
     return folder
 

@@ -91,8 +91,8 @@ def _keep_peace(module: Any, native: Any) -> None:
 
 def _native(module: Any) -> Any:
     """The compiled module with the profiler."""
-    found = getattr(module, "_profiler", None)
-    return found if found is not None else getattr(getattr(module, "xla_client", None), "profiler", None)
+    native = getattr(module, "_profiler", None)
+    return native if native is not None else getattr(getattr(module, "xla_client", None), "profiler", None)
 
 
 def _replace(module: Any, name: str, new: Any) -> None:

@@ -11,10 +11,10 @@ _STDERR = 2
 
 def _file_of(descriptor: int) -> tuple[int, int] | None:
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 _stderr = _file_of(_STDERR) if sys.__stderr__ is not None else None

@@ -196,11 +196,11 @@ class Controls:
             return
         at_unix_s = span.end_unix_s if self._looked_unix_s is None else self._looked_unix_s
         targets = {name: worker.target for name, worker in self.scene.status.workers.items()}
-        found = [as_one(group, targets) for group in together(self.scene.changes_of(self.opened), targets)]
+        changes = [as_one(group, targets) for group in together(self.scene.changes_of(self.opened), targets)]
         if later:
-            change = next((each for each in found if each.time_unix_s > at_unix_s), None)
+            change = next((each for each in changes if each.time_unix_s > at_unix_s), None)
         else:
-            change = next((each for each in reversed(found) if each.time_unix_s < at_unix_s), None)
+            change = next((each for each in reversed(changes) if each.time_unix_s < at_unix_s), None)
         if change is None:
             self.said = f"no {'later' if later else 'earlier'} change"
         else:

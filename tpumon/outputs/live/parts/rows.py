@@ -136,8 +136,8 @@ def _hbm_sizes(sample: Sample) -> str:
 
 
 def _sources(sample: Sample) -> str:
-    found = [*methods(sample).values(), _TRUNCATED if sample.truncated else None]
-    return "/".join(dict.fromkeys(method for method in found if method is not None and method != "server"))
+    sources = [*methods(sample).values(), _TRUNCATED if sample.truncated else None]
+    return "/".join(dict.fromkeys(method for method in sources if method is not None and method != "server"))
 
 
 class Rows:
@@ -268,8 +268,8 @@ class Rows:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = look_of(row)
         words = absent_words(row, now_unix_s)
-        found = (cause for cause in row.verdict.causes if cause.finding is not None)
-        message = next(cause_words(found), _message(row))
+        findings = (cause for cause in row.verdict.causes if cause.finding is not None)
+        message = next(cause_words(findings), _message(row))
         if row.verdict.state in {"waiting", "stale"} and not message:
             message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]

@@ -75,9 +75,9 @@ class Stuck(ServerRule[Standstill, None]):
     def resume(self, memory: Standstill, kept: KeptWorker) -> None:
         """Takes whether it was seen to work, and since when it was stuck."""
         memory.has_worked = kept.activity.active_unix_s is not None
-        for found in kept.findings:
-            if found.finding == self.finding:
-                memory.since, memory.last = Moment(found.since_unix_s), Moment(kept.kept_unix_s)
+        for finding in kept.findings:
+            if finding.finding == self.finding:
+                memory.since, memory.last = Moment(finding.since_unix_s), Moment(kept.kept_unix_s)
 
     def severity_ratio(self, member: Member[Standstill, None]) -> float | str:
         """Time relative to the limit."""
