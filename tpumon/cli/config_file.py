@@ -38,7 +38,7 @@ WITHOUT_FILE = frozenset({"run", "pause"})
 _MOST_BYTES = 1 << 20
 _JUDGING = frozenset({"once", "why"})
 _OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
-_ALIKE = 0.85
+_ALIKE = 0.8
 _FEWEST = 3
 _VOWELS = frozenset("aeiou")
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
@@ -51,6 +51,7 @@ _OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*)(?![\w-])")
 _NO_QUOTES = re.compile("Expected newline|Invalid value")  # what tomllib says of text without them
 _TWICE = re.compile(r"Cannot overwrite a value \(at (?:line (\d+)|end)")
 _TABLE_TWICE = re.compile(r"Cannot declare \((.*?),?\) twice \(at (line \d+|end)")
+_NO_VALUE = re.compile(r"^\s*([\w.-]+)\s*=\s*(?:#.*)?$", re.MULTILINE)
 _KEY = re.compile(r"[\s\[]*([\w.-]+)\s*[=\]]")
 
 Readers = Mapping[str, Callable[[str], object]]
@@ -99,7 +100,7 @@ def read_config(group: TyperGroup, running: Any) -> Config:
     own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
     if no_tables := [key for key in shared if key in commands and key not in options]:
         raise UsageError(f"{path}: {no_tables[0]} is a command, and its options are a table: [{no_tables[0]}]")
-    if unread := [name for name in own if name in WITHOUT_FILE]:
+    if unread := [name for name, table in own.items() if name in WITHOUT_FILE and table]:
         raise UsageError(f"{path}: tpumon {unread[0]} does not read this file: leave out [{unread[0]}]")
     _check_known(path, "", shared, list(options), commands=list(commands))
     of_running = dict(options_of(running))
@@ -360,7 +361,9 @@ def _in_plain_words(error: str, text: str) -> str:
         name = ".".join(re.findall("'(.*?)'", table[1]))
         return f"[{name}] stands there twice, again at {table[2]}; put its keys together"
     hint = ""
-    if _NO_QUOTES.match(error):
+    if empty := _NO_VALUE.search(text) if _NO_QUOTES.match(error) else None:
+        hint = f"; {empty[1]} has no value"
+    elif _NO_QUOTES.match(error):
         hint = '; text needs quotes, such as interval = "5m"'
     elif (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
         hint = f"; {key[1]} stands there twice"
@@ -404,6 +407,7 @@ def _nearest(word: str, names: Sequence[str]) -> str | None:
     if _VOWELS.isdisjoint(word):
         alike += [name for name in begun if name[-1] == word[-1] and _is_within(word, name)]
     alike += [name for name in begun if name.startswith(word) and 3 * len(word) >= 2 * len(name)]
+    alike += [name for name in names if len(word) > _FEWEST and name.endswith(f"-{word}")]
     return next(iter(alike), None)
 
 

@@ -455,6 +455,9 @@ def test_a_misspelled_variable_is_named(monkeypatch, capsys):
         ("TPUMON_FORM", "FROM"),
         ("TPUMON_LISTNE", "LISTEN"),
         ("TPUMON_TARGETS_FILE", "TARGETS"),
+        ("TPUMON_NUM_QUERY", "NUM_QUERIES"),
+        ("TPUMON_INTERVAL_MS", "INTERVAL"),
+        ("TPUMON_ADDR", "SERVICE_ADDR"),
     ],
 )
 def test_a_variable_is_known_by_its_letters(name, near, monkeypatch, capsys):

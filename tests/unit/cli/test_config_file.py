@@ -74,6 +74,11 @@ def test_a_table_counts_for_its_command_alone(config):
     assert watched.feed.origin.sources.gpu
 
 
+def test_an_empty_table_of_a_command_that_does_not_read_the_file_does_no_harm(config):
+    config("interval = 30\n[run]\n[pause]\n")
+    assert settings("--service-addr", "h:1").feed.origin.pace.interval_s == 30
+
+
 def test_an_option_may_have_the_name_of_a_command(config):
     """`simulate = ` is the option, `[simulate]` the command."""
     config('simulate = "v5e-8"\n')
@@ -101,7 +106,8 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ('jbo = "x"', r"there is no option jbo; did you mean job\?$"),
         ("[serve]\nsustained = 5\n[once]\n[serve]\n", r"\[serve\] stands there twice, again at line 4; put its keys "),
         ("level = 1\n[serve]\n[level]\n", "not TOML: .*; level stands there twice$"),
-        ("interval = ", "not TOML: "),
+        ("interval = ", "not TOML: .*; interval has no value$"),
+        ("interval = # 5m\nlevel = 2", "not TOML: .*; interval has no value$"),
         ("interval = 5m", 'not TOML: Expected .*; text needs quotes, such as interval = "5m"$'),
         ("zone = here", "not TOML: Invalid value .*; text needs quotes"),
         ("interval = 1979-05-27", "interval in .*config.toml: 1979-05-27: give a time of at most 7d"),
