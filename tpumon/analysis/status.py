@@ -113,7 +113,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
             the same, of runtime metrics.
         figures: the compared figures of that sample, by key of `tpumon.model.figure_table`.
         judged: the findings that can be judged of it, present or not.
-        not_judged: the others that were looked for, each with the reason.
+        not_judged: the others that were looked for.
         needs_more: True if one or two more samples would tell more of it.
         judged_upstream: True if the exporter that it comes from judges it.
     """
@@ -123,7 +123,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     sample: Sample | None
     figures: Mapping[str, float | None]
     judged: tuple[FindingId, ...] = ()
-    not_judged: tuple[tuple[FindingId, str], ...] = ()
+    not_judged: tuple[NotJudged, ...] = ()
     needs_more: bool = False
     judged_upstream: bool = False
 
@@ -220,16 +220,11 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
     def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
         """Findings that cannot be judged of all workers or of one, with the reason that most of them have."""
         asked = self.workers.values() if worker is None else filter(None, [self.workers.get(worker)])
-        reasons: dict[FindingId, list[str]] = {}
+        reasons: dict[FindingId, list[NotJudged]] = {}
         for each in asked:
-            if each.verdict.state not in NOT_THERE:
-                for finding, reason in each.not_judged:
-                    reasons.setdefault(finding, []).append(reason)
-        return tuple(
-            NotJudged(finding=rule.finding, reason=mode(given), workers=len(given))
-            for rule in RULES
-            if (given := reasons.get(rule.finding))
-        )
+            for one in () if each.verdict.state in NOT_THERE else each.not_judged:
+                reasons.setdefault(one.finding, []).append(one)
+        return tuple(replace(mode(given), workers=len(given)) for rule in RULES if (given := reasons.get(rule.finding)))
 
 
 NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})

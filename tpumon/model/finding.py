@@ -169,9 +169,11 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     Attributes:
         finding: which of the closed set.
         reason: why, in a few words.
+        takes: the samples that it takes, where too few are the reason; None: they are not, or it is not known.
         workers: how many workers it cannot be judged of.
     """
 
     finding: FindingId
     reason: str
+    takes: Count | None = None
     workers: Count = 0

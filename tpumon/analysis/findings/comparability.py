@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
-from tpumon.analysis.findings.rule import TooFew
+from tpumon.analysis.findings.recent import SAMPLES
+from tpumon.analysis.findings.rule import Takes, TooFew
 from tpumon.analysis.findings.rule_table import RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
@@ -59,8 +60,10 @@ def why_not_compared(group: SliceState) -> str | None:
         return group.not_followed
     if has_enough(group):
         return None
-    why = f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples"
-    return TooFew(why) if any(worker.seen is None for worker in group.workers) else why
+    kind = TooFew if any(worker.seen is None for worker in group.workers) else Takes
+    return kind(
+        f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples", takes=SAMPLES
+    )
 
 
 def why_not_itself(worker: WorkerState) -> str | None:

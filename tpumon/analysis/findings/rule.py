@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct
 
@@ -197,8 +197,24 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
 
-class TooFew(str):
-    """A reason for which a finding cannot be judged yet: one or two more samples will do."""
+class Takes(str):
+    """A reason for which a finding cannot be judged yet: it takes more samples.
+
+    Attributes:
+        takes: how many in all; None: that depends on them.
+    """
+
+    __slots__ = ("takes",)
+    takes: int | None
+
+    def __new__(cls, words: str = "it takes {takes} samples", *, takes: int | None = None) -> Self:
+        reason = super().__new__(cls, words.format(takes=takes))
+        reason.takes = takes
+        return reason
+
+
+class TooFew(Takes):
+    """Such a reason where one or two more samples will do."""
 
     __slots__ = ()
 
