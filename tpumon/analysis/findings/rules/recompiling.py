@@ -96,8 +96,8 @@ class Programs:
     samples: int = 0
     paused: bool = False
     function: str = ""
-    new: Compiling = field(default_factory=Compiling)
-    others: Compiling = field(default_factory=Compiling)
+    new: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
+    others: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     unlike: int = 0
 
     @property
@@ -110,7 +110,7 @@ class Programs:
         if self.samples < _FEWEST:
             return Takes(takes=_FEWEST)
         tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
-        return self.new.count / (_OFTEN_NEW - 0.5) if tells else 0.0
+        return self.new.count_ratio if tells else 0.0
 
     def note(self, figures: Figures) -> None:
         """Notes a sample with steps."""
@@ -236,5 +236,5 @@ class Recompiling(Rule[Recompiled, None]):
             words=f"{count} new programs",
             sentence=f"{{who}}, the job stops to compile again and again: after a pause {programs.function} runs as a "
             f"program that never ran before, {count} times lately.",
-            evidence={"new_programs": Evidence(value=count, threshold=_OFTEN_NEW)},
+            evidence={"new_programs": Evidence(value=count, threshold=programs.new.often)},
         )
