@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from operator import itemgetter
 from statistics import median, mode
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.history import RollupSeries, WorkerHistory
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.model import (
     Cause,
     Change,
@@ -211,6 +212,11 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
     def changes_after(self, number: int) -> Sequence[Change]:
         """The changes with a larger number, oldest first."""
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
+
+    def by_slice(self, changes: Iterable[Change]) -> list[Change]:
+        """Some changes by time; what several workers of a slice had together is one, that of the first of them."""
+        targets = {name: worker.target for name, worker in self.workers.items()}
+        return [as_one(group, targets) for group in together(changes, targets)]
 
     def worst_first(self) -> list[WorkerStatus]:
         """The status of each worker, the worst first; of those that are as bad, who waits for another comes last."""
