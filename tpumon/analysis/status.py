@@ -153,8 +153,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """True if it runs nothing although it has work in its queue: the one that it waits for stopped first."""
-        devices = () if self.sample is None else self.sample.figures.devices
-        return self.verdict.state == "no-activity" and any(device.runtime_hlo_queue_size for device in devices)
+        return self.verdict.state == "no-activity" and self.sample is not None and bool(self.sample.figures.queue_size)
 
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""

@@ -371,6 +371,12 @@ class Figures(Struct, frozen=True, kw_only=True):
         known = [ratio for row in self.devices if (ratio := row.runtime_duty_cycle_ratio) is not None]
         return sum(known) / len(known) if known else None
 
+    @property
+    def queue_size(self) -> int | None:
+        """Programs that wait for its devices; None: not known."""
+        known = [size for row in self.devices if (size := row.runtime_hlo_queue_size) is not None]
+        return sum(known) if known else None
+
     def with_ops(self, most: int) -> Figures:
         """The figures with so many top operations and categories at most, 0: as if they were not asked for."""
         if most and max(len(self.ops or ()), len(self.op_categories or ())) <= most:

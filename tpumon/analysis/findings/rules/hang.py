@@ -177,7 +177,7 @@ class Hang(Rule[Activity, SliceActivity]):
     def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
-        sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
+        sizes = [(peer, size) for peer in stopped if (size := peer.seen.figures.queue_size) is not None]
         down = [peer for peer in peers if peer.seen.state == "down"]
         away = down or [peer for peer in peers if peer.seen.state == "stale"]
         steps = [peer.memory.step_s for peer in peers] if stopped or away else []
@@ -227,7 +227,7 @@ class Hang(Rule[Activity, SliceActivity]):
         if idle_s - memory.silent_s > _UNSEEN_S:
             sentence += f" It was last seen running {idle_s:.0f} s ago; what it did in between is not known."
         words = f"nothing runs for {memory.silent_s:.0f} s"
-        size = _queue(member.seen)
+        size = member.seen.figures.queue_size
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
@@ -263,12 +263,6 @@ def _last_activity(seen: Observation) -> Moment | None:
     if not known or uptime_s is None or min(known) >= uptime_s - _SAME_S:
         return None
     return seen.at.earlier(min(known))
-
-
-def _queue(seen: Observation) -> int | None:
-    sizes = [device.runtime_hlo_queue_size for device in seen.figures.devices]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
 
 
 def _named(workers: Sequence[str]) -> str:
