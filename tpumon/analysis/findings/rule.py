@@ -136,6 +136,7 @@ class Rule(Generic[MemoryT, StatsT]):
             are followed, as far as their numbers are known, and nearly all have figures.
         waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
             one is without figures, it is info.
+        names_cause: whether the others wait for whom it names, so that it explains what they have.
         not_for: kinds of job for which it does not hold, and is not judged.
         info_for: kinds of job for which it is info at most.
         of_device: whether it rests on a device, so that a trace without one tells nothing.
@@ -155,6 +156,7 @@ class Rule(Generic[MemoryT, StatsT]):
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
     waits: ClassVar[bool] = False
+    names_cause: ClassVar[bool] = False
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
     of_device: ClassVar[bool] = False

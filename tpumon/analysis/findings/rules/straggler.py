@@ -96,6 +96,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     severities = ("warning", "critical")
     compares = True
     compares_slices = True
+    names_cause = True
     samples = 1  # its numbers come from three and more
     shown_by = SAMPLES
     leaves_below = 0.7
