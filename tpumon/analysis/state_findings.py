@@ -54,24 +54,29 @@ def first_of_last(times_unix_s: Collection[float]) -> float:
     return min(each for each in times_unix_s if each >= earliest_unix_s)
 
 
+def down_by_reason(status: FleetStatus) -> Mapping[tuple[str | None, str | None, Reason], Sequence[WorkerStatus]]:
+    """Workers that do not answer, by job, slice and reason: each group is one finding."""
+    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
+    for worker in status.all():
+        failure = None if worker.history.last is None else worker.history.last.failure
+        if worker.verdict.state == "down" and failure is not None:
+            down.setdefault((worker.target.job, worker.target.slice, failure.reason), []).append(worker)
+    return down
+
+
 def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
     """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
-    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
     for worker in status.all():
-        target, last = worker.target, worker.history.last
-        failure = None if last is None else last.failure
-        if worker.verdict.state == "down" and failure is not None:
-            down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
         if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:
-            restarted.setdefault((target.job, target.slice), []).append(worker)
+            restarted.setdefault((worker.target.job, worker.target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     answering = {
         (worker.target.job, worker.target.slice)
         for worker in status.all()
         if worker.target.slice is not None and worker.verdict.state in {"live", "no-activity"}
     }
-    for (job, slice_, reason), workers in down.items():
+    for (job, slice_, reason), workers in down_by_reason(status).items():
         last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
         message = "" if last is None or last.failure is None else last.failure.message
         others = f"; {running} of {len(status.workers)} run" if running else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.state_findings import all_findings
+from tpumon.analysis.state_findings import down_by_reason
 from tpumon.model import Finding, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, evidence_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
@@ -49,7 +49,7 @@ def worst_line(frame: Frame) -> Lines:
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
-    others = sum(one.severity != "info" for one in all_findings(frame.scene.status)) - 1
+    others = len(marked) - 1 + len(down_by_reason(frame.scene.status))
     more = f" (+{others}, see w)" if others else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
