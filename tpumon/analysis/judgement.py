@@ -134,7 +134,7 @@ class Judgement:
     def kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
         """The kind of the worker's job as of a sample: as its exporter says; otherwise as is seen here."""
         if self.upstream or sample.job_kind is not None:
-            return None if sample.job_kind is None else sample.job_kind.kind
+            return sample.kind
         return self.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
     def with_findings(self, sample: Sample) -> Sample:

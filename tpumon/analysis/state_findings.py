@@ -77,8 +77,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         if worker.target.slice is not None and worker.verdict.state in {"live", "no-activity"}
     }
     for (job, slice_, reason), workers in down_by_reason(status).items():
-        last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
-        message = "" if last is None or last.failure is None else last.failure.message
+        message, answered = workers[0].history.failure_words, all(each.history.had_figures() for each in workers)
         others = f"; {running} of {len(status.workers)} run" if running else ""
         names = listed((each.name for each in workers), MOST_WORKERS)
         yield replace(

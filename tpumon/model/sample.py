@@ -13,7 +13,7 @@ from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, Reason
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import MOST_FINDINGS, Cause, FindingId
-from tpumon.model.target import JobKind, Process
+from tpumon.model.target import JobKind, JobKindName, Process
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -147,6 +147,11 @@ class Sample(Struct, frozen=True, kw_only=True):
     server_text: str | None = None
     taken_monotonic_s: float | None = None
     companions_only: bool = False
+
+    @property
+    def kind(self) -> JobKindName | None:
+        """The kind of its job; None: not known."""
+        return None if self.job_kind is None else self.job_kind.kind
 
     @property
     def answered(self) -> bool:

@@ -269,7 +269,7 @@ class Rows:
         look = look_of(row)
         words = absent_words(row, now_unix_s)
         findings = (cause for cause in row.verdict.causes if cause.finding is not None)
-        message = next(cause_words(findings), _message(row))
+        message = next(cause_words(findings), row.history.failure_words)
         if row.verdict.state in {"waiting", "stale"} and not message:
             message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
@@ -330,9 +330,3 @@ def cause_words(causes: Iterable[Cause]) -> Iterator[str]:
             yield f"{'may ' if cause.severity == 'info' else ''}hang: {cause.words}"
         elif cause.severity != "info":
             yield cause.words
-
-
-def _message(row: WorkerStatus) -> str:
-    """The error of its last query, without the worker's address."""
-    failure = None if row.history.last is None else row.history.last.failure
-    return "" if failure is None else failure.message
