@@ -46,7 +46,7 @@ _HIGHEST_ID = 1 << 20  # ids count through a slice, of ten thousand chips at mos
 _MOST_DEVICES = 64  # a host has 16
 _MOST_WARNINGS = 20
 
-LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
+_LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
 
 
 class _MetricRow(NamedTuple):
@@ -247,7 +247,7 @@ def _place_duty_cycles(tables: _Tables) -> None:
     """
     key = _PER_DEVICE[DUTY_CYCLE][0]
     chips, devices, totals = tables.of(key), tables.devices(), tables.of("hbm_total_bytes")
-    later = tables.of(_PER_DEVICE[HBM_BANDWIDTH][0]) or any(total > LARGEST_OF_TWO_BYTES for total in totals.values())
+    later = tables.of(_PER_DEVICE[HBM_BANDWIDTH][0]) or any(total > _LARGEST_OF_TWO_BYTES for total in totals.values())
     if not chips or not devices or later or set(chips) == set(devices):
         return
     if 2 * len(chips) != len(devices) or not _all_numbers([*chips, *devices]):
