@@ -44,8 +44,8 @@ HOST_TRACE = "the trace of the host that tpumon began"
 """How the message of a `deadline` begins if that trace has probably hung the job."""
 
 
-STOPPED = "its process is stopped by a signal (SIGSTOP)"
-"""How the message of a `deadline` begins if that is why a process of this host does not answer."""
+STOPPED = "is stopped by a signal (SIGSTOP)"
+"""Words in the message of a `deadline` if that is why a process of this host does not answer."""
 
 
 class Meaning(Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ def remedy(reason: Reason, message: str, *, answered: bool = False, others_answe
         answered: whether the worker answered before.
         others_answer: whether others of its slice answer now.
     """
-    if message.startswith(STOPPED):
+    if STOPPED in message:
         return "let it go on, unless somebody has stopped it on purpose"
     if message.startswith(HOST_TRACE):
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"

@@ -51,6 +51,13 @@ def plain_word(text: str, *, longest: int = _LONGEST_WORD) -> str:
     return word if len(word) <= longest else f"{word[:22]}...{word[3 + 22 - longest :]}"
 
 
+def listed(names: Iterable[str], most: int, more: int = 0) -> str:
+    """The first names, and the number of the others, of which `more` are not given."""
+    named = list(names)
+    more += max(len(named) - most, 0)
+    return ", ".join(named[:most]) + f" and {more} more" * (more > 0)
+
+
 def quote_names(text: str, foreign: Iterable[str]) -> str:
     """The text with the names that servers chose in double quotes, each as `plain_word` makes it.
 

@@ -41,7 +41,7 @@ _OF_SAMPLE = (
 )
 COLUMNS: Mapping[str, _Cell] = {
     **{name: attrgetter(name) for name in _OF_SAMPLE},
-    "job_kind": lambda sample: None if sample.job_kind is None else sample.job_kind.kind,
+    "job_kind": attrgetter("kind"),
     **{name: _figure(get) for name, get in csv_columns().items()},
     "error_source": _error(lambda failure: failure.source),
     "error_reason": _error(lambda failure: failure.reason),

@@ -276,7 +276,7 @@ class Analysis:
         if judgement.upstream:
             before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
             judgement.compared = tuple(one for one in judged if one in SPANNING)
-            judgement.not_compared = tuple(each for each in not_judged if each[0] in SPANNING)
+            judgement.not_compared = tuple(one for one in not_judged if one.finding in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
                 judgement.number = self._changes.next_number()
         else:

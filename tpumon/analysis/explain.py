@@ -30,7 +30,6 @@ from tpumon.model import (
     Finding,
     FindingId,
     FindingSeverity,
-    JobKindName,
     NotJudged,
     Sample,
     Severity,
@@ -328,7 +327,8 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
             words = _GAPS[state] if worker.is_seen else _NOT_SEEN
             like.setdefault(words, []).append(worker)
     for words, workers in like.items():
-        why = f" ({_why_not_seen(workers[0])})" if words == _NOT_SEEN else ""
+        unseen = ascii_line(workers[0].history.failure_words.removeprefix(f"{NOT_SEEN}: "))
+        why = f" ({unseen})" if words == _NOT_SEEN else ""
         why = _silent(workers, status.time_unix_s) if words == _GAPS["no-activity"] else why
         yield f"{len(workers)} of {len(status.workers)} workers {words}: {quoted(each.name for each in workers)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
@@ -349,19 +349,8 @@ def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
     since += " or earlier" * any(each.verdict.since_or_earlier for each in workers)
     age_s = max((now_unix_s - each.history.last.time_unix_s for each in workers if each.history.last), default=0.0)
     since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
-    pauses = any(_kind(each) in {None, *PAUSING} for each in workers)
+    pauses = any(each.history.kind in {None, *PAUSING} for each in workers)
     return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
-
-
-def _why_not_seen(worker: WorkerStatus) -> str:
-    last = worker.history.last
-    message = "" if last is None or last.failure is None else last.failure.message
-    return ascii_line(message.removeprefix(f"{NOT_SEEN}: "))
-
-
-def _kind(worker: WorkerStatus) -> JobKindName | None:
-    last = worker.history.last
-    return None if last is None or last.job_kind is None else last.job_kind.kind
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
@@ -375,7 +364,7 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     missing: list[FindingId] = []
     for worker in status.all():
         needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
-        if _kind(worker) in SERVERS:
+        if worker.history.kind in SERVERS:
             needed = ("stuck",)
         elif worker.sample is not None and is_on_cpu(worker.sample):
             needed = ("hang",)

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from tpumon.analysis.history import RollupSeries
 from tpumon.model import Cause, Finding, Handover, StateId, StatusSnapshot
-from tpumon.model.documents import encoded_part
+from tpumon.model.documents import LATEST_UNIX_S, encoded_part
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
 
-_LATEST_UNIX_S = 1e11  # the year 5138
 _MOST_NAMED = 20  # each sample says which findings its worker has
 
 _FindingT = TypeVar("_FindingT", Cause, Finding)
@@ -73,7 +72,7 @@ def dated(findings: Iterable[_FindingT], shift_s: float) -> Iterator[_FindingT]:
 
 def _time(time_unix_s: float | None, shift_s: float) -> float | None:
     """A time by this machine's clock; None if it is none that calendars have."""
-    if time_unix_s is None or not 0 <= time_unix_s + shift_s < _LATEST_UNIX_S:
+    if time_unix_s is None or not 0 <= time_unix_s + shift_s < LATEST_UNIX_S:
         return None
     return time_unix_s + shift_s
 

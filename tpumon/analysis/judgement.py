@@ -29,6 +29,7 @@ from tpumon.model import (
     ChangeKind,
     FindingId,
     JobKindName,
+    NotJudged,
     Sample,
     Severity,
     State,
@@ -73,9 +74,9 @@ class Judgement:
     raised: tuple[Cause, ...] = ()
     raised_to: Severity | None = None
     compared: tuple[FindingId, ...] = ()
-    not_compared: tuple[tuple[FindingId, str], ...] = ()
+    not_compared: tuple[NotJudged, ...] = ()
     judged: tuple[FindingId, ...] = ()
-    not_judged: tuple[tuple[FindingId, str], ...] = ()
+    not_judged: tuple[NotJudged, ...] = ()
     needs_more: bool = False
     is_faulty: bool = False
     unjudged: int = 0
@@ -117,13 +118,13 @@ class Judgement:
         return tuple(dict.fromkeys((*self.judged, *self.compared))) if self.compared else self.judged
 
     @property
-    def all_not_judged(self) -> tuple[tuple[FindingId, str], ...]:
+    def all_not_judged(self) -> tuple[NotJudged, ...]:
         """The findings that are judged nowhere; of those judged nowhere the reason here counts: it has a wider view."""
         if not self.compared and not self.not_compared:
             return self.not_judged
-        here = dict(self.not_compared)
-        known = {**dict(self.not_judged), **{one: why for one, why in here.items() if one not in self.judged}}
-        return tuple((one, why) for one, why in known.items() if one not in self.compared)
+        here = [one for one in self.not_compared if one.finding not in self.judged]
+        known = {one.finding: one for one in (*self.not_judged, *here)}
+        return tuple(one for one in known.values() if one.finding not in self.compared)
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:
@@ -133,7 +134,7 @@ class Judgement:
     def kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
         """The kind of the worker's job as of a sample: as its exporter says; otherwise as is seen here."""
         if self.upstream or sample.job_kind is not None:
-            return None if sample.job_kind is None else sample.job_kind.kind
+            return sample.kind
         return self.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
     def with_findings(self, sample: Sample) -> Sample:
@@ -163,7 +164,7 @@ def severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
         return judgement.causes[0].severity
     if sample.why_not_seen is not None:
         return "unknown"
-    hang_cannot_be_judged = any(finding == "hang" for finding, _ in judgement.not_judged)
+    hang_cannot_be_judged = any(one.finding == "hang" for one in judgement.not_judged)
     if state == "no-activity":
         return "ok" if hang_cannot_be_judged or "hang" in judgement.judged else "unknown"
     return "ok" if sample.failure is None else "unknown"

@@ -15,7 +15,7 @@ from tpumon.analysis.upstream import earliest
 from tpumon.errors import Reason, remedy
 from tpumon.model import SEVERITY_LEVELS, Finding, FindingSeverity, StateId
 from tpumon.model.finding import StatedId
-from tpumon.untrusted_text import plain_word
+from tpumon.untrusted_text import listed, plain_word
 
 MOST_WORKERS = 5
 
@@ -54,32 +54,37 @@ def first_of_last(times_unix_s: Collection[float]) -> float:
     return min(each for each in times_unix_s if each >= earliest_unix_s)
 
 
+def down_by_reason(status: FleetStatus) -> Mapping[tuple[str | None, str | None, Reason], Sequence[WorkerStatus]]:
+    """Workers that do not answer, by job, slice and reason: each group is one finding."""
+    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
+    for worker in status.all():
+        failure = None if worker.history.last is None else worker.history.last.failure
+        if worker.verdict.state == "down" and failure is not None:
+            down.setdefault((worker.target.job, worker.target.slice, failure.reason), []).append(worker)
+    return down
+
+
 def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
     """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
-    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
     for worker in status.all():
-        target, last = worker.target, worker.history.last
-        failure = None if last is None else last.failure
-        if worker.verdict.state == "down" and failure is not None:
-            down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
         if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:
-            restarted.setdefault((target.job, target.slice), []).append(worker)
+            restarted.setdefault((worker.target.job, worker.target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
     answering = {
         (worker.target.job, worker.target.slice)
         for worker in status.all()
         if worker.target.slice is not None and worker.verdict.state in {"live", "no-activity"}
     }
-    for (job, slice_, reason), workers in down.items():
-        last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
-        message = "" if last is None or last.failure is None else last.failure.message
+    for (job, slice_, reason), workers in down_by_reason(status).items():
+        message, answered = workers[0].history.failure_words, all(each.history.had_figures() for each in workers)
         others = f"; {running} of {len(status.workers)} run" if running else ""
+        names = listed((each.name for each in workers), MOST_WORKERS)
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
-            sentence=f"{listed(each.name for each in workers)} {'does' if len(workers) == 1 else 'do'} not answer "
+            sentence=f"{names} {'does' if len(workers) == 1 else 'do'} not answer "
             f"({reason}{message and f': {message}'}){others}.",
             remedy=remedy(reason, message, answered=answered, others_answer=(job, slice_) in answering),
             url="docs/states.md#states",
@@ -88,7 +93,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         yield replace(
             _of_state("restarted", "info", workers),
             since_unix_s=first_of_last([restarts_unix_s[worker.name] for worker in workers]),
-            sentence=f"The job of {listed(each.name for each in workers)} was restarted.",
+            sentence=f"The job of {listed((each.name for each in workers), MOST_WORKERS)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
@@ -111,12 +116,5 @@ def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[Worke
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names in quotes, cleaned; else as `listed`."""
-    return listed(f'"{plain_word(name)}"' for name in names)
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first names, and the number of the others."""
-    named = list(names)
-    more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
-    return ", ".join(named[:MOST_WORKERS]) + more
+    """The first names, in quotes and cleaned, and the number of the others."""
+    return listed((f'"{plain_word(name)}"' for name in names), MOST_WORKERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from operator import itemgetter
 from statistics import median, mode
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.history import RollupSeries, WorkerHistory
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.model import (
     Cause,
     Change,
@@ -113,7 +114,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
             the same, of runtime metrics.
         figures: the compared figures of that sample, by key of `tpumon.model.figure_table`.
         judged: the findings that can be judged of it, present or not.
-        not_judged: the others that were looked for, each with the reason.
+        not_judged: the others that were looked for.
         needs_more: True if one or two more samples would tell more of it.
         judged_upstream: True if the exporter that it comes from judges it.
     """
@@ -123,7 +124,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     sample: Sample | None
     figures: Mapping[str, float | None]
     judged: tuple[FindingId, ...] = ()
-    not_judged: tuple[tuple[FindingId, str], ...] = ()
+    not_judged: tuple[NotJudged, ...] = ()
     needs_more: bool = False
     judged_upstream: bool = False
 
@@ -152,8 +153,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """True if it runs nothing although it has work in its queue: the one that it waits for stopped first."""
-        devices = () if self.sample is None else self.sample.figures.devices
-        return self.verdict.state == "no-activity" and any(device.runtime_hlo_queue_size for device in devices)
+        return self.verdict.state == "no-activity" and self.sample is not None and bool(self.sample.figures.queue_size)
 
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""
@@ -212,6 +212,11 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         """The changes with a larger number, oldest first."""
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
 
+    def by_slice(self, changes: Iterable[Change]) -> list[Change]:
+        """Some changes by time; what several workers of a slice had together is one, that of the first of them."""
+        targets = {name: worker.target for name, worker in self.workers.items()}
+        return [as_one(group, targets) for group in together(changes, targets)]
+
     def worst_first(self) -> list[WorkerStatus]:
         """The status of each worker, the worst first; of those that are as bad, who waits for another comes last."""
         rows = self.workers.values()
@@ -220,16 +225,11 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
     def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
         """Findings that cannot be judged of all workers or of one, with the reason that most of them have."""
         asked = self.workers.values() if worker is None else filter(None, [self.workers.get(worker)])
-        reasons: dict[FindingId, list[str]] = {}
+        reasons: dict[FindingId, list[NotJudged]] = {}
         for each in asked:
-            if each.verdict.state not in NOT_THERE:
-                for finding, reason in each.not_judged:
-                    reasons.setdefault(finding, []).append(reason)
-        return tuple(
-            NotJudged(finding=rule.finding, reason=mode(given), workers=len(given))
-            for rule in RULES
-            if (given := reasons.get(rule.finding))
-        )
+            for one in () if each.verdict.state in NOT_THERE else each.not_judged:
+                reasons.setdefault(one.finding, []).append(one)
+        return tuple(replace(mode(given), workers=len(given)) for rule in RULES if (given := reasons.get(rule.finding)))
 
 
 NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,10 +13,7 @@ from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
 _RECENT_S = 3600.0
-_TAKES = re.compile(r"\bit takes (\d{1,2}) samples\b|\b(\d{1,2}) samples in a row must agree")
 _DECISIVE: frozenset[FindingId] = frozenset({"idle", "straggler", "hang", "stuck"})  # without them nothing is ok
-_FEWEST = 3  # samples by which workers are compared
-_OTHERS = "workers have current samples"  # and they were not there yet when it was judged last
 
 
 def needs_several(history: WorkerHistory) -> bool:
@@ -66,7 +62,7 @@ def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
 
 
 def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingId, int]:
-    """Samples that findings of a worker take still, as the reasons say, its exporter's too; of a live one only.
+    """Samples that findings of a worker take still, of a live one only.
 
     At least one, however many there are: some tell too little.
 
@@ -76,15 +72,12 @@ def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingI
     """
     if worker.verdict.state != "live":
         return {}
-    taken, missing = samples_of(worker.history), dict[FindingId, int]()
-    for finding, reason in worker.not_judged:
-        if decisive and finding not in _DECISIVE:
-            continue
-        if (takes := _TAKES.search(reason)) is not None:
-            missing[finding] = max(int(takes[1] or takes[2]) - taken, 1)
-        elif reason.endswith(_OTHERS):
-            missing[finding] = max(_FEWEST - taken, 1)
-    return missing
+    taken = samples_of(worker.history)
+    return {
+        one.finding: max(one.takes - taken, 1)
+        for one in worker.not_judged
+        if one.takes is not None and (one.finding in _DECISIVE or not decisive)
+    }
 
 
 def lacking_s(worker: WorkerStatus) -> float:

@@ -21,6 +21,7 @@ from tpumon.model import (
     Finding,
     FindingId,
     Handover,
+    NotJudged,
     StateId,
     Status,
     Target,
@@ -88,14 +89,16 @@ class Upstream:
         wanted = set(workers) if handed_on else set()
         return [finding for finding in handed_on if not wanted.isdisjoint(finding.workers)]
 
-    def not_judged(self, target: Target, judged: Iterable[FindingId]) -> tuple[tuple[FindingId, str], ...]:
+    def not_judged(self, target: Target, judged: Iterable[FindingId]) -> tuple[NotJudged, ...]:
         """Findings that the exporter cannot judge of a worker, with its reason."""
         handover = self._handovers.get(target.exporter or "")
         if handover is None:
             return ()
         known = set(judged)
         return tuple(
-            (one.finding, one.reason or _NO_FIGURES) for one in handover.not_judged if one.finding not in known
+            replace(one, reason=one.reason or _NO_FIGURES, workers=1)
+            for one in handover.not_judged
+            if one.finding not in known
         )
 
 

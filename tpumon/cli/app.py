@@ -31,6 +31,7 @@ from tpumon.cli.options import (
     with_groups,
     written,
 )
+from tpumon.cli.report_options import USUAL_PROFILE_S
 from tpumon.cli.resolve import (
     at_moment,
     check_filter,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
 
-_USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL = "1s"  # samples at the same moment would agree too easily
 _MORE_S = 30.0  # for what takes more samples than must agree
 _LISTEN = "127.0.0.1:10466"
@@ -364,7 +364,7 @@ def _capture(context: typer.Context, options: FollowOptions) -> Command:
         capture.CaptureSettings(
             logdir=options.logdir,
             selection=selection_of(context, options, level=0),
-            window_s=window_s_of(options.duration_ms) or _USUAL_PROFILE_S,
+            window_s=window_s_of(options.duration_ms) or USUAL_PROFILE_S,
             attempts=options.num_tracing_attempts,
             host_level=host_level_of(options),
             use_proxy=options.use_proxy,

@@ -1,7 +1,7 @@
 """The options of `tpumon report`, and what they mean together."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
@@ -14,11 +14,9 @@ from tpumon.errors import UsageError
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
-    from tpumon.cli.commands.report import ReportSettings
+    from tpumon.cli.commands.report import Format, ReportSettings
 
-Format = Literal["text", "markdown", "json", "html"]
-
-_USUAL_PROFILE_S = 1.0
+USUAL_PROFILE_S = 1.0
 
 
 class ReportOptions(Struct, frozen=True, kw_only=True):
@@ -57,7 +55,7 @@ class ReportOptions(Struct, frozen=True, kw_only=True):
     duration_ms: Annotated[str, measured(metavar="TIME", help="Length of a profile that is taken now.")] = "1s"
 
 
-_REPORT_OUTPUTS: tuple[Format, ...] = ("text", "markdown", "json", "html")
+_REPORT_OUTPUTS: "tuple[Format, ...]" = ("text", "markdown", "json", "html")
 
 
 def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
@@ -118,7 +116,7 @@ def _capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -
     return CaptureSettings(
         logdir="",  # a temporary one, when it is taken
         selection=selection_of(context, targets, level=0),
-        window_s=window_s_of(duration_ms) or _USUAL_PROFILE_S,
+        window_s=window_s_of(duration_ms) or USUAL_PROFILE_S,
         use_proxy=targets.use_proxy,
         all_devices=False,
     )

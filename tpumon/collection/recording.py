@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tpumon.errors import MEANING, UsageError
 from tpumon.model import SCHEMA_VERSION, SEVERITY_LEVELS, ListedTarget, Sample, Target, Workers, bounded
 from tpumon.model.documents import UnixTime, at_most, decoded, encoded
+from tpumon.model.finding import MOST_WORKERS
 from tpumon.model.sample import EXPORTER
 from tpumon.moments import moment_of
 from tpumon.system.logdir import TRACE_SUFFIX
@@ -41,7 +42,6 @@ _LONGEST_LINE = 8 << 20
 _HEAD = 500  # of a line, in which the name of its worker stands
 _LONG_BYTES = 20 << 20
 _MOST_FILES = 100_000
-_MOST_WORKERS = 10_000
 
 
 class _Times(Struct, frozen=True):
@@ -110,7 +110,7 @@ class WorkersLine(Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA_VERSION
     time_unix_s: UnixTime
-    targets: Annotated[tuple[ListedTarget, ...], at_most(_MOST_WORKERS)]
+    targets: Annotated[tuple[ListedTarget, ...], at_most(MOST_WORKERS)]
     waiting: str | None = None
 
 
@@ -232,7 +232,7 @@ class Recording:
                         last = event
                         yield RecordedMoment(time_unix_s, event)
                 elif event is not None:
-                    if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
+                    if not from_lines and event.worker not in known and len(known) < MOST_WORKERS:
                         known[event.worker] = Target(
                             worker=event.worker, address=event.address, job=event.job, slice=event.slice
                         )

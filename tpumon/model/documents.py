@@ -21,19 +21,19 @@ from msgspec.structs import fields, replace
 
 from tpumon.untrusted_text import one_line
 
-_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
-_LARGEST = 1 << 60  # no figure of ours is larger
+LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
+LARGEST = 1 << 60  # no figure of ours is larger
 _MOST_ITEMS = 100
 _MOST_CHARACTERS = 200
 _reading_types = Lock()
 
-UnixTime = Annotated[float, Meta(ge=0, lt=_LATEST_UNIX_S)]
+UnixTime = Annotated[float, Meta(ge=0, lt=LATEST_UNIX_S)]
 """Seconds since the epoch."""
 
-Amount = Annotated[float, Meta(ge=0, lt=_LARGEST)]
+Amount = Annotated[float, Meta(ge=0, lt=LARGEST)]
 """A number of any unit, not negative."""
 
-Count = Annotated[int, Meta(ge=0, lt=_LARGEST)]
+Count = Annotated[int, Meta(ge=0, lt=LARGEST)]
 """A whole number, not negative."""
 
 _Value = TypeVar("_Value")

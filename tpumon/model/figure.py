@@ -116,8 +116,7 @@ _SOURCES: Mapping[Origin, str] = {
 
 def serves(sample: Sample) -> bool:
     """True if the figures of a server are those to show: it has some, and its job is of such a kind."""
-    kind = None if sample.job_kind is None else sample.job_kind.kind
-    return sample.figures.server is not None and kind in INFERRING
+    return sample.figures.server is not None and sample.kind in INFERRING
 
 
 def is_on_cpu(sample: Sample) -> bool:
@@ -128,4 +127,4 @@ def is_on_cpu(sample: Sample) -> bool:
 
 def trains(sample: Sample) -> bool:
     """True if the figures of steps are those to show: of a job that trains in turn, beside those of a server."""
-    return not serves(sample) or (sample.job_kind is not None and sample.job_kind.kind == "mixed")
+    return not serves(sample) or sample.kind == "mixed"

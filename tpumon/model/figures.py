@@ -27,8 +27,8 @@ _MOST_FAMILIES = 6
 MOST_SIZES = 64
 """Sizes of a family of programs, at most."""
 _MOST_ROWS = 1024
-_MOST_FUNCTIONS = 20
-_MOST_PROGRAMS = 32
+MOST_FUNCTIONS = 20
+MOST_PROGRAMS = 32
 MOST_OPS = 100
 """Top operations of a sample, at most, and categories."""
 
@@ -338,7 +338,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     step_time_s: StepTimes | None = None
     step_source: StepSource | None = None
     step_name: str | None = None
-    functions: Annotated[tuple[FunctionFigures, ...], at_most(_MOST_FUNCTIONS)] = ()
+    functions: Annotated[tuple[FunctionFigures, ...], at_most(MOST_FUNCTIONS)] = ()
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
     op_time_ratios: Mapping[str, float] | None = None
@@ -350,7 +350,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     compile_ratio: float | None = None
     input_wait_ratio: float | None = None
     callback_ratio: float | None = None
-    programs: Annotated[tuple[str, ...], at_most(_MOST_PROGRAMS)] = ()
+    programs: Annotated[tuple[str, ...], at_most(MOST_PROGRAMS)] = ()
     ops: Annotated[tuple[OpFigures, ...] | None, at_most(MOST_OPS)] = None
     op_categories: Annotated[tuple[OpCategoryFigures, ...] | None, at_most(MOST_OPS)] = None
     per_core: Annotated[tuple[CoreFigures, ...], at_most(_MOST_ROWS)] = ()
@@ -370,6 +370,12 @@ class Figures(Struct, frozen=True, kw_only=True):
         """The runtime's duty cycle: the mean over the devices that report it."""
         known = [ratio for row in self.devices if (ratio := row.runtime_duty_cycle_ratio) is not None]
         return sum(known) / len(known) if known else None
+
+    @property
+    def queue_size(self) -> int | None:
+        """Programs that wait for its devices; None: not known."""
+        known = [size for row in self.devices if (size := row.runtime_hlo_queue_size) is not None]
+        return sum(known) if known else None
 
     def with_ops(self, most: int) -> Figures:
         """The figures with so many top operations and categories at most, 0: as if they were not asked for."""

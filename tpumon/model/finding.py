@@ -58,7 +58,9 @@ SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critica
 
 Confidence = Literal["high", "medium", "low"]
 
-_MOST_WORKERS = 10_000
+MOST_WORKERS = 10_000
+MOST_FINDINGS = 30
+"""Findings of a worker, at most."""
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 
@@ -146,7 +148,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     finding: StatedId
     severity: FindingSeverity
     confidence: Confidence = "medium"
-    workers: Annotated[tuple[str, ...], at_most(_MOST_WORKERS)] = ()
+    workers: Annotated[tuple[str, ...], at_most(MOST_WORKERS)] = ()
     more_workers: Count = 0
     job: str | None = None
     slice: str | None = None
@@ -169,9 +171,11 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     Attributes:
         finding: which of the closed set.
         reason: why, in a few words.
+        takes: the samples that it takes, where too few are the reason; None: they are not, or it is not known.
         workers: how many workers it cannot be judged of.
     """
 
     finding: FindingId
     reason: str
+    takes: Count | None = None
     workers: Count = 0

@@ -7,13 +7,11 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from tpumon.model.documents import Amount, Count, UnixTime, at_most
-from tpumon.model.finding import FindingDetail, FindingId
+from tpumon.model.finding import MOST_FINDINGS, MOST_WORKERS, FindingDetail, FindingId
 from tpumon.model.state import StatusSnapshot
 from tpumon.model.target import JobKind, Process
 
-_MOST_WORKERS = 10_000
-_MOST_FINDINGS = 30
-_MOST_PROGRAMS = 6
+MOST_KEPT_PROGRAMS = 6
 _MOST_LEVELS, _MOST_BLOCKS = 13, 16
 _LONGEST_S = 1e9
 
@@ -114,9 +112,9 @@ class KeptWorker(Struct, frozen=True, kw_only=True):
     process: Process | None = None
     uptime_s: Amount | None = None
     job_kind: JobKind | None = None
-    findings: Annotated[tuple[KeptFinding, ...], at_most(_MOST_FINDINGS)] = ()
+    findings: Annotated[tuple[KeptFinding, ...], at_most(MOST_FINDINGS)] = ()
     activity: KeptActivity = field(default_factory=KeptActivity)
-    programs: Annotated[tuple[KeptProgram, ...], at_most(_MOST_PROGRAMS)] = ()
+    programs: Annotated[tuple[KeptProgram, ...], at_most(MOST_KEPT_PROGRAMS)] = ()
 
 
 class KeptState(Struct, frozen=True, kw_only=True):
@@ -130,4 +128,4 @@ class KeptState(Struct, frozen=True, kw_only=True):
 
     time_unix_s: UnixTime
     host: str | None = None
-    workers: Annotated[tuple[KeptWorker, ...], at_most(_MOST_WORKERS)] = ()
+    workers: Annotated[tuple[KeptWorker, ...], at_most(MOST_WORKERS)] = ()

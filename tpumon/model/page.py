@@ -9,11 +9,10 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tpumon.model.documents import Count, UnixTime, at_most
-from tpumon.model.finding import Finding, NotJudged
+from tpumon.model.finding import MOST_WORKERS, Finding, NotJudged
 from tpumon.model.state import Change, StatusSnapshot
 from tpumon.model.target import ListedTarget
 
-MOST_WORKERS = 10_000
 MOST_RUNS = 20_000
 _MOST_CHANGES = 10_000
 _MOST_SAMPLES = 12_048  # one of each worker, and twice what an exporter gives at once

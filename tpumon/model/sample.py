@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, Reason
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
-from tpumon.model.finding import Cause, FindingId
-from tpumon.model.target import JobKind, Process
+from tpumon.model.finding import MOST_FINDINGS, Cause, FindingId
+from tpumon.model.target import JobKind, JobKindName, Process
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -44,7 +44,6 @@ EXPORTER = "exporter"
 """The source of failures of the exporter behind --from, which say nothing about a worker."""
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
-_MOST_FINDINGS = 30
 NOT_IN_JSON = frozenset(
     {
         *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
@@ -141,13 +140,18 @@ class Sample(Struct, frozen=True, kw_only=True):
     job_kind: JobKind | None = None
     process: Process | None = None
     truncated: str | None = None
-    findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
-    judged: Annotated[tuple[FindingId, ...] | None, at_most(_MOST_FINDINGS)] = None
+    findings: Annotated[tuple[Cause, ...] | None, at_most(MOST_FINDINGS)] = None
+    judged: Annotated[tuple[FindingId, ...] | None, at_most(MOST_FINDINGS)] = None
     errors: Annotated[tuple[Failure, ...], at_most(_MOST_TROUBLES)] = ()
     warnings: tuple[Caution, ...] = ()
     server_text: str | None = None
     taken_monotonic_s: float | None = None
     companions_only: bool = False
+
+    @property
+    def kind(self) -> JobKindName | None:
+        """The kind of its job; None: not known."""
+        return None if self.job_kind is None else self.job_kind.kind
 
     @property
     def answered(self) -> bool:

@@ -9,11 +9,9 @@ from msgspec import Struct, field
 
 from tpumon.errors import NOT_SEEN
 from tpumon.model.documents import Count, UnixTime, at_most
-from tpumon.model.finding import Cause, Finding, NotJudged
+from tpumon.model.finding import MOST_FINDINGS, Cause, Finding, NotJudged
 from tpumon.model.sample import Sample
 from tpumon.model.target import Workers
-
-_MOST_FINDINGS = 30
 
 State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
@@ -126,7 +124,7 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
     ok_since_unix_s: UnixTime | None = None
     critical_since_unix_s: UnixTime | None = None
     since_or_earlier: bool = False
-    findings: Annotated[tuple[Cause, ...] | None, at_most(_MOST_FINDINGS)] = None
+    findings: Annotated[tuple[Cause, ...] | None, at_most(MOST_FINDINGS)] = None
 
 
 class Handover(Struct, frozen=True, kw_only=True):

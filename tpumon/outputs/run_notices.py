@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tpumon.analysis.history import state_of
 from tpumon.errors import MEANING, Reason
 from tpumon.model import Failure, Sample, Workers
+from tpumon.untrusted_text import listed
 
 _log = logging.getLogger(__name__)
 
@@ -117,9 +118,9 @@ class Notices:
             return
         known = {target.worker for target in before.targets}
         if new := [f"{target.worker} at {target.address}" for target in workers.targets if target.worker not in known]:
-            _log.info("now following %s", _few(new), extra=_OF_SEVERAL)
+            _log.info("now following %s", listed(new, _MOST_NAMES), extra=_OF_SEVERAL)
         if gone := [target.worker for target in before.targets if target.worker not in followed]:
-            _log.info("no longer following %s", _few(gone), extra=_OF_SEVERAL)
+            _log.info("no longer following %s", listed(gone, _MOST_NAMES), extra=_OF_SEVERAL)
 
     def _note_tracing(self, sample: Sample) -> None:
         """Tracing is the one thing that costs the job something; said once a run, whatever source does it."""
@@ -178,12 +179,6 @@ def _place(worker: str, failure: Failure) -> str:
     if address is None:
         return f"{worker}: "
     return f"{address}: " if worker in {address, address.rpartition(":")[0]} else f"{worker}: {address}: "
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (
-        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    )
 
 
 def _queries(count: int) -> str:

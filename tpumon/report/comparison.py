@@ -16,6 +16,7 @@ from tpumon.report.formats import change_text, counted, part_label, percent_text
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, grouped, op_totals
 from tpumon.report.profiles import Capture, Choice
+from tpumon.untrusted_text import listed
 from tpumon.xspace.profile.op_times import Op
 from tpumon.xspace.profile.op_work import per
 from tpumon.xspace.profile.profile import Extra
@@ -195,8 +196,7 @@ def _cautions(before: Capture, after: Capture) -> Iterable[str]:
 
 def _other_hosts(names: set[str], others: set[str]) -> str:
     shown = sorted(names - others or names)
-    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-    return f"host{'' if len(shown) == 1 else 's'} {', '.join(shown[:_NAMED])}{more}"
+    return f"host{'' if len(shown) == 1 else 's'} {listed(shown, _NAMED)}"
 
 
 def _side(capture: Capture, steps: StepTable | None) -> _Side:

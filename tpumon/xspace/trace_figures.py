@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tpumon.model import Caution, Figures, MxuMethod
 from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
-from tpumon.model.figures import NO_STEP
+from tpumon.model.figures import MOST_PROGRAMS, NO_STEP
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.hardware import Peak
@@ -39,7 +39,6 @@ _NO_DEVICE = "no device in the trace"
 _A_GPU = "a GPU, not a TPU"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
 _NO_HOST_EVENTS = "the host is not in the trace"
-_MOST_PROGRAMS = 32
 _NOTHING = Figures()
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
@@ -378,6 +377,6 @@ def _host_times(traces: Sequence[Trace]) -> PartialFigures:
     times_ps = Counter[str]()
     for trace in traces:
         times_ps.update(trace.programs_ps)
-    programs = tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS))
+    programs = tuple(program for program, _ in times_ps.most_common(MOST_PROGRAMS))
     served = next((trace.served for trace in traces if trace.served is not None), None)
     return PartialFigures(figures=Figures(**ratios, programs=programs, traced_programs=served), absent=absent)

@@ -120,9 +120,9 @@ def test_who_is_believed_of_named_workers():
     """The owner of those jobs, whoever has others here; of another host's nobody but oneself and the system."""
     listeners = [listening(9999, 1000), listening(8466, 1001)]
     wanted = frozenset({"localhost:9999"})
-    assert nearby._Jobs(listeners, nearby.PROC, wanted).may_believe(1000)
-    assert not nearby._Jobs(listeners, nearby.PROC, wanted).may_believe(1001)
-    elsewhere = nearby._Jobs(listeners, nearby.PROC, wanted | {"10.0.0.7:9999"})
+    assert nearby._Jobs(listeners, wanted).may_believe(1000)
+    assert not nearby._Jobs(listeners, wanted).may_believe(1001)
+    elsewhere = nearby._Jobs(listeners, wanted | {"10.0.0.7:9999"})
     assert [elsewhere.may_believe(uid) for uid in (1000, 0, os.getuid())] == [False, True, True]
 
 
@@ -154,7 +154,7 @@ def test_another_users_socket_is_not_read(monkeypatch):
     with exporter(port=10466):
         (listener,) = (one for one in read_listeners() if one.port == 10466)
         stranger = replace(listener, uid=4321)
-        monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [stranger])
+        monkeypatch.setattr(nearby, "read_listeners", lambda: [stranger])
         monkeypatch.setattr(nearby.Nearby, "ports", lambda _self: pytest.fail("it was asked"))
         assert nearby_url() is None
 
@@ -169,7 +169,7 @@ def test_another_users_socket_is_not_read(monkeypatch):
 def test_who_is_believed(monkeypatch, uid, jobs_of, believed):
     """Root, a system account, oneself (4321 here), the owner of all jobs; nobody who stands for several."""
     monkeypatch.setattr(os, "getuid", lambda: 4321)
-    jobs = nearby._Jobs([], nearby.PROC)
+    jobs = nearby._Jobs([])
     jobs.users = jobs_of
     assert jobs.may_believe(uid) is believed
 
@@ -218,9 +218,9 @@ def test_it_is_believed_no_more_once_others_have_jobs(monkeypatch):
         monkeypatch.setattr(page, "uid", 4321)
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         for listeners in ([mine], []):
-            monkeypatch.setattr(nearby, "read_listeners", lambda _proc, listeners=listeners: listeners)
+            monkeypatch.setattr(nearby, "read_listeners", lambda listeners=listeners: listeners)
             assert asyncio.run(page.fetch(0)).targets
-        monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [mine, foreign])
+        monkeypatch.setattr(nearby, "read_listeners", lambda: [mine, foreign])
         with pytest.raises(TroubleError, match="jobs of other users"):
             asyncio.run(page.fetch(0))
 
@@ -242,7 +242,7 @@ def a_job_beside(monkeypatch, answer):
 def test_one_that_misses_a_job_is_not_read(monkeypatch):
     with exporter() as output:
         seen = [*read_listeners(), listening(7777)]
-        monkeypatch.setattr(nearby, "read_listeners", lambda _proc: seen)
+        monkeypatch.setattr(nearby, "read_listeners", lambda: seen)
         a_job_beside(monkeypatch, is_profiler)
         assert nearby_url() is None
         a_job_beside(monkeypatch, is_none)  # a notebook, which listens at ports of its own
@@ -253,7 +253,7 @@ def test_it_is_read_no_more_once_it_has_missed_a_job_for_a_while(monkeypatch):
     with exporter() as output:
         page = page_of(output)
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
-        monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [listening(7777)])
+        monkeypatch.setattr(nearby, "read_listeners", lambda: [listening(7777)])
         a_job_beside(monkeypatch, is_profiler)
         assert asyncio.run(page.fetch(0)).targets  # it may find the job yet
         with pytest.raises(TroubleError, match="all jobs"):

@@ -25,7 +25,6 @@ from support.shown import press
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.cli import session
 from tpumon.cli.commands import mcp, once, why
 from tpumon.cli.session import Needs
@@ -162,8 +161,7 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
         (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
     )
     changes = [line for line in run.screen("e")[2:] if re.match(r" +\d[\d:]+", line)]
-    targets = {target.worker: target for target in run.job_run.workers.targets}
-    groups = [as_one(group, targets) for group in reversed(together(status.changes, targets))]
+    groups = status.by_slice(status.changes)[::-1]
     assert len(changes) == len(groups)
     for line, change in zip(changes, groups, strict=True):
         assert clock(change.time_unix_s, now) in line

@@ -405,6 +405,15 @@ def test_a_job_that_pauses_and_goes_on_with_another_program_compiles(every):
         assert "recompiling" not in job.round(2 * every + 2, **program(3))
 
 
+def test_two_programs_made_soon_after_another_are_remembered_until_the_third():
+    """It may come 24 samples later."""
+    job = Job()
+    for number, rounds in enumerate((1, 1, 20, 1)):
+        paused(job)
+        found = job.round(rounds, **program(number))
+    assert found["recompiling"].evidence["new_programs"].value == 3
+
+
 def test_pauses_alone_and_other_functions_are_no_compiling():
     """Checkpoints between batches of a few sizes, evaluation; the host tells that it does not compile."""
     job = Job()

@@ -40,7 +40,7 @@ class Job:
         return {one.finding: one for one in self.fleet.status(self.now + 1).findings}
 
     def reasons(self, worker="s1"):
-        return dict(self.fleet.status(self.now + 1).workers[worker].not_judged)
+        return {one.finding: one.reason for one in self.fleet.status(self.now + 1).workers[worker].not_judged}
 
     def judged(self, worker="s1"):
         return set(self.fleet.status(self.now + 1).workers[worker].judged)

@@ -187,14 +187,14 @@ def test_what_cannot_be_seen_is_no_silence():
     assert job.severities(30, unseen) == [None]
     worker = job.fleet.status(job.last).workers["w0"]
     assert (worker.verdict.severity, "hang" in worker.judged) == ("unknown", False)
-    assert dict(worker.not_judged)["hang"] == NOT_SEEN
+    assert {one.finding: one.reason for one in worker.not_judged}["hang"] == NOT_SEEN
 
 
 def test_a_silence_from_before_the_first_look_is_not_judged_in_plain_words():
     """With the words that scripts look for, whole where an exporter's are quoted."""
     one = Slice("a")
     assert one.go(3, silent) is None
-    why = dict(one.fleet.status(one.at).workers["a"].not_judged)["hang"]
+    why = next(each.reason for each in one.fleet.status(one.at).not_judged() if each.finding == "hang")
     assert "silent since before tpumon first looked: since when is unknown" in why
     assert "older than tpumon" in why
     assert quote(why) == f'"{why}"'

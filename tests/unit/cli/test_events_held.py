@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from msgspec.structs import replace
 
+from tpumon.analysis import FleetStatus
 from tpumon.cli.commands import events
 from tpumon.model import Change, Target
 
@@ -14,7 +15,7 @@ def test_changes_are_not_held_for_longer_than_15_seconds_though_more_come(monkey
     """Where something changes every second, it is never quiet."""
     now_s = [100.0]
     monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    printer = events._Printer("text", SimpleNamespace(status=lambda: SimpleNamespace(workers={})))
+    printer = events._Printer("text", SimpleNamespace(status=lambda: FleetStatus(time_unix_s=0.0)))
     change = Change(number=1, time_unix_s=1e9, worker="a", what="state", state="stale", severity="ok")
     for _ in range(17):
         printer.add([change])
@@ -31,7 +32,7 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
     targets = [Target(worker=name, address=f"{name}:1", slice="s") for name in "ab"]
     workers = {one.worker: SimpleNamespace(target=one) for one in targets}
     asked = []
-    status = lambda: asked.append(1) or SimpleNamespace(workers=workers)  # noqa: E731
+    status = lambda: asked.append(1) or FleetStatus(time_unix_s=0.0, workers=workers)  # noqa: E731
     printer = events._Printer("text", SimpleNamespace(status=status))
     change = Change(
         number=1, time_unix_s=1e9, worker="a", what="severity", state="no-activity", severity="critical",

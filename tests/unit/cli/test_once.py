@@ -181,7 +181,7 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     series = RollupSeries(tuple(COMPARED))
     for number in range(before, 0, -1):
         series.add(time.time() - 300.0 * number, "live", [None] * len(COMPARED))
-    few = [NotJudged(finding="recompiling", reason="it takes 7 samples", workers=1)] * (before < 7)
+    few = [NotJudged(finding="recompiling", reason="too few", takes=7, workers=1)] * (before < 7)
     handed_on = {"findings": (), "not_judged": tuple(few), "history": {"w0": series.to_plain()}}
     judged = ("idle", "hang") if few else ("idle", "hang", "recompiling")
     events = [lambda: answered("w0", findings=(), judged=judged, interval_s=10.0)] * 3

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
-from tpumon.analysis.findings.rule import TooFew
-from tpumon.analysis.findings.rule_table import RULE_INDEXES
+from tpumon.analysis.findings.recent import SAMPLES
+from tpumon.analysis.findings.rule import Takes, TooFew
+from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
-_STRAGGLER = RULE_INDEXES["straggler"]
+_CAUSES = [RULE_INDEXES[finding] for finding in CAUSES]
 _FEW = 16  # workers: cheap to look at
 _EARLY = "cannot tell yet who waits for whom"
 _ONE = "follows one worker of a slice of unknown size"
@@ -50,7 +51,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states
-    return bool(states) and isinstance(states[_STRAGGLER].reason, TooFew)
+    return bool(states) and any(isinstance(states[rule_index].reason, TooFew) for rule_index in _CAUSES)
 
 
 def why_not_compared(group: SliceState) -> str | None:
@@ -59,8 +60,10 @@ def why_not_compared(group: SliceState) -> str | None:
         return group.not_followed
     if has_enough(group):
         return None
-    why = f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples"
-    return TooFew(why) if any(worker.seen is None for worker in group.workers) else why
+    kind = TooFew if any(worker.seen is None for worker in group.workers) else Takes
+    return kind(
+        f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples", takes=SAMPLES
+    )
 
 
 def why_not_itself(worker: WorkerState) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, Takes, TooFew
 from tpumon.analysis.history import Moment
-from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, Target
+from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
 SliceKey = tuple[str, str, str]
 """Job, slice, and the worker if it is compared with none; empty where that is not known."""
@@ -100,11 +100,12 @@ class FindingState:
         return self.known > 0 or isinstance(self.reason, TooFew)
 
     @property
-    def why_not(self) -> str | None:
-        """Reason for which it cannot be judged, where that is so; None: no sample came."""
-        if self.reason is not None:
-            return str(self.reason)
-        return f"{self.needed} samples in a row must agree" if self.known else None
+    def not_judged(self) -> NotJudged | None:
+        """It with the reason for which it cannot be judged, where that is so; None: no sample came."""
+        if (why := self.reason) is None and self.known:
+            why = Takes("{takes} samples in a row must agree", takes=self.needed)
+        takes = why.takes if isinstance(why, Takes) else None
+        return None if why is None else NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1)
 
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
         """Adds what a sample says.
@@ -176,12 +177,12 @@ class WorkerState:
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
 
-    def judged(self) -> tuple[tuple[FindingId, ...], tuple[tuple[FindingId, str], ...], bool]:
+    def judged(self) -> tuple[tuple[FindingId, ...], tuple[NotJudged, ...], bool]:
         """The findings that can be judged of it, present or not; the others with the reason; if more samples help."""
         missing = [each for each in self.finding_states if not each.is_judged]
         return (
             tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
-            tuple([(each.rule.finding, why) for each in missing if (why := each.why_not) is not None]),
+            tuple([one for each in missing if (one := each.not_judged) is not None]),
             any(each.needs_more for each in missing),
         )
 

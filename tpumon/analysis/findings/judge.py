@@ -24,7 +24,7 @@ from tpumon.analysis.findings.comparability import (
 )
 from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
 from tpumon.analysis.findings.rule import AnyRule, Member, Observation
-from tpumon.analysis.findings.rule_table import RULE_INDEXES, RULES, SPANNING
+from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES, RULES, SPANNING
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
 from tpumon.model import (
@@ -53,7 +53,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
-_EXPLAINED = frozenset(rule.finding for rule in RULES if "straggler" in rule.hidden_by | rule.explained_if_new)
+_EXPLAINED = frozenset(rule.finding for rule in RULES if CAUSES & (rule.hidden_by | rule.explained_if_new))
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -252,7 +252,7 @@ class Judge:
                 if rule.finding in _EXPLAINED and not each.was_there and not group.since.get(rule.finding):
                     group.wait_for_others(rule.finding, queried, seen.at)
                 self._note(group, rule.finding, worker, each.since)
-                if rule.finding == "straggler" and not group.since.get("straggler"):  # what it explained leaves, too
+                if rule.names_cause and not group.since.get(rule.finding):  # what it explained leaves, too
                     for finding in _EXPLAINED & group.since.keys():
                         group.wait_for_others(finding, queried, seen.at)
 

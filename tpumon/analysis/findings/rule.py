@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct
 
@@ -136,6 +136,7 @@ class Rule(Generic[MemoryT, StatsT]):
             are followed, as far as their numbers are known, and nearly all have figures.
         waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
             one is without figures, it is info.
+        names_cause: whether the others wait for whom it names, so that it explains what they have.
         not_for: kinds of job for which it does not hold, and is not judged.
         info_for: kinds of job for which it is info at most.
         of_device: whether it rests on a device, so that a trace without one tells nothing.
@@ -155,6 +156,7 @@ class Rule(Generic[MemoryT, StatsT]):
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
     waits: ClassVar[bool] = False
+    names_cause: ClassVar[bool] = False
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
     of_device: ClassVar[bool] = False
@@ -197,8 +199,24 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
 
-class TooFew(str):
-    """A reason for which a finding cannot be judged yet: one or two more samples will do."""
+class Takes(str):
+    """A reason for which a finding cannot be judged yet: it takes more samples.
+
+    Attributes:
+        takes: how many in all; None: that depends on them.
+    """
+
+    __slots__ = ("takes",)
+    takes: int | None
+
+    def __new__(cls, words: str = "it takes {takes} samples", *, takes: int | None = None) -> Self:
+        reason = super().__new__(cls, words.format(takes=takes))
+        reason.takes = takes
+        return reason
+
+
+class TooFew(Takes):
+    """Such a reason where one or two more samples will do."""
 
     __slots__ = ()
 

@@ -67,3 +67,5 @@ RULES: tuple[type[AnyRule], ...] = (
 RULE_INDEXES: Mapping[FindingId | StateId, int] = {rule.finding: index for index, rule in enumerate(RULES)}
 SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
 """Findings that need the whole job to be judged."""
+CAUSES: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.names_cause)
+"""Findings that say for whom the others wait."""

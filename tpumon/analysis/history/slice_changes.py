@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from tpumon.model import Change, Target
+from tpumon.untrusted_text import listed
 
 TOGETHER_S = 60.0
 """Seconds within which the same change of several workers is one."""
@@ -63,8 +64,6 @@ def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:
     target = targets[first.worker]
     members = sum((one.job, one.slice) == (target.job, target.slice) for one in targets.values())
     if len(group) < members:
-        more, changed = len(group) - _NAMED, {one.worker for one in group}
-        named = [name for name in targets if name in changed][:_NAMED]
-        names = ", ".join(named) + (f" and {more} more" if more > 0 else "")
-        return replace(first, worker=names)
+        changed = {one.worker for one in group}
+        return replace(first, worker=listed((name for name in targets if name in changed), _NAMED))
     return replace(first, worker=f"all {members} workers" + (f" of {target.slice}" if target.slice else ""))

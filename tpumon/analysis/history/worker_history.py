@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import began_before, listens, restart_unix_s, restarted, state_of
 from tpumon.errors import MEANING, Reason
-from tpumon.model import Distribution, KeptWorker, Process, Sample, State, Target, Workers
+from tpumon.model import Distribution, JobKindName, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
@@ -201,6 +201,16 @@ class WorkerHistory(Struct):
         else:
             begun = sample.time_unix_s, sample.taken_monotonic_s, sample.traced_s
             self.traced = (*self.traced[-_TRACED_STEPS:], begun)
+
+    @property
+    def kind(self) -> JobKindName | None:
+        """The kind of its job, as its last sample says; None: not known."""
+        return None if self.last is None else self.last.kind
+
+    @property
+    def failure_words(self) -> str:
+        """The message of the failure of its last query, without the address; empty: it did not fail."""
+        return "" if self.last is None or self.last.failure is None else self.last.failure.message
 
     def had_figures(self) -> bool:
         """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
-from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
@@ -17,12 +16,13 @@ from tpumon.model.state import Event
 from tpumon.moments import date_and_time
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import show
+from tpumon.untrusted_text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpumon.analysis import FleetStatus, Update
-    from tpumon.model import Change, Sample, Target
+    from tpumon.model import Change, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -110,17 +110,13 @@ class _Printer:
     def _misses_some(self) -> bool:
         """True if a worker that may have had what is held, too, was not sampled since."""
         if self._awaited is None:
-            targets = self._targets()
+            targets = {name: worker.target for name, worker in self._feed.status().workers.items()}
             changed = [targets[one.worker] for one in self._held if one.worker in targets]
             slices = {(one.job, one.slice) for one in changed if not one.independent}
             self._awaited = {
                 name for name, one in targets.items() if (one.job, one.slice) in slices and not one.independent
             }
         return not self._awaited <= self._sampled
-
-    def _targets(self) -> dict[str, Target]:
-        """The workers by name; the status of all takes time."""
-        return {name: worker.target for name, worker in self._feed.status().workers.items()}
 
     def close(self) -> None:
         """Prints all that are held, by time."""
@@ -129,9 +125,7 @@ class _Printer:
             for change in sorted(changes, key=lambda change: change.time_unix_s):
                 show(encoded(Event(**asdict(change))))
         elif changes:
-            targets = self._targets()
-            for group in together(changes, targets):
-                change = as_one(group, targets)
+            for change in self._feed.status().by_slice(changes):
                 show(f"{date_and_time(change.time_unix_s)}  {change.worker}  {change.sentence}")
 
 
@@ -152,8 +146,8 @@ def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) ->
             raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
         return False
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        _log.warning("changes of exporter %s%s are missing: it has not handed them on in time", min(missing), more)
+        names = listed(sorted(missing), 1)
+        _log.warning("changes of exporter %s are missing: it has not handed them on in time", names)
     return True
 
 

@@ -19,7 +19,7 @@ from tpumon.report.comparison import NEEDED, compare, page, verdict
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.sections import needs, report
 from tpumon.system.console import show, terminal_is_utf_8
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import listed, one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
 
 
 def _title(what: str, hosts: Sequence[HostProfile]) -> str:
-    others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-    return f"{what} of {hosts[0].name}{others}"
+    return f"{what} of {listed((host.name for host in hosts), 1)}"
 
 
 def _width() -> int:

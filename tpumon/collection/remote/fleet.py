@@ -69,7 +69,6 @@ class RemoteFleet:
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
         keep_s: for how long the workers of an exporter stay that leaves the list.
         clock: returns the seconds since the epoch.
-        monotonic_s: reads a monotonic clock.
 
     Raises:
         UsageError: `where` is not of this form.
@@ -86,7 +85,6 @@ class RemoteFleet:
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,
-        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = shown(where)
         self._secret = None if auth_file is None else Secret(auth_file)
@@ -95,7 +93,6 @@ class RemoteFleet:
         self._poll_s = poll_s
         self._keep_s = keep_s
         self._clock = clock
-        self._monotonic_s = monotonic_s
         self._names = AddressCache()
         self._followed: dict[str, Source] = {}  # by URL
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
@@ -113,7 +110,7 @@ class RemoteFleet:
         Raises:
             UsageError: a file that lists exporters cannot be used at the start.
         """
-        self._merging = Merging(send, clock=self._clock, monotonic_s=self._monotonic_s)
+        self._merging = Merging(send, clock=self._clock)
         self._pacer, self._large = Pacer(), asyncio.Semaphore(_LARGE_AT_ONCE)
         self._publishing: asyncio.TimerHandle | None = None
         try:
@@ -159,7 +156,6 @@ class RemoteFleet:
             own_run=self._own_run,
             history_bytes=None if exporters == 1 else _HISTORY_BYTES // exporters,
             clock=self._clock,
-            monotonic_s=self._monotonic_s,
         )
         source = source or Source(name=page.name)
         source.ask_for_everything, source.left_s, source.heard = exporter.ask_for_everything, None, False
@@ -171,7 +167,7 @@ class RemoteFleet:
         _, task = self._asking.pop(url)
         task.cancel()
         source, now_unix_s = self._followed[url], self._clock()
-        source.left_s, source.heard = self._monotonic_s(), True
+        source.left_s, source.heard = time.monotonic(), True
         gone = [each for each, its in self._followed.items() if its.is_gone]
         for each in gone[:-_MOST_GONE] if source.targets else [url]:
             del self._followed[each]
@@ -226,7 +222,7 @@ class RemoteFleet:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            now_s, merging = self._monotonic_s(), self._merging
+            now_s, merging = time.monotonic(), self._merging
             for url, source in list(self._followed.items()):
                 if source.left_s is not None and now_s - source.left_s >= self._keep_s:
                     del self._followed[url]

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
 from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
-from tpumon.model.page import MOST_RUNS, MOST_WORKERS
+from tpumon.model.finding import MOST_WORKERS
+from tpumon.model.page import MOST_RUNS
 from tpumon.untrusted_text import one_line
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from tpumon.collection.remote.exporter import SamplesPage
 from tpumon.collection.remote.server import TroubleError
@@ -15,7 +14,6 @@ from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
 from tpumon.discovery.host.port_survey import owners_of, parent_of, why_not_approached
 from tpumon.discovery.host.probe import knock
-from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
 from tpumon.model.page import Page
 from tpumon.system.exporter_ports import EXPORTER_PORT, announced, host_key
@@ -42,7 +40,6 @@ class Nearby(SamplesPage):
         wanted: the servers asked for, by `server_name`: it must sample them, its others are left out; none: it must
             sample all jobs of this host, and nothing else.
         is_announced: its user says that it is in this network.
-        proc: where /proc is.
     """
 
     read_s = 3.0
@@ -54,14 +51,12 @@ class Nearby(SamplesPage):
         wanted: frozenset[str] = frozenset(),
         *,
         is_announced: bool = False,
-        proc: Path = PROC,
     ) -> None:
         super().__init__(f"http://{listener.address}")
         self.uid = listener.uid
         self._least_level = least_level
         self._wanted = wanted
         self._is_announced = is_announced
-        self._proc = proc
         self._looked_s = time.monotonic()
         self._missed_job = False
         self._no_profilers: set[frozenset[int]] = set()  # sockets
@@ -74,7 +69,7 @@ class Nearby(SamplesPage):
         return page
 
     async def _look_again(self, ports: Collection[int]) -> None:
-        jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(self._proc), self._proc, self._wanted))
+        jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(), self._wanted))
         if jobs.users and not jobs.may_believe(self.uid):
             raise self.trouble("refused", "there are jobs of other users now")
         missed, self._missed_job = self._missed_job, await self.misses_job(jobs.beside(ports))
@@ -101,7 +96,7 @@ class Nearby(SamplesPage):
             raise ConnectionError(None, "the connection was closed at once")
         there, here = (Address(*end[:2]) for end in ends)
         async with asyncio.timeout(_ACCEPT_S):
-            while (uid := await asyncio.to_thread(user_at, there, here, self._proc)) is None:  # noqa: ASYNC110
+            while (uid := await asyncio.to_thread(user_at, there, here)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
         if uid != self.uid:
             raise PermissionError(None, "the connection is another user's")
@@ -129,19 +124,18 @@ class Nearby(SamplesPage):
         return page.of({name for name, server in servers.items() if server in self._wanted}) if self._wanted else page
 
 
-async def find_nearby(least_level: int, addresses: Collection[str] = (), proc: Path = PROC) -> Nearby | None:
+async def find_nearby(least_level: int, addresses: Collection[str] = ()) -> Nearby | None:
     """Finds a tpumon of this host that samples what this process would.
 
     Args:
         least_level: the level that it must have at least.
         addresses: of the workers; none: all jobs of this host that this process would find.
-        proc: where /proc is.
 
     Returns:
         Its samples; None if there is none, it has no worker yet, it wants a password, or its user may not be believed.
     """
     try:
-        listeners = await asyncio.to_thread(read_listeners, proc)
+        listeners = await asyncio.to_thread(read_listeners)
     except OSError:
         return None
     try:
@@ -152,10 +146,10 @@ async def find_nearby(least_level: int, addresses: Collection[str] = (), proc: P
     if not open_ or host_key() is None:
         return None
     wanted = frozenset(map(server_name, addresses))
-    jobs = await asyncio.to_thread(_Jobs, listeners, proc, wanted)
+    jobs = await asyncio.to_thread(_Jobs, listeners, wanted)
     open_.sort(key=lambda one: (one.port != EXPORTER_PORT, one.port))
     asked = [one for one in open_ if jobs.may_believe(one.uid) and not jobs.may_be_at(one.port)][:_MOST_ASKED]
-    pages = [Nearby(one, least_level, wanted, is_announced=(one.uid, one.port) in said, proc=proc) for one in asked]
+    pages = [Nearby(one, least_level, wanted, is_announced=(one.uid, one.port) in said) for one in asked]
     answers = await asyncio.gather(*(page.ports() for page in pages))
     for page, ports in zip(pages, answers, strict=True):
         if ports and not await page.misses_job(jobs.beside(ports)):
@@ -172,16 +166,15 @@ class _Jobs:
 
     Args:
         listeners: what listens on this host.
-        proc: where /proc is.
         wanted: the servers that are asked for, by `server_name`; none: all.
 
     Attributes:
         users: whose they are; -1 stands for those of other hosts' servers.
     """
 
-    def __init__(self, listeners: Sequence[Listener], proc: Path, wanted: frozenset[str] = frozenset()) -> None:
-        self._owners = owners_of(listeners, proc)
-        attached = attached_processes(listeners, proc)
+    def __init__(self, listeners: Sequence[Listener], wanted: frozenset[str] = frozenset()) -> None:
+        self._owners = owners_of(listeners)
+        attached = attached_processes(listeners)
         own = [
             one
             for one in listeners

@@ -19,6 +19,7 @@ from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory
 from tpumon.system.ledger import DutyLedger, Entry
 from tpumon.system.threads import in_thread
+from tpumon.untrusted_text import listed
 
 _log = logging.getLogger(__name__)
 
@@ -210,10 +211,9 @@ class DutyControl:
             return
         self._has_said_shared = True
         _log.info(
-            "%s%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time "
+            "%s: another tpumon of this host samples it, too, so samples may come more rarely: all share the time "
             "for which a job may be traced (--max-duty)%s",
-            shared[0],
-            f" and {len(shared) - 1} more" if len(shared) > 1 else "",
+            listed(shared, 1),
             command,
         )
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at
-from tpumon.discovery.host.processes import is_stopped, start_ticks_of
+from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of
 from tpumon.errors import HOST_TRACE, MEANING, STOPPED, SourceError
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
@@ -30,7 +30,7 @@ def stopped_words(error: SourceError, pid: int | None) -> str:
     """Returns words for a process of this host that does not answer as a signal has stopped it; empty: it is not so."""
     if pid is None or error.reason not in {"deadline", "not-a-profiler"} or not is_stopped(pid):
         return ""
-    return f"{STOPPED}: `kill -CONT {pid}` lets it go on"
+    return f"its process {STOPPED}: {going_on(pid)}"
 
 
 def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float = 0.0, answered_s: float = 0.0) -> str:

@@ -23,6 +23,7 @@ from tpumon.model import (
     Figures,
     RuntimeFigures,
 )
+from tpumon.model.documents import LARGEST
 from tpumon.proto.runtime_metrics_pb2 import AttrValue, Metric, TpuMetric
 from tpumon.untrusted_text import one_line
 
@@ -44,7 +45,6 @@ _LONGEST_ID = 40
 _HIGHEST_ID = 1 << 20  # ids count through a slice, of ten thousand chips at most
 _MOST_DEVICES = 64  # a host has 16
 _MOST_WARNINGS = 20
-_LARGEST = 1 << 60  # of bytes, queues and seconds; a number beyond is a mistake
 
 _LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
 
@@ -81,11 +81,11 @@ class _Tables:
 
 
 def _bytes(value: Number) -> int | None:
-    return int(value) if 0 <= value < _LARGEST else None
+    return int(value) if 0 <= value < LARGEST else None
 
 
 def _not_negative(value: Number) -> float | None:
-    return float(value) if 0 <= value < _LARGEST else None
+    return float(value) if 0 <= value < LARGEST else None
 
 
 _PER_DEVICE: dict[str, tuple[str, Callable[[Number], Number | None]]] = {
@@ -117,7 +117,7 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
     for name, key in _OF_WORKER.items():
         if name in answers:
             rows = _rows(answers[name])
-            if values := [float(row.value) for row in rows if row.value is not None and 0 <= row.value < _LARGEST]:
+            if values := [float(row.value) for row in rows if row.value is not None and 0 <= row.value < LARGEST]:
                 runtime[key] = max(values) if name == UPTIME else float(any(values))
             if name != UPTIME:
                 tables.warnings.extend(dict.fromkeys(_error(name, row.about) for row in rows if row.value))
@@ -152,7 +152,7 @@ def _counts(answers: Mapping[str, TpuMetric]) -> Mapping[str, float]:
     return {
         key: float(sum(value for value in row if value is not None))
         for key, row in values.items()
-        if row and all(value is not None and 0 <= value < _LARGEST for value in row)
+        if row and all(value is not None and 0 <= value < LARGEST for value in row)
     }
 
 

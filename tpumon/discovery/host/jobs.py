@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from tpumon.discovery.host.listening import Owner, owner_at
-from tpumon.discovery.host.processes import PROC, environment_of, is_stopped, open_files
+from tpumon.discovery.host.processes import PROC, environment_of, going_on, is_stopped, open_files
+from tpumon.errors import STOPPED
 from tpumon.model import Framework
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -54,7 +55,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
         """
         who = f"pid {self.pid} `{self.name}`"
         if self.stopped:
-            return f"{who} is stopped by a signal (SIGSTOP)", f"`kill -CONT {self.pid}` lets it go on"
+            return f"{who} {STOPPED}", going_on(self.pid)
         if self.attached and self.framework is not None:
             remedy = f"it gets one when {self.framework} has started its devices; if steps run, look in its stderr"
             return f"{who} was started by `tpumon run` and has no profiler server yet", f"{remedy} for `tpumon:`"

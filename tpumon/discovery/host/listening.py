@@ -193,9 +193,9 @@ def page_of(owner: Owner, listeners: Iterable[Listener], owners: Mapping[int, Ow
     return None
 
 
-def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
+def signs_of(pid: int, files: Iterable[str]) -> JobSigns:
     """Signs of a process that has these files open."""
-    return _signs(_read(proc / str(pid) / "maps"), files)
+    return _signs(_read(PROC / str(pid) / "maps"), files)
 
 
 def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, str]:

@@ -201,7 +201,7 @@ def parent_of(owner: Owner | None, pids: Collection[int]) -> int | None:
     return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
 
 
-def owners_of(listeners: Iterable[Listener], proc: Path) -> dict[int, Owner]:
+def owners_of(listeners: Iterable[Listener], proc: Path = PROC) -> dict[int, Owner]:
     """Owners by port; a port shared by several processes goes to the first of them."""
     listed = list(listeners)
     owners = find_owners({inode for listener in listed for inode in listener.inodes}, proc)

@@ -72,6 +72,11 @@ def is_stopped(pid: int, proc: Path = PROC) -> bool:
         return False
 
 
+def going_on(pid: int) -> str:
+    """The words how a stopped process goes on."""
+    return f"`kill -CONT {pid}` lets it go on"
+
+
 def process_of(pid: int, proc: Path = PROC) -> Process:
     """The process with a number: its user, command and start, as far as they may be read.
 

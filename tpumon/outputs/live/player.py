@@ -8,7 +8,6 @@ from typing import Protocol
 
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.history.changes import MOST_CHANGES
-from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.playback import Recorded, between
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
@@ -188,11 +187,9 @@ class Player(Display):
 
     def _changes(self) -> list[tuple[float, Change]]:
         """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
-        workers = self._analysis.status(self._read_unix_s).workers
-        targets = {name: worker.target for name, worker in workers.items()}
         read_at = {change.number: at_unix_s for at_unix_s, change in self._read}
-        groups = together([change for _, change in self._read], targets)
-        return [(read_at[group[0].number], as_one(group, targets)) for group in groups]
+        changes = self._analysis.status(self._read_unix_s).by_slice(change for _, change in self._read)
+        return [(read_at[change.number], change) for change in changes]
 
     def _known(self) -> Span:
         return Span(self._first_unix_s, self._last_unix_s)

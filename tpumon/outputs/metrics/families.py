@@ -208,10 +208,6 @@ def _errors(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:
     return (((reason,), float(count)) for reason, count in counts.items())
 
 
-def _job_kind(history: WorkerHistory) -> str:
-    return "" if history.last is None or history.last.job_kind is None else history.last.job_kind.kind
-
-
 TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_up",
@@ -223,7 +219,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_target_info",
         help="A worker that is followed; always 1, whether it answers or not. job_kind: the kind of its job.",
         labels=("job_kind",),
-        values=lambda history, _now_unix_s: (((_job_kind(history),), 1.0),),
+        values=lambda history, _now_unix_s: (((history.kind or "",), 1.0),),
     ),
     TargetMetric(
         name="tpumon_target_pod_info",

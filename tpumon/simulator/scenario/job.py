@@ -108,10 +108,6 @@ class SimulatedJob(Struct, frozen=True, kw_only=True, dict=True):
             return layout(parts)
         return () if step.missing == worker else before_collective(layout(parts))
 
-    def is_slow(self, worker: int, device: int) -> bool:
-        """True if a core is slower than others at the job's start."""
-        return self.work(0).factor(worker, device, 0.0) > 1.0
-
     def last_busy_ns(self, worker: int, time_ns: int) -> int:
         """The last moment at which a worker's devices were busy, at most `time_ns`; else the start of its process.
 

@@ -9,6 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
+from tpumon.model.documents import LARGEST
 from tpumon.proto.xplane_pb2 import XEvent
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import (
@@ -41,7 +42,6 @@ _NUMBERS = (
 _MOST_POINTS = 1000  # of the graph, as in XProf
 _MOST_LIVE = 50  # rows of what was live at the peak
 _MOST_MEMORIES = 128  # a host has 16 devices at most
-_LARGEST = 1 << 60
 
 
 class Live(Struct, frozen=True, kw_only=True, eq=False):
@@ -179,7 +179,7 @@ def _line_memory(
         if column is None:
             continue
         values = column.integers()[rows]
-        numbers[name] = values if name == "addr" else np.where((values >= 0) & (values < _LARGEST), values, 0)
+        numbers[name] = values if name == "addr" else np.where((values >= 0) & (values < LARGEST), values, 0)
         if name == "fragmentation":
             fragmentation = column.numbers()[rows]
     offset_ps, ids = columns.offset_ps[rows], columns.metadata_id[rows]

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from tpumon.model.documents import LARGEST
 from tpumon.proto.hlo_pb2 import BufferAllocation, HeapEvent, HloProgram, LogicalBuffer
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.ops.op_kinds import NAME_LENGTH
@@ -20,7 +21,6 @@ BufferKind = Literal["argument", "output", "constant", "temporary"]
 
 _MOST_BUFFERS = 20  # of a program
 _MOST_POINTS = 1000  # of the graph over the schedule
-_LARGEST = 1 << 60
 _HBM = 0
 _NONE = LogicalBuffer()
 _MEMORIES = {0: "HBM", 1: "on the chip", 5: "host"}
@@ -122,7 +122,7 @@ def _memory(number: int, name: str, program: HloProgram) -> ProgramMemory:
 
 def _size(sized: BufferAllocation | LogicalBuffer) -> int:
     """Its bytes; 0 where the trace says what cannot be."""
-    return sized.size if 0 <= sized.size < _LARGEST else 0
+    return sized.size if 0 <= sized.size < LARGEST else 0
 
 
 def _is_hbm(allocation: BufferAllocation) -> bool:

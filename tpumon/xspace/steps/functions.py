@@ -13,11 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.model import FunctionFigures, Percentiles
-from tpumon.model.figures import NO_STEP
+from tpumon.model.figures import MOST_FUNCTIONS, NO_STEP
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 
-MOST_FUNCTIONS = 20
 EAGER = f"{NO_STEP}eager dispatch"
 TOO_FEW = "no two steps in the window"
 

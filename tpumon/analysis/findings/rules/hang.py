@@ -14,6 +14,7 @@ from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
 from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
+from tpumon.untrusted_text import listed
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _GOES_ON_S = 150.0  # whoever has run steps for so long without this worker does not wait for it
@@ -177,7 +178,7 @@ class Hang(Rule[Activity, SliceActivity]):
     def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
-        sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
+        sizes = [(peer, size) for peer in stopped if (size := peer.seen.figures.queue_size) is not None]
         down = [peer for peer in peers if peer.seen.state == "down"]
         away = down or [peer for peer in peers if peer.seen.state == "stale"]
         steps = [peer.memory.step_s for peer in peers] if stopped or away else []
@@ -227,17 +228,18 @@ class Hang(Rule[Activity, SliceActivity]):
         if idle_s - memory.silent_s > _UNSEEN_S:
             sentence += f" It was last seen running {idle_s:.0f} s ago; what it did in between is not known."
         words = f"nothing runs for {memory.silent_s:.0f} s"
-        size = _queue(member.seen)
+        size = member.seen.figures.queue_size
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
         if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
             known = "These do not answer" if member.slice_stats.away_is_down else "Of these nothing is known now"
-            sentence += f" {known}, and the others may wait for them: {_named(missing)}."
+            sentence += f" {known}, and the others may wait for them: {listed(missing, _FEW)}."
         elif first := member.slice_stats.stopped_first(step_s):
-            sentence += f" Stopped first: {_named(first)}, with no work in its queue; those that have some wait."
+            who = listed(first, _FEW)
+            sentence += f" Stopped first: {who}, with no work in its queue; those that have some wait."
             waits = member.seen.target.worker in member.slice_stats.waiting
-            words = f"waits for {_named(first)}, {words}" if waits else f"{_named(first)} stopped first, {words}"
+            words = f"waits for {who}, {words}" if waits else f"{who} stopped first, {words}"
         elif goes_on:
             sentence += " Others of its slice go on with the same steps."
         elif grade == "info":
@@ -263,14 +265,3 @@ def _last_activity(seen: Observation) -> Moment | None:
     if not known or uptime_s is None or min(known) >= uptime_s - _SAME_S:
         return None
     return seen.at.earlier(min(known))
-
-
-def _queue(seen: Observation) -> int | None:
-    sizes = [device.runtime_hlo_queue_size for device in seen.figures.devices]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
-
-
-def _named(workers: Sequence[str]) -> str:
-    more = len(workers) - _FEW
-    return ", ".join(workers[:_FEW]) + (f" and {more} more" if more > 0 else "")

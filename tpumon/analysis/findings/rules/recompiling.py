@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, TooFew
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, Takes, TooFew
 from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
@@ -56,7 +56,7 @@ class Compiling:
         """The same; a text: why that is not known."""
         if not self.samples:
             return _NOT_KNOWN
-        return self.count_ratio if self.samples >= _OFTEN else TooFew(f"it takes {_OFTEN} samples")
+        return self.count_ratio if self.samples >= _OFTEN else TooFew(takes=_OFTEN)
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
@@ -96,8 +96,8 @@ class Programs:
     samples: int = 0
     paused: bool = False
     function: str = ""
-    new: Compiling = field(default_factory=Compiling)
-    others: Compiling = field(default_factory=Compiling)
+    new: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
+    others: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     unlike: int = 0
 
     @property
@@ -108,9 +108,9 @@ class Programs:
         before one that only tpumon has not seen is chance.
         """
         if self.samples < _FEWEST:
-            return f"it takes {_FEWEST} samples"
+            return Takes(takes=_FEWEST)
         tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
-        return self.new.count / (_OFTEN_NEW - 0.5) if tells else 0.0
+        return self.new.count_ratio if tells else 0.0
 
     def note(self, figures: Figures) -> None:
         """Notes a sample with steps."""
@@ -236,5 +236,5 @@ class Recompiling(Rule[Recompiled, None]):
             words=f"{count} new programs",
             sentence=f"{{who}}, the job stops to compile again and again: after a pause {programs.function} runs as a "
             f"program that never ran before, {count} times lately.",
-            evidence={"new_programs": Evidence(value=count, threshold=_OFTEN_NEW)},
+            evidence={"new_programs": Evidence(value=count, threshold=programs.new.often)},
         )

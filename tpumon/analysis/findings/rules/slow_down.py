@@ -15,10 +15,10 @@ from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
+from tpumon.model.kept import MOST_KEPT_PROGRAMS
 
 _CRITICAL_RATIO = 0.5
 _VARIES_RATIO = 0.5  # what only steps half as long again would exceed is not judged
-_MOST_PROGRAMS = 6
 _OTHERS = 10  # samples of other programs after which a slow one has ended
 _SAME_WORK_RATIO = 0.2
 _HEAVY_RATIO = 0.1  # of the time in programs: lighter functions do not change steps
@@ -134,7 +134,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
             return
         program = program or _Program(key, flops)
         program.others = 0
-        memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
+        memory.programs = [*others[-MOST_KEPT_PROGRAMS + 1 :], program]
         program.steps.add(step_s, (steps.count if steps is not None else None) or 1, seen.at)
 
     def resume(self, memory: StepBaselines, kept: KeptWorker) -> None:

@@ -96,6 +96,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     severities = ("warning", "critical")
     compares = True
     compares_slices = True
+    names_cause = True
     samples = 1  # its numbers come from three and more
     shown_by = SAMPLES
     leaves_below = 0.7
@@ -158,7 +159,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             known = max(of_slice.severity_ratio, known or 0.0)
         if len(others.waited) < FEWEST:
             if known is None and others.beside is not None:
-                return _too_few()
+                return TooFew(takes=SAMPLES)
             return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
@@ -169,7 +170,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return _OTHER_STEPS if known is None else known
         of_worker = self._of_worker(member)
         if of_worker is None and (known is None or known <= 1):
-            return _too_few()
+            return TooFew(takes=SAMPLES)
         return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
     def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
@@ -335,7 +336,3 @@ def _told(beside: Comparison, others: str) -> str:
 
 def _others(member: Member[WorkAndWaiting, _Slices]) -> SliceWork:
     return member.slice_stats.get(member.seen.target.slice or "", _NOBODY)
-
-
-def _too_few() -> TooFew:
-    return TooFew(f"it takes {SAMPLES} samples")

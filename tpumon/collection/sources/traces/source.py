@@ -108,9 +108,7 @@ class TraceSource(ProfilerSource):
                 that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
                 the job was traced nevertheless.
         """
-        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
-        self._backoff.check()
-        await self._client.wait_for_turn()
+        await self._begin()
         start_s = time.monotonic()
         explains, was_silent = False, self.is_silent
         self._say("it is asked what its profiler can do", "asking")
@@ -145,11 +143,15 @@ class TraceSource(ProfilerSource):
         self._unexplained_on = self._client.connection if _is_unexplained(trace) and not was_silent else None
         return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
 
-    async def probe(self) -> None:
-        """Finds out if the server answers, by a trace of 1 ms. Raises as `fetch`."""
+    async def _begin(self) -> None:
+        """Waits for the turn of a query that has cost nothing yet."""
         self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
+
+    async def probe(self) -> None:
+        """Finds out if the server answers, by a trace of 1 ms. Raises as `fetch`."""
+        await self._begin()
         try:
             self._profiler.forget()
             await self._returns_traces()
@@ -172,9 +174,7 @@ class TraceSource(ProfilerSource):
 
     async def runs(self) -> bool:
         """Tells by a short trace if anything runs on a device that was busy."""
-        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
-        self._backoff.check()
-        await self._client.wait_for_turn()
+        await self._begin()
         of_long_ones = self._collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()

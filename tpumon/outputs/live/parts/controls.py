@@ -7,7 +7,6 @@ from typing import Literal
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history import RollupSeries
-from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds
@@ -195,8 +194,7 @@ class Controls:
         if span is None:
             return
         at_unix_s = span.end_unix_s if self._looked_unix_s is None else self._looked_unix_s
-        targets = {name: worker.target for name, worker in self.scene.status.workers.items()}
-        changes = [as_one(group, targets) for group in together(self.scene.changes_of(self.opened), targets)]
+        changes = self.scene.status.by_slice(self.scene.changes_of(self.opened))
         if later:
             change = next((each for each in changes if each.time_unix_s > at_unix_s), None)
         else:

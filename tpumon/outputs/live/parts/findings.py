@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.state_findings import all_findings
+from tpumon.analysis.state_findings import down_by_reason
 from tpumon.model import Finding, NotJudged
 from tpumon.outputs.live.drawing.cells import clock, evidence_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene
+from tpumon.untrusted_text import listed
 
 _WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers)(?: \(figures of [^,]*\))?, ")
 _ASIDE = re.compile(r" \([^()]*\)")
@@ -49,7 +50,7 @@ def worst_line(frame: Frame) -> Lines:
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
-    others = sum(one.severity != "info" for one in all_findings(frame.scene.status)) - 1
+    others = len(marked) - 1 + len(down_by_reason(frame.scene.status))
     more = f" (+{others}, see w)" if others else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
@@ -109,7 +110,7 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     title.add(f"{dot}{finding.confidence} confidence", DIM)
     lines = [title.segments(), *_text(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:
-        lines += _pair(frame, "workers", _named(finding))
+        lines += _pair(frame, "workers", listed(finding.workers, _MOST_NAMED, finding.more_workers))
     if finding.job is not None:
         lines += _pair(frame, "job", finding.job)
     if finding.slice is not None:
@@ -127,12 +128,6 @@ def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool
         of = f" ({one.workers} of {workers} workers)" if of_all and workers > 1 else ""
         lines += _pair(frame, one.finding, one.reason + of)
     return lines
-
-
-def _named(finding: Finding) -> str:
-    named = finding.workers[:_MOST_NAMED]
-    more = len(finding.workers) + finding.more_workers - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def _text(frame: Frame, text: str) -> Lines:

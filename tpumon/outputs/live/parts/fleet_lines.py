@@ -16,7 +16,7 @@ from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import Axis, level, spark
 from tpumon.outputs.live.drawing.line import Line
 from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
-from tpumon.outputs.live.parts.rows import axis_of
+from tpumon.outputs.live.parts.rows import LEAST_SPARK, axis_of
 from tpumon.outputs.live.parts.scene import Scene
 
 _COUNTED: tuple[Severity | State, ...] = (
@@ -33,7 +33,6 @@ _COUNTED: tuple[Severity | State, ...] = (
     "paused",
     "waiting",
 )
-_LEAST_SPARK = 8
 _CELL = 8
 _COUNT = 11
 _MOST_WHO = 8
@@ -50,7 +49,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
     """A title and a line per figure: average, min, max and who has them, number of workers, the average over time."""
     trend, who = scene.trend_of_fleet(), min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
     left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
-    names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + _LEAST_SPARK else {}
+    names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + LEAST_SPARK else {}
     cells = left - (2 * (who + 1) if names else 0)
     if any(row.verdict.state == "live" for row in scene.rows):
         span = f"LAST {short_time(trend.span_s(max(cells, 1)))}"
@@ -60,7 +59,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
     for title in ("AVG", "MIN", "MAX"):
         titles.add(title.rjust(_CELL), BOLD).fill(who + 1 if names and title != "AVG" else 0)
     titles.add("WORKERS".rjust(_COUNT), BOLD)
-    lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= _LEAST_SPARK else "", BOLD).segments()]
+    lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= LEAST_SPARK else "", BOLD).segments()]
     for figure in figures:
         line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
         across = scene.figures.get(figure.key)
@@ -70,7 +69,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
                 name = names.get(worker, "")
                 line.fill(1).add(name, DIM).fill(who - cell_len(name))
         line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_COUNT))
-        if cells >= _LEAST_SPARK:
+        if cells >= LEAST_SPARK:
             values = trend.last(figure.key, cells)
             axis = axis_of(scene, figure)
             line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)

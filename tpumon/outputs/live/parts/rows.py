@@ -27,7 +27,7 @@ _COMPACT = 32
 """Below this width figures have no decimals."""
 
 _COMPACT_WIDTH = 4
-_LEAST_SPARK = 8
+LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
@@ -188,7 +188,7 @@ class Rows:
 
     def _spark_columns(self, room: int, level: int) -> list[Sparks]:
         """Rows share a figure's axis, so that a worker that differs stands out."""
-        if room < _LEAST_SPARK:
+        if room < LEAST_SPARK:
             return []
         figures = [figure for figure in self._scene.leading if figure.level <= level]
         figures = figures[: max(room // _GOOD_SPARK, 1)]
@@ -250,8 +250,8 @@ class Rows:
         words += [_TRUNCATED] if row.sample is not None and row.sample.truncated else []
         causes = tame(", ".join(words), ascii_only=self._glyphs.ascii)
         note = 0
-        least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
-        if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
+        least = 0 if row.verdict.severity == "unknown" else LEAST_SPARK  # without figures there is little history
+        if causes and self._sparks and self._tail >= LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
             note = min(cell_len(causes), self._tail - least - 2 * self._gap)
         trend = self._scene.trend_of(row)
         end = line.room - (self._tail - note - self._gap if note else self._tail)
@@ -269,7 +269,7 @@ class Rows:
         look = look_of(row)
         words = absent_words(row, now_unix_s)
         findings = (cause for cause in row.verdict.causes if cause.finding is not None)
-        message = next(cause_words(findings), _message(row))
+        message = next(cause_words(findings), row.history.failure_words)
         if row.verdict.state in {"waiting", "stale"} and not message:
             message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
@@ -330,9 +330,3 @@ def cause_words(causes: Iterable[Cause]) -> Iterator[str]:
             yield f"{'may ' if cause.severity == 'info' else ''}hang: {cause.words}"
         elif cause.severity != "info":
             yield cause.words
-
-
-def _message(row: WorkerStatus) -> str:
-    """The error of its last query, without the worker's address."""
-    failure = None if row.history.last is None else row.history.last.failure
-    return "" if failure is None else failure.message

@@ -5,7 +5,6 @@ from __future__ import annotations
 from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.change_lines import change_lines
@@ -34,15 +33,14 @@ class EventsScreen(Screen):
         if not changes:
             whom = "any worker" if row is None else frame.scene.labels.whole(row.name)
             return Drawn(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
-        targets = {name: worker.target for name, worker in frame.scene.status.workers.items()}
-        groups = together(changes, targets)[::-1]
-        shown = [as_one(group, targets) for group in groups]
+        shown = frame.scene.status.by_slice(changes)[::-1]
         names = [change.worker for change in shown if change.what != "exporter"]
         width = min(max(map(len, names), default=0), frame.width // _NAME_SHARE)
         title = plain(f" {len(shown)} change{'s' if len(shown) > 1 else ''}, newest first", frame.width, BOLD)
+        first = {change.number: change.worker for change in changes}
         hits = [
-            Hit(place, 0, frame.width, methodcaller("open_page", group[0].worker))
-            for place, group in enumerate(groups, 1)
-            if group[0].worker in targets
+            Hit(place, 0, frame.width, methodcaller("open_page", first[change.number]))
+            for place, change in enumerate(shown, 1)
+            if first[change.number] in frame.scene.status.workers
         ]
         return Drawn(lines=[title, *change_lines(frame, shown, width)], hits=hits)

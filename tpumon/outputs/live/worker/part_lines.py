@@ -13,7 +13,7 @@ from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.peers import Peers
 
 _NAME = 20
-_LEAST_SHARE = 0.0005  # that is not 0.0%
+LEAST_SHARE = 0.0005  # that is not 0.0%
 _NOISE = 0.03  # of a step: parts that differ less from the slice's do so by chance
 
 
@@ -52,7 +52,7 @@ def part_line(row: WorkerStatus, peers: Peers, steady: Steady, width: int, glyph
         differs = abs(value - usual.get(name, value))
         places[name] = (
             -steady.size((row.name, name, "differs"), differs, _NOISE * whole_s),
-            -steady.size((row.name, name), value, _LEAST_SHARE * whole_s),
+            -steady.size((row.name, name), value, LEAST_SHARE * whole_s),
         )
     line = Line(width).fill(2).add("A step:".ljust(10), BOLD)
     for name in sorted(places, key=places.__getitem__):
@@ -64,6 +64,6 @@ def part_line(row: WorkerStatus, peers: Peers, steady: Steady, width: int, glyph
         else:
             text = f"{words} {percent(value / whole_s)}"
         text = tame(text, ascii_only=glyphs.ascii)
-        if max(value, usual.get(name, 0.0)) >= _LEAST_SHARE * whole_s and line.room >= len(text) + 3:
+        if max(value, usual.get(name, 0.0)) >= LEAST_SHARE * whole_s and line.room >= len(text) + 3:
             line.add(text if line.room == width - 12 else f"{glyphs.dot}{text}")
     return [line.segments()]

@@ -47,7 +47,7 @@ from tpumon.outputs.live.worker.charts import (
 )
 from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.worker.job_lines import family_line, family_table, kind_line
-from tpumon.outputs.live.worker.part_lines import part_line, part_table
+from tpumon.outputs.live.worker.part_lines import LEAST_SHARE, part_line, part_table
 from tpumon.outputs.live.worker.peers import peers_of
 
 _PART_NAME = 20
@@ -58,7 +58,6 @@ _MOST_CHANGES = 5
 _MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
 _ROOM_FOR_EARLIER = 40
-_LEAST_SHARE = 0.0005  # that is not 0.0%
 
 
 def _count(value: float | None) -> str:
@@ -346,7 +345,7 @@ class WorkerPage:
         ]
         lines = self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
         shares = {OP_KINDS[kind]: share for kind, share in (sample.figures.op_time_ratios or {}).items()}
-        words = ", ".join(f"{kind.lower()} {percent(share)}" for kind, share in shares.items() if share >= _LEAST_SHARE)
+        words = ", ".join(f"{kind.lower()} {percent(share)}" for kind, share in shares.items() if share >= LEAST_SHARE)
         return lines + (self._text(f"{OP_TIME.label}: {words}") if words else [])
 
     def _table(

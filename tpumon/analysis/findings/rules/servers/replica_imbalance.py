@@ -77,7 +77,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
         requests, busy = _compared(member)
         if requests is None and busy is None:
             few = 0 < max(len(member.memory.requests), len(member.memory.busy_ratio)) < _FEW
-            return TooFew(f"it takes {_FEW} samples") if few else "no other replica of its job is followed"
+            return TooFew(takes=_FEW) if few else "no other replica of its job is followed"
         return max(self._of_requests(requests), self._of_busy(busy))
 
     def _of_requests(self, requests: _Beside | None) -> float:
