@@ -326,8 +326,7 @@ def _told(sentence: str, samples: int, names: str, *, of_more: bool) -> str:
 
 def _judged_on(worker: WorkerStatus) -> int:
     """Number of samples that a worker is judged by; its exporter judges by all that it handed on, however old."""
-    history = worker.history
-    return max(_queries(history), samples_of(history, math.inf) if worker.judged_upstream else 0)
+    return samples_of(worker.history, math.inf if worker.judged_upstream else _RECENT_S)
 
 
 def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, *, is_ok: bool) -> str:

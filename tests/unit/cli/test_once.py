@@ -193,6 +193,23 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}. {more}".rstrip())
 
 
+@pytest.mark.parametrize("command", [once, why])
+def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run, command):
+    """Neither before it was asked, at the exporter, nor since; that nothing ran tells something."""
+    series = RollupSeries(tuple(COMPARED))
+    states = ["live"] * 3 + ["no-activity"] + ["paused"] * 60 + ["down"] * 5
+    for number, state in enumerate(states):
+        series.add(time.time() - 600.0 + number, state, [None] * len(COMPARED))
+    events = [lambda: answered("w0", findings=(), judged=("idle", "hang", "recompiling"), interval_s=10.0)]
+    events.insert(0, Handover(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()}))
+    _, printed, _ = run(events, workers=["w0"], command=command)
+    assert printed.startswith("ok: Nothing is wrong, as far as 5 samples tell")
+    events = [*compiled(1.0, 3), lambda: failed("w0", "paused"), *compiled(1.0, 4)]
+    _, printed, count = run(events, workers=["w0"], origin=LOCAL, command=command, samples=8, all_of_them=True)
+    assert count == 8
+    assert printed.startswith("ok: Nothing is wrong, as far as 7 samples tell")
+
+
 @pytest.mark.parametrize(("count", "told"), [(3, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
 def test_an_ok_of_a_recording_says_on_how_few_samples_it_rests(run, count, told):
     """No more come, so no command is told."""
