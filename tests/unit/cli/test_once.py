@@ -388,6 +388,24 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 
 
+@pytest.mark.parametrize("command", [once, why])
+def test_who_is_down_is_said_at_once_while_the_others_are_waited_for(run, monkeypatch, command):
+    """In one line, however short the wait is so far; its queries are no samples. Where all are down, nobody waits."""
+    said = []
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    run([*rounds(1, ["w0"]), lambda: failed("w1"), *rounds(9, ["w0"])], workers=["w0", "w1"], command=command)
+    assert said == ["w1 is down; the others are waited for: 1 of 3 samples; 120 s at most (--timeout)"]
+    run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
+    assert len(said) == 2
+    assert said[1].startswith("w1 is down; the others are waited for: 0 of 6 samples; ")
+    monkeypatch.setattr(session, "_BETWEEN_LINES_S", 0.0)
+    run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
+    assert said[3].startswith("w1, w2 are down; the others are waited for: 0 of 3 samples; ")
+    said.clear()
+    run([lambda: failed("w1")] * 5, workers=["w1"], command=command)
+    assert said == []
+
+
 def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):
     """Its row and the verdict say the same; no column is empty."""
     events = [lambda: on_cpu("vm", time_unix_s=time.time())] * 4
