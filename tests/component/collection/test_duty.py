@@ -16,6 +16,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
+from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.system import exporter_ports, host_files, ledger
@@ -494,6 +495,27 @@ async def test_who_gives_way_names_whom_it_waits_for_and_after_that_one_has_ende
 @pytest.mark.parametrize("late_s", [60.0, 63.0, 71.0, 79.0])
 async def test_three_samples_beside_another_tpumon_come_soon(late_s):
     """It has the time of both until then, and the other is without for two of its longer intervals at most."""
+async def test_who_waits_longer_than_it_was_told_is_told_who_has_traced_the_job_meanwhile():
+    """Of two others: the second one has waited as long, and its first call costs more than a usual one."""
+    job, told = Job(first_s=0.62), []
+    others = []
+    for _ in range(2):
+        others.append(asyncio.create_task(for_a_while(150, tpumon(job, window_s=None))))
+        await asyncio.sleep(6)
+    third = tpumon(job, num_queries=1, window_s=None)
+    waiting = asyncio.create_task(third.run())
+    while not waiting.done():
+        await asyncio.sleep(1)
+        doing = third._options.progress.of(ADDRESS)
+        if doing is not None and doing.waits:
+            told.append((doing.until_unix_s, doing.why))
+    await asyncio.gather(*others)
+    later = [why for (before_s, _), (until_s, why) in itertools.pairwise(told) if until_s > before_s + 5]
+    assert later
+    just = f"tpumon {os.getpid()} of {user_named(os.getuid())} has just traced it; "
+    assert set(later) == {f"{just}2 other tpumons sample it, too: each at a part of the rate (--max-duty)"}
+
+
     job, clock_s = Job(0.25, first_s=0.6, figures=STEPS), asyncio.get_running_loop().time
     first = asyncio.create_task(for_a_while(400, tpumon(job, window_s=None)))
     await asyncio.sleep(late_s)
