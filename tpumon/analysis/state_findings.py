@@ -74,6 +74,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
     for (job, slice_, reason), workers in down.items():
         last, answered = workers[0].history.last, all(each.history.had_figures() for each in workers)
         message = "" if last is None or last.failure is None else last.failure.message
+        addresses = [each.target.address for each in workers]
         others = f"; {running} of {len(status.workers)} run" if running else ""
         yield replace(
             _of_state("down", "critical", workers),
@@ -81,7 +82,13 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
             sentence=f"{listed(each.name for each in workers)} {'does' if len(workers) == 1 else 'do'} not answer "
             f"({reason}{message and f': {message}'}){others}.",
-            remedy=remedy(reason, message, answered=answered, others_answer=(job, slice_) in answering),
+            remedy=remedy(
+                reason,
+                message,
+                addresses=addresses,
+                answered=answered,
+                others_answer=(job, slice_) in answering,
+            ),
             url="docs/states.md#states",
         )
     for workers in restarted.values():
