@@ -10,7 +10,7 @@ A message says what happened and what to do, in one line. Only `tpumon.cli.proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -78,12 +78,10 @@ WENT_AWAY = "look at the end of the job's log, and whether its host was taken aw
 
 _ITS_OWN_JOB = "look at the end of its job's log, and whether its host was taken away: others of its slice answer"
 
+_ADD_SERVER = "check that the job runs; if it does, add `server = jax.profiler.start_server({port})` to it"
+
 MEANING: Mapping[Reason, Meaning] = {
-    "unavailable": Meaning(
-        remedy="check that the job runs; if it does, add `server = jax.profiler.start_server(9999)` to it and give "
-        "that port",
-        unreached=True,
-    ),
+    "unavailable": Meaning(remedy=f"{_ADD_SERVER.format(port=9999)} and give that port", unreached=True),
     "deadline": Meaning(
         remedy="check that its host is alive, and that no firewall between here and there closes the port",
         unreached=True,
@@ -123,12 +121,20 @@ MEANING: Mapping[Reason, Meaning] = {
 """The one place that says what a reason means."""
 
 
-def remedy(reason: Reason, message: str, *, answered: bool = False, others_answer: bool = False) -> str:
+def remedy(
+    reason: Reason,
+    message: str,
+    *,
+    addresses: Collection[str] = (),
+    answered: bool = False,
+    others_answer: bool = False,
+) -> str:
     """Returns what a user can do about a failure.
 
     Args:
         reason: of the failure.
         message: of the failure.
+        addresses: that were asked, as `host:port`.
         answered: whether the worker answered before.
         others_answer: whether others of its slice answer now.
     """
@@ -138,6 +144,11 @@ def remedy(reason: Reason, message: str, *, answered: bool = False, others_answe
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
     if reason == "unavailable" and (answered or others_answer):
         return WENT_AWAY if answered else _ITS_OWN_JOB
+    ports = {address.rpartition(":")[2] for address in addresses}
+    if reason == "unavailable" and ports and all(map(str.isdecimal, ports)):
+        several = len(ports) > 1
+        add = _ADD_SERVER.format(port="PORT" if several else ports.pop())
+        return f"{add}, each with the port of its address" if several else add
     return MEANING[reason].remedy
 
 

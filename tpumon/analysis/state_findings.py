@@ -78,6 +78,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
     }
     for (job, slice_, reason), workers in down_by_reason(status).items():
         message, answered = workers[0].history.failure_words, all(each.history.had_figures() for each in workers)
+        addresses = [each.target.address for each in workers]
         others = f"; {running} of {len(status.workers)} run" if running else ""
         names = listed((each.name for each in workers), MOST_WORKERS)
         yield replace(
@@ -86,7 +87,13 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             since_or_earlier=any(worker.verdict.since_or_earlier for worker in workers),
             sentence=f"{names} {'does' if len(workers) == 1 else 'do'} not answer "
             f"({reason}{message and f': {message}'}){others}.",
-            remedy=remedy(reason, message, answered=answered, others_answer=(job, slice_) in answering),
+            remedy=remedy(
+                reason,
+                message,
+                addresses=addresses,
+                answered=answered,
+                others_answer=(job, slice_) in answering,
+            ),
             url="docs/states.md#states",
         )
     for workers in restarted.values():

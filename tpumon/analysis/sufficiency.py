@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from tpumon.analysis.findings import group_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.model import FindingId, Sample
+from tpumon.model import FindingId, Sample, State
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
 _RECENT_S = 3600.0
+_TELLING: frozenset[State] = frozenset({"live", "no-activity"})
 _DECISIVE: frozenset[FindingId] = frozenset({"idle", "straggler", "hang", "stuck"})  # without them nothing is ok
 
 
@@ -88,9 +89,12 @@ def lacking_s(worker: WorkerStatus) -> float:
 
 
 def samples_of(history: WorkerHistory, last_s: float = _RECENT_S) -> int:
-    """Number of recent samples of a worker; those that an exporter handed on count, if they are remembered."""
+    """Number of recent samples of a worker that tell how it is; those that an exporter handed on count, if remembered.
+
+    Of times that are kept in one row, with a pause or an outage amid them, none counts.
+    """
     newest_unix_s = None if history.series is None else history.series.newest_unix_s
     if history.series is None or newest_unix_s is None:
         return history.samples
     points = history.series.points(STEP.key, newest_unix_s - last_s, newest_unix_s)
-    return max(history.samples, sum(point.queries for point in points))
+    return max(history.samples, sum(point.queries for point in points if point.states <= _TELLING))

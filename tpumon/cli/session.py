@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
+from tpumon.analysis.state_findings import MOST_WORKERS
 from tpumon.analysis.sufficiency import lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
@@ -29,6 +30,7 @@ from tpumon.model import Target
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
+from tpumon.untrusted_text import listed
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +158,8 @@ class _Waiting:
         self._next_line_s = self._began_s + _LONG_S
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
+        self._down: tuple[str, ...] = ()  # workers that do not answer, while others are waited for
+        self._has_said_down = False
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -198,11 +202,15 @@ class _Waiting:
         return [each.history for each in workers if lacking(each) and lacking_s(each) <= more_s]
 
     def show(self, bar: Bar) -> None:
-        """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then."""
+        """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.
+
+        That somebody is down is said as soon as it is known.
+        """
         now_s = time.monotonic()
         if bar.refresh_s is not None:
             bar.count(self._taken, self._wanted, self._words())
-        elif now_s >= self._next_line_s:
+        elif now_s >= self._next_line_s or (self._down and not self._has_said_down):
+            self._has_said_down = bool(self._down)
             self._next_line_s = now_s + _BETWEEN_LINES_S
             _log.info("%s; %g s at most (--timeout)", self._words(), self._needs.timeout_s)
 
@@ -211,6 +219,9 @@ class _Waiting:
         if not self._wanted:
             return "looking for jobs"
         words = f"{self._taken} of {self._wanted} samples"
+        if self._down:
+            are = "is" if len(self._down) == 1 else "are"
+            words = f"{listed(self._down, MOST_WORKERS)} {are} down; the others are waited for: {words}"
         if self._taken == self._wanted:
             words += ", some findings take more"
         progress, target = self._origin.progress, self._waits_for
@@ -220,8 +231,10 @@ class _Waiting:
     def _count(self, workers: Sequence[WorkerStatus]) -> None:
         """Notes how many samples there are of those that are needed, and one of the workers that lack most."""
         lacking = {worker.name: self._lacks(worker) for worker in workers}
-        self._wanted = self._needs.samples * len(workers)
-        self._taken = self._wanted - sum(lacking.values())
+        self._taken = sum(min(samples_of(worker.history), self._needs.samples) for worker in workers)
+        self._wanted = self._taken + sum(lacking.values())
+        down = tuple(worker.name for worker in workers if worker.verdict.state == "down")
+        self._down = down if len(down) < len(workers) else ()
         last = max(workers, key=lambda worker: lacking[worker.name], default=None)
         self._waits_for = None if last is None else last.history.target
 
@@ -326,8 +339,7 @@ def _told(sentence: str, samples: int, names: str, *, of_more: bool) -> str:
 
 def _judged_on(worker: WorkerStatus) -> int:
     """Number of samples that a worker is judged by; its exporter judges by all that it handed on, however old."""
-    history = worker.history
-    return max(_queries(history), samples_of(history, math.inf) if worker.judged_upstream else 0)
+    return samples_of(worker.history, math.inf if worker.judged_upstream else _RECENT_S)
 
 
 def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, *, is_ok: bool) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.discovery.google_api import LOOKUP_S, ApiError, ApiNode, TpuApi, check_installed
-from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB, SUGGESTED_PORT
+from tpumon.discovery.host.port_survey import SUGGESTED_PORT, line_for
 from tpumon.discovery.host.probe import knock
 from tpumon.errors import MEANING, NoTargetError, UsageError
 from tpumon.model import Address, Target, Workers
@@ -119,7 +119,7 @@ class _NamedTpu:
             lines.append(
                 f"TPU {self.name} is READY, but none of its {sum(ip is not None for ip in self.ips)} workers has a "
                 f"profiler server at port {', '.join(map(str, self.ports))} yet: at most memory and duty cycle are "
-                f"available; add `{LINE_FOR_A_JOB}` to the job, or give --port"
+                f"available; add `{line_for(None)}` to the job, or give --port"
             )
         return lines
 

@@ -294,8 +294,10 @@ def test_nobody_there(doctor):
 
     assert status == 3
     assert "connection refused" in text
-    assert "`server = jax.profiler.start_server(9999)`" in text
+    assert f"`server = jax.profiler.start_server({DEAD.rpartition(':')[2]})`" in text
     assert "nothing: no figure is available" in text
+    _, text = doctor(port=9998)
+    assert "`server = jax.profiler.start_server(9998)`" in text
 
 
 def test_a_busy_tpu_node(doctor):

@@ -16,6 +16,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
+from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.system import exporter_ports, host_files, ledger
@@ -67,6 +68,9 @@ class Job:
 
             def look_s(self, query):
                 return 0.0
+
+            def window_s(self, query):
+                return query.window_s or 0.09
 
             def likely_s(self, query):  # a first guess, like that of real traces
                 return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
@@ -491,6 +495,27 @@ async def test_who_gives_way_names_whom_it_waits_for_and_after_that_one_has_ende
     assert not any("just traced" in each for each in why[-60:])
 
 
+async def test_who_waits_longer_than_it_was_told_is_told_who_has_traced_the_job_meanwhile():
+    """Of two others: the second one has waited as long, and its first call costs more than a usual one."""
+    job, told = Job(first_s=0.62), []
+    others = []
+    for _ in range(2):
+        others.append(asyncio.create_task(for_a_while(150, tpumon(job, window_s=None))))
+        await asyncio.sleep(6)
+    third = tpumon(job, num_queries=1, window_s=None)
+    waiting = asyncio.create_task(third.run())
+    while not waiting.done():
+        await asyncio.sleep(1)
+        doing = third._options.progress.of(ADDRESS)
+        if doing is not None and doing.waits:
+            told.append((doing.until_unix_s, doing.why))
+    await asyncio.gather(*others)
+    later = [why for (before_s, _), (until_s, why) in itertools.pairwise(told) if until_s > before_s + 5]
+    assert later
+    just = f"tpumon {os.getpid()} of {user_named(os.getuid())} has just traced it; "
+    assert set(later) == {f"{just}2 other tpumons sample it, too: each at a part of the rate (--max-duty)"}
+
+
 @pytest.mark.parametrize("late_s", [60.0, 63.0, 71.0, 79.0])
 async def test_three_samples_beside_another_tpumon_come_soon(late_s):
     """It has the time of both until then, and the other is without for two of its longer intervals at most."""
@@ -507,10 +532,10 @@ async def test_three_samples_beside_another_tpumon_come_soon(late_s):
 
 
 @pytest.mark.parametrize(
-    ("figures", "window_s", "known_s"), [(STEPS, None, 0.13), (STEPS, 0.13, None), ({}, None, None)]
+    ("figures", "window_s", "known_s"), [(STEPS, None, 0.09), (STEPS, 0.13, None), ({}, None, None)]
 )
-async def test_who_comes_second_begins_with_the_window_that_showed_steps(figures, window_s, known_s):
-    """But not with one that a user gave, nor with one that showed none."""
+async def test_who_comes_second_begins_with_the_window_that_shows_steps(figures, window_s, known_s):
+    """Not with the longer one in which they were found, one that a user gave, nor one that showed none."""
     by_first, by_second = Job(figures=figures), Job(figures=figures)
     first = asyncio.create_task(for_a_while(60, tpumon(by_first, window_s=window_s)))
     await asyncio.sleep(50)

@@ -255,7 +255,7 @@ def test_the_window_of_level_1_is_one_step(source):
 
 
 @pytest.mark.parametrize(
-    ("known_s", "level", "window_s"), [(0.14, 2, 0.21), (9.0, 2, 2.0), (0.001, 1, 0.1), (None, 2, 0.5)]
+    ("known_s", "level", "window_s"), [(0.14, 2, 0.14), (9.0, 2, 2.0), (0.001, 1, 0.1), (None, 2, 0.5)]
 )
 def test_the_first_window_may_be_known_from_another_tpumon(known_s, level, window_s):
     """Within the usual bounds; what this one has seen itself counts more."""
@@ -263,6 +263,27 @@ def test_the_first_window_may_be_known_from_another_tpumon(known_s, level, windo
     assert window.of_level(level, known_s) == pytest.approx(window_s)
     window.grow(2.0)
     assert window.of_level(2, known_s) == 1.0
+
+
+def test_a_window_that_another_tpumon_has_found_shows_the_steps_and_is_no_longer_than_it_must_be():
+    """The first one was longer: it was a guess."""
+
+    async def main():
+        async with fleet_of("v5e-8") as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as client:
+                first, second = (TraceSource(client, target, DEFAULTS) for _ in range(2))
+                query = Query(level=2)
+                guessed_s = first.window_s(query)
+                await first.fetch(query)
+                query = Query(level=2, known_window_s=first.window_s(query))
+                sample = await second.fetch(query)
+                return guessed_s, first.window_s(query), sample.window_s, sample.figures.step_time_s
+
+    guessed_s, known_s, window_s, steps = asyncio.run(main())
+    assert guessed_s > 2 * known_s
+    assert window_s <= known_s
+    assert steps is not None
 
 
 def test_the_window_grows_until_a_step_fits_to_10_s_at_most():

@@ -22,7 +22,7 @@ from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
 from tpumon.discovery.host.jobs import find_job
 from tpumon.discovery.host.listening import Owner
-from tpumon.discovery.host.port_survey import LINE_FOR_A_JOB, Elsewhere
+from tpumon.discovery.host.port_survey import Elsewhere, line_for
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.discovery.identity import Identified, names
@@ -156,7 +156,7 @@ async def test_a_stranger_at_a_usual_port_is_called_once_in_its_life(world, reas
         await watch.until(lambda: watch.found)
         await world.looked_again(watch, 20)
     (found,) = watch.found
-    assert LINE_FOR_A_JOB in found.waiting
+    assert line_for(None) in found.waiting
     assert "9012" in found.waiting
     assert world.calls == {9999: 1}
 
@@ -384,15 +384,16 @@ def runtime_of(watch):
     return [(target.worker, target.address, target.runtime_addresses) for target in targets]
 
 
-async def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world, said):
+@pytest.mark.parametrize(("asked", "port"), [(None, 9999), (9998, 9998)])
+async def test_a_job_with_runtime_metrics_only_is_a_worker_and_it_is_said_once(world, said, asked, port):
     """Its profiler is awaited at the port that the line for a job names; when it comes there nothing changes."""
     world.proc.listen(8431, JOB)
-    async with watching(world.finder()) as watch:
-        await watch.until(lambda: runtime_of(watch) == [(HERE, "127.0.0.1:9999", ("localhost:8431",))])
+    async with watching(world.finder(asked)) as watch:
+        await watch.until(lambda: runtime_of(watch) == [(HERE, f"127.0.0.1:{port}", ("localhost:8431",))])
         (line,) = said
-        assert LINE_FOR_A_JOB in line
-        world.job(9999)
-        await watch.until(lambda: world.calls[9999])
+        assert f"start_server({port})" in line
+        world.job(port)
+        await watch.until(lambda: world.calls[port])
         await world.looked_again(watch)
     assert len(watch.found) == 1
     assert said == [line]
@@ -494,7 +495,7 @@ def test_a_job_without_a_profiler_server_is_named(world):
     """With its script and the line of its framework; of several, the one that holds a TPU, or the parent."""
     world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 -u /home/me/train.py --key secret")
     said = waiting_line(world)
-    assert said.startswith(f"pid 42 `train.py` runs JAX but has no profiler server: add `{LINE_FOR_A_JOB}`, or ")
+    assert said.startswith(f"pid 42 `train.py` runs JAX but has no profiler server: add `{line_for(None)}`, or ")
     assert "9012" in said
     assert "secret" not in said
     world.proc.process(50, TENSORFLOW, cmdline="python3 fit.py")
@@ -521,9 +522,9 @@ def test_a_job_that_began_just_now_may_still_be_starting(world):
         "it may still be starting: give it a minute"
     )
     world.proc.began(time.time() - 70)
-    assert LINE_FOR_A_JOB in waiting_line(world)
+    assert line_for(None) in waiting_line(world)
     world.proc.began(time.time() + 3600)  # /proc/stat is another container's
-    assert LINE_FOR_A_JOB in waiting_line(world)
+    assert line_for(None) in waiting_line(world)
 
 
 def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
@@ -550,7 +551,7 @@ def test_while_tpumon_waits_a_starting_job_becomes_one_that_needs_a_server(world
 
     before, after = asyncio.run(main())
     assert "still be starting" in before
-    assert LINE_FOR_A_JOB in after
+    assert line_for(None) in after
 
 
 @pytest.mark.parametrize(
@@ -570,13 +571,13 @@ def test_a_job_that_tpumon_run_started_is_never_told_to_add_a_server(world, envi
     world.proc.process(JOB, JAX, environ=environ)
     said = waiting_line(world)
     assert said.startswith("pid 42 `train.py` was started by `tpumon run` and has no profiler server yet; ") == coming
-    assert (LINE_FOR_A_JOB in said) != coming
+    assert (line_for(None) in said) != coming
 
 
 def test_a_job_in_a_container_that_attaches_it(world, tmp_path):
     """The directory is one of its own file system, under any name."""
     world.proc.process(JOB, JAX, environ="PYTHONPATH=/attach")
-    assert LINE_FOR_A_JOB in waiting_line(world)
+    assert line_for(None) in waiting_line(world)
     (tmp_path / "image" / "attach" / "tpumon_attach").mkdir(parents=True)
     (world.proc.root / str(JOB) / "root").unlink()
     (world.proc.root / str(JOB) / "root").symlink_to(tmp_path / "image")
@@ -593,8 +594,8 @@ async def test_a_starting_job_with_runtime_metrics_only_gets_no_remedy_yet(world
         await watch.until(lambda: len(said) == 2)
         await world.looked_again(watch)
     assert "only memory and duty cycle are available; it may still be starting" in said[0]
-    assert LINE_FOR_A_JOB not in said[0]
-    assert LINE_FOR_A_JOB in said[1]
+    assert line_for(None) not in said[0]
+    assert line_for(None) in said[1]
     assert len(said) == 2
     assert len(watch.found) == 1
 
@@ -623,11 +624,11 @@ def test_a_server_at_another_port_than_the_one_asked_for_is_named(world, said):
         "no profiler server on this host's port 9998; a profiler server answers at 127.0.0.1:9999, "
         "not at 127.0.0.1:9998"
     )
-    assert LINE_FOR_A_JOB in waiting_line(world, 9998)
+    assert line_for(None, 9998) in waiting_line(world, 9998)
     world.proc.listen(8431, JOB)
     assert waiting_line(world, 9998, elsewhere=At9999()) is None
     assert "a profiler server answers at 127.0.0.1:9999" in said[0]
-    assert LINE_FOR_A_JOB not in said[0]
+    assert line_for(None) not in said[0]
 
 
 def test_jobs_of_other_containers_and_tpumon_itself_are_not_meant(world):

@@ -330,7 +330,7 @@ def test_without_a_target_this_host_is_searched():
     """Nothing there: with a number of queries 3, else waiting; both with the line to add. Then a job comes up."""
     port = closed_port()
     here = ("--level", "2", "--port", str(port))  # at the usual ports others' jobs may run
-    hints = ("jax.profiler.start_server(9999)", "tpumon --simulate v5e-8")
+    hints = (f"jax.profiler.start_server({port})", "tpumon --simulate v5e-8")
     result = tpumon(*here, *ONCE).ended(3)
     assert result.out == ""
     for hint in hints:

@@ -193,6 +193,23 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}. {more}".rstrip())
 
 
+@pytest.mark.parametrize("command", [once, why])
+def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run, command):
+    """Neither before it was asked, at the exporter, nor since; that nothing ran tells something."""
+    series = RollupSeries(tuple(COMPARED))
+    states = ["live"] * 3 + ["no-activity"] + ["paused"] * 60 + ["down"] * 5
+    for number, state in enumerate(states):
+        series.add(time.time() - 600.0 + number, state, [None] * len(COMPARED))
+    events = [lambda: answered("w0", findings=(), judged=("idle", "hang", "recompiling"), interval_s=10.0)]
+    events.insert(0, Handover(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()}))
+    _, printed, _ = run(events, workers=["w0"], command=command)
+    assert printed.startswith("ok: Nothing is wrong, as far as 5 samples tell")
+    events = [*compiled(1.0, 3), lambda: failed("w0", "paused"), *compiled(1.0, 4)]
+    _, printed, count = run(events, workers=["w0"], origin=LOCAL, command=command, samples=8, all_of_them=True)
+    assert count == 8
+    assert printed.startswith("ok: Nothing is wrong, as far as 7 samples tell")
+
+
 @pytest.mark.parametrize(("count", "told"), [(3, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
 def test_an_ok_of_a_recording_says_on_how_few_samples_it_rests(run, count, told):
     """No more come, so no command is told."""
@@ -369,6 +386,24 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
+
+
+@pytest.mark.parametrize("command", [once, why])
+def test_who_is_down_is_said_at_once_while_the_others_are_waited_for(run, monkeypatch, command):
+    """In one line, however short the wait is so far; its queries are no samples. Where all are down, nobody waits."""
+    said = []
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    run([*rounds(1, ["w0"]), lambda: failed("w1"), *rounds(9, ["w0"])], workers=["w0", "w1"], command=command)
+    assert said == ["w1 is down; the others are waited for: 1 of 3 samples; 120 s at most (--timeout)"]
+    run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
+    assert len(said) == 2
+    assert said[1].startswith("w1 is down; the others are waited for: 0 of 6 samples; ")
+    monkeypatch.setattr(session, "_BETWEEN_LINES_S", 0.0)
+    run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
+    assert said[3].startswith("w1, w2 are down; the others are waited for: 0 of 3 samples; ")
+    said.clear()
+    run([lambda: failed("w1")] * 5, workers=["w1"], command=command)
+    assert said == []
 
 
 def test_a_job_on_a_cpu_is_ok_and_what_it_cannot_have_is_said(run):

@@ -173,6 +173,26 @@ def test_a_worker_that_is_down_is_the_verdict():
     assert found["sentence"].startswith('"b" does not answer (unavailable: unavailable); 1 of 2 run.')
 
 
+@pytest.mark.parametrize(
+    ("addresses", "line"),
+    [
+        (["h:9000"], "start_server(9000)` to it"),
+        (["h:9000", "[::1]:9000"], "start_server(9000)` to it"),
+        (["h:9000", "h:9001"], "start_server(PORT)` to it, each with the port of its address"),
+        (["nowhere"], "start_server(9999)` to it and give that port"),
+    ],
+)
+def test_the_remedy_where_nothing_listens_has_the_port_that_was_asked(addresses, line):
+    """Several need one each."""
+    fleet = Analysis()
+    targets = tuple(Target(worker=f"w{place}", address=address) for place, address in enumerate(addresses))
+    fleet.take(Workers(targets=targets))
+    for target in targets:
+        fleet.take(failed_sample(target.worker, address=target.address, time_unix_s=NOW))
+    (found,) = answer(fleet, 0).findings
+    assert found.remedy.endswith(f"add `server = jax.profiler.{line}")
+
+
 def test_every_finding_is_judged_or_listed():
     """Also while nobody answers."""
     fleet = Analysis()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
@@ -18,7 +18,8 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
         until = time.strftime("%H:%M:%S", time.localtime(diagnosis.paused_until_unix_s))
         yield Problem(what=f"sampling on this host is paused until {until}", remedy=MEANING["paused"].remedy)
     for server in diagnosis.servers:
-        yield from _of_server(server)
+        alike = [one.address for one in diagnosis.servers if one.reason == server.reason]
+        yield from _of_server(server, alike)
     hidden = _hidden_ports(diagnosis)
     if diagnosis.local and not diagnosis.servers:
         problem = _no_server(diagnosis, hidden)
@@ -43,10 +44,12 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
         yield hidden
 
 
-def _of_server(server: ServerDiagnosis) -> Iterator[Problem]:
+def _of_server(server: ServerDiagnosis, alike: Sequence[str]) -> Iterator[Problem]:
+    """Problems of a server; `alike` are the addresses that have the same reason, for they get one remedy."""
     if server.reason is not None:
         words = server.answers[-1].words
-        yield Problem(what=f"{server.address}: {words}", remedy=server.elsewhere or remedy(server.reason, words))
+        advice = server.elsewhere or remedy(server.reason, words, addresses=alike)
+        yield Problem(what=f"{server.address}: {words}", remedy=advice)
     elif server.writes_only and not server.source:
         yield Problem(
             what=f"{server.address}: this old server cannot return traces, and what it writes is not seen here",
@@ -77,7 +80,7 @@ def _hidden_ports(diagnosis: Diagnosis) -> Problem | None:
 def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:
     """The problem that there is no profiler server on this host, with its cause as far as that can be seen."""
     job = diagnosis.job
-    add_line = _add_line(diagnosis.framework if job is None else job.framework)
+    add_line = _add_line(diagnosis.framework if job is None else job.framework, diagnosis.port)
     if job is not None and job.stopped:
         return _job_without_server(job)
     if diagnosis.port is not None:
@@ -114,8 +117,8 @@ def _job_without_server(job: HostJob) -> Problem:
     return Problem(what=job.lack, remedy=_add_line(job.framework))
 
 
-def _add_line(framework: Framework | None) -> str:
-    return f"start the job with `tpumon run`, or add `{line_for(framework)}` to it"
+def _add_line(framework: Framework | None, port: int | None = None) -> str:
+    return f"start the job with `tpumon run`, or add `{line_for(framework, port)}` to it"
 
 
 def _of_companions(row: CompanionReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:

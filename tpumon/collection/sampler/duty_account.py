@@ -66,7 +66,7 @@ class DutyAccount:
         self.address = ""
         """Its address as the worker has it that followed it last, for messages."""
         self.window_s = 0.0
-        """Length of the last trace that showed its steps, where tpumon chose it; 0: there was none."""
+        """Length of a trace that shows its steps, where tpumon chooses it; 0: not known."""
         self.promised_s = float("-inf")
         """When its first figures come, as far as it was known last; minus infinity: they were not late."""
         self.unanswered_s = 0.0
@@ -123,11 +123,16 @@ class DutyAccount:
         """The other tpumons that trace the same server, or did since this one, and what it means; empty: none does."""
         if self._first is not None:
             return f"{_who(self._first)} goes first, as it has no verdict yet"
+        first = "" if self._went_first is None else _who(self._went_first)
+        before = first and f"{first} has just traced it"
         if len(self._sharing) > 1:
-            return f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
+            others = f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
+            return "; ".join(filter(None, (before, others)))
         if self._sharing:
-            return f"{_who(self._sharing[0])} samples it, too: each at half the rate"
-        return "" if self._went_first is None else f"{_who(self._went_first)} has just traced it"
+            who = _who(self._sharing[0])
+            before = f"{before} and" if first == who else "; ".join(filter(None, (before, who)))
+            return f"{before} samples it, too: each at half the rate"
+        return before
 
     @property
     def _is_new(self) -> bool:

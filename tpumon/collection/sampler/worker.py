@@ -444,8 +444,8 @@ class SampledWorker:
                 return sample
             sample = await profiler.fetch(query)
             traced_s, answered, is_answered = sample.traced_s, True, profiler.costs_job
-            if query.window_s is None and sample.window_s and sample.figures.step_time_s is not None:
-                self._account.window_s = sample.window_s
+            if query.window_s is None and sample.figures.step_time_s is not None:
+                self._account.window_s = profiler.window_s(query)  # the first one was a guess
         except SourceError as error:
             traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
             is_answered, is_gone = answered, error.reason == "unavailable"

@@ -92,6 +92,10 @@ class ProfilerSource(ABC):
         """Seconds for which a query is likely to trace the job."""
         return 0.0
 
+    def window_s(self, query: Query) -> float:  # noqa: ARG002 - of others
+        """Length of the trace that a query takes; 0: it takes none."""
+        return 0.0
+
     def note_silence(self, query: Query) -> bool:  # noqa: ARG002 - of others
         """Notes that nothing runs, as others say, too; returns `is_silent`."""
         return False

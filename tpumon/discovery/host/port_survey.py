@@ -26,16 +26,14 @@ USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 RUNTIME_PORTS = PORTS
 """Where a runtime metric service may be: one port per process."""
 
-LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
-"""What a JAX job needs to be seen; without the assignment the server may be garbage-collected."""
-
-_LINES: Mapping[Framework | None, str] = {
-    "TensorFlow": "tf.profiler.experimental.server.start(6009)",
-    "PyTorch/XLA": "server = torch_xla.debug.profiler.start_server(9012)",
-}
-
 SUGGESTED_PORT = 9999
-"""The one in LINE_FOR_A_JOB."""
+"""The one for a JAX job."""
+
+_STARTS: Mapping[Framework | None, tuple[str, int]] = {
+    "TensorFlow": ("tf.profiler.experimental.server.start({})", 6009),
+    "PyTorch/XLA": ("server = torch_xla.debug.profiler.start_server({})", 9012),
+}
+_JAX_START = "server = jax.profiler.start_server({})", SUGGESTED_PORT
 
 _MOST_NAMED = 3  # servers, in a message
 _NOBODY: Mapping[int, int] = MappingProxyType({})
@@ -66,9 +64,17 @@ class SurveyedPort(Struct, frozen=True, kw_only=True):
     attached: bool = False
 
 
-def line_for(framework: Framework | None) -> str:
-    """The line that a job needs to be seen; JAX's if its framework is unknown."""
-    return _LINES.get(framework, LINE_FOR_A_JOB)
+def line_for(framework: Framework | None, port: int | None = None) -> str:
+    """The line that a job needs to be seen; JAX's if its framework is unknown.
+
+    It assigns the server, which may be garbage-collected otherwise.
+
+    Args:
+        framework: that of the job.
+        port: the one that was asked; None: the framework's usual one.
+    """
+    start, usual = _STARTS.get(framework, _JAX_START)
+    return start.format(port or usual)
 
 
 def why_not_approached(

@@ -17,7 +17,6 @@ from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import Listener, Owner, page_of, read_listeners
 from tpumon.discovery.host.port_survey import (
     HIDDEN,
-    LINE_FOR_A_JOB,
     RUNTIME_PORTS,
     SUGGESTED_PORT,
     TPU_RUNTIME_PORTS,
@@ -446,7 +445,7 @@ class LocalDiscovery:
         if self._job is not None and (words := self._job.not_yet(time.time())) is not None:
             return words
         owners = (self._owners.get(port) for port in self._runtime_ports())
-        line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
+        line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None), self._port)
         return (
             "the job on this host has no profiler server",
             f"for matrix units, idle and step time add `{line}` to it",
@@ -477,8 +476,9 @@ class LocalDiscovery:
                 f"{job.lack}: add `{line_for(job.framework)}`, or start it with `tpumon run`, or give --service-addr "
                 f"HOST:PORT; there is none on this host's {where}"
             )
+        line = line_for(None, self._port)
         return (
-            f"no profiler server on this host's {where}; start the job with `tpumon run`, or add `{LINE_FOR_A_JOB}` to "
+            f"no profiler server on this host's {where}; start the job with `tpumon run`, or add `{line}` to "
             "it, or give --service-addr HOST:PORT; to look around: tpumon --simulate v5e-8"
         )
 

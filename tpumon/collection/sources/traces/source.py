@@ -114,7 +114,7 @@ class TraceSource(ProfilerSource):
         self._say("it is asked what its profiler can do", "asking")
         try:
             returns_traces = await self._returns_traces()
-            window_s = self._window_s(query)
+            window_s = self.window_s(query)
             in_time = self._answers_in_time
             self._say("waiting for its turn among the workers", "waiting")
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
@@ -205,9 +205,9 @@ class TraceSource(ProfilerSource):
     def likely_s(self, query: Query) -> float:
         """Seconds for which a query is likely to trace the job."""
         probe_s = 0.0 if self._profiler.is_known else _PROBE_S
-        return probe_s + self._window_s(query) + self._collecting_s
+        return probe_s + self.window_s(query) + self._collecting_s
 
-    def _window_s(self, query: Query) -> float:
+    def window_s(self, query: Query) -> float:
         if query.window_s is not None:
             return query.window_s
         return self._short_s if self.is_silent else self._window.of_level(query.level, query.known_window_s)

@@ -26,7 +26,6 @@ FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _MOSTLY = 0.5  # of the window
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
-_ROOM = 1.5  # for steps that vary: no earlier trace of this tpumon tells how much
 _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that begins the next one must be whole, too
 
 
@@ -54,11 +53,11 @@ class Window:
 
         Args:
             level: 1 or 2.
-            known_s: the one that showed steps to somebody else: the first one. None: there is none.
+            known_s: the one that shows steps to somebody else: the first one. None: there is none.
         """
         length_s = self.length_s
         if self._length_s is None and known_s is not None:
-            length_s = min(USUAL_LONGEST_WINDOW_S, max(_SHORTEST_WINDOW_S, _ROOM * known_s))
+            length_s = min(USUAL_LONGEST_WINDOW_S, max(_SHORTEST_WINDOW_S, known_s))
         if level > 1:
             return length_s
         return min(FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, length_s / self._steps_wanted))
