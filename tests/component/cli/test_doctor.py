@@ -445,7 +445,7 @@ def test_a_job_without_a_profiler_server(doctor, monkeypatch):
 
 @pytest.mark.parametrize(
     ("ports", "what", "port"),
-    [((40001, 40002), "2 ports of other users", "N"), ((40001,), "port 40001 of another user", "40001")],
+    [((40001, 40002), "ports of other users (40001, 40002)", "N"), ((40001,), "port 40001 of another user", "40001")],
 )
 def test_ports_of_other_users_may_be_a_profiler_servers(doctor, monkeypatch, ports, what, port):
     """That there is none is not said then, also where the job's runtime metrics answer."""

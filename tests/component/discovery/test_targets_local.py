@@ -144,7 +144,8 @@ async def test_ports_that_may_not_be_looked_at_are_mentioned(world):
     world.proc.listen(23456)
     async with watching(world.finder()) as watch:
         await watch.until(lambda: watch.found)
-    assert "run tpumon as the job's user" in watch.found[0].waiting
+    not_asked = "; not asked: port 23456 of another user (run tpumon as the job's user, or give --port 23456); "
+    assert not_asked in watch.found[0].waiting
 
 
 @pytest.mark.parametrize("reason", ["not-a-profiler", "unavailable", "deadline", "malformed", RuntimeError("a bug")])

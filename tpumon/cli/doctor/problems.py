@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
-from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for
+from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for, of_others
 from tpumon.errors import MEANING, remedy
 from tpumon.model import Address, Framework
 
@@ -69,12 +69,8 @@ def _hidden_ports(diagnosis: Diagnosis) -> Problem | None:
     hidden = [Address.parse(port.address).port for port in diagnosis.ports if port.words == HIDDEN]
     if not hidden or diagnosis.port is not None:
         return None
-    one = len(hidden) == 1
-    return Problem(
-        what=f"{f'port {hidden[0]} of another user' if one else f'{len(hidden)} ports of other users'} could not be "
-        "looked at",
-        remedy=f"run tpumon as the job's user, or give --port {hidden[0] if one else 'N'}",
-    )
+    whose, advice = of_others(hidden)
+    return Problem(what=f"{whose} could not be looked at", remedy=advice)
 
 
 def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +18,7 @@ from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.errors import SourceError
 from tpumon.model import Framework
-from tpumon.untrusted_text import plain_word
+from tpumon.untrusted_text import listed, plain_word
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 """Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
@@ -75,6 +75,14 @@ def line_for(framework: Framework | None, port: int | None = None) -> str:
     """
     start, usual = _STARTS.get(framework, _JAX_START)
     return start.format(port or usual)
+
+
+def of_others(ports: Sequence[int]) -> tuple[str, str]:
+    """Words for ports whose processes are hidden, and what to do to have them asked."""
+    remedy = "run tpumon as the job's user, or give --port {}"
+    if len(ports) == 1:
+        return f"port {ports[0]} of another user", remedy.format(ports[0])
+    return f"ports of other users ({listed(map(str, sorted(ports)), _MOST_NAMED)})", remedy.format("N")
 
 
 def why_not_approached(

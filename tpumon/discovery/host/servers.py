@@ -23,6 +23,7 @@ from tpumon.discovery.host.port_survey import (
     USUAL_PORTS,
     Elsewhere,
     line_for,
+    of_others,
     owners_of,
     parent_of,
     why_not_approached,
@@ -458,8 +459,8 @@ class LocalDiscovery:
             where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
             if self._blind is not None:
                 where += f"; what else listens here cannot be read ({self._blind})"
-            elif any(why_not_approached(port, self._owners.get(port)) == HIDDEN for port in self._listeners):
-                where += "; ports of other users were left alone (run tpumon as the job's user, or give --port)"
+            elif hidden := [one for one in self._listeners if why_not_approached(one, self._owners.get(one)) == HIDDEN]:
+                where += "; not asked: {} ({})".format(*of_others(hidden))
             else:
                 where += ", nor on another port of a job"
         refused = ((one.address, self._refused.get(port)) for port, one in self._listeners.items())
