@@ -7,7 +7,6 @@ From then on the job's server has no answer, or refuses all as busy.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -15,7 +14,7 @@ from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.host.processes import is_stopped, start_ticks_of
 from tpumon.errors import HOST_TRACE, MEANING, STOPPED, SourceError
-from tpumon.system.host_files import since_boot_s
+from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
 _ANSWERS_IN_S = 10.0
@@ -48,7 +47,7 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     ago_s = since_boot_s() - max(begun, default=0.0)
     if not begun or not _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S:
         return ""
-    at = time.strftime("%H:%M:%S", time.localtime(time.time() - ago_s))
+    at = time_of_day(max(begun))
     return (
         f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it, and leave out --host-tracer-level"
     )
