@@ -125,6 +125,19 @@ def test_a_row_without_figures_says_so_and_for_how_long():
     assert "45.3%" not in row
 
 
+@pytest.mark.parametrize("reason", ["paused", "busy", "continuous", "unavailable"])
+def test_what_was_found_before_is_no_reason_for_a_pause(reason):
+    """Nor for another session, or for no answer: on its row, on its page, and in the list of changes."""
+    away = failed("b", reason, "paused by ada", NOW)
+    display = display_of(answered("a"), bad("b", time_unix_s=NOW - 10), away, thresholds=AT_ONCE)
+    row = next(line for line in lines(display, 140) if " b " in line)
+    assert row.rstrip().endswith("0s: paused by ada")
+    press(display, "e")
+    assert re.search(r" b .*: paused by ada *$", screen(display), re.MULTILINE)
+    press(display, "esc", "enter")
+    assert re.search(r"0s .*, no figures now: paused by ada$", screen(display, 140), re.MULTILINE)
+
+
 def test_runtime_metrics_stay_while_somebody_profiles():
     """A busy worker with present runtime metrics shows its HBM, and no figure of a profiler."""
     busy = failed("b", "busy", "in use", source="runtime", hbm_used_bytes=12 << 30, hbm_total_bytes=16 << 30)
