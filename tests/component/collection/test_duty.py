@@ -122,6 +122,7 @@ def tpumon(
     samples=None,
     attempts=3,
     pid=None,
+    pause=no_pause,
 ):
     """A tpumon of its own that follows the job."""
     return Sampler(
@@ -132,7 +133,7 @@ def tpumon(
         open_client=NoClient,
         profilers=[job],
         companions=[],
-        pause=no_pause,
+        pause=pause,
         ledger=DutyLedger(),
     )
 
@@ -876,6 +877,22 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
     assert set(failures(second)) == {later}
     assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+
+
+async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():
+    """Nobody asks then, but that is known; one who has begun none says the pause alone."""
+    samples, others, paused_s = [], [], asyncio.get_running_loop().time() + 110
+
+    async def pause():
+        is_paused = asyncio.get_running_loop().time() > paused_s
+        return Pause(until_unix_s=0.0, who="ada") if is_paused else None
+
+    await asyncio.sleep(100)
+    await for_a_while(35, tpumon(HungByHostTrace(), samples=samples, pause=pause))
+    await for_a_while(5, tpumon(Job(), samples=others, pause=pause))
+    assert {one.failure.reason for one in samples[1:]} == {one.failure.reason for one in others} == {"paused"}
+    assert all(f"; {HOST_TRACE} at" in one.failure.message for one in samples[1:])
+    assert not any(HOST_TRACE in one.failure.message for one in others)
 
 
 async def test_a_host_trace_that_was_answered_after_all_hangs_nobody(monkeypatch):

@@ -415,7 +415,8 @@ class SampledWorker:
         """Raises _QueryFailedError while sampling on this host is paused."""
         pause = await self._pause()
         if pause is not None:
-            raise _QueryFailedError(self._failure("pause", "paused", str(pause)))
+            words = "; ".join(filter(None, (str(pause), self._account.hung_by)))  # nobody asks, but that is known
+            raise _QueryFailedError(self._failure("pause", "paused", words))
 
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
