@@ -44,6 +44,10 @@ HOST_TRACE = "the trace of the host that tpumon began"
 """How the message of a `deadline` begins if that trace has probably hung the job."""
 
 
+HOST_TRACE_WAITS = "a trace of the host by tpumon"
+"""How the message of a `busy` begins if that trace may have hung the job."""
+
+
 STOPPED = "its process is stopped by a signal (SIGSTOP)"
 """How the message of a `deadline` begins if that is why a process of this host does not answer."""
 
@@ -134,6 +138,10 @@ def remedy(reason: Reason, message: str, *, answered: bool = False, others_answe
     """
     if message.startswith(STOPPED):
         return "let it go on, unless somebody has stopped it on purpose"
+    if message.startswith(HOST_TRACE_WAITS):
+        return (
+            "ask again in half a minute; without an answer by then, restart the job, and leave out --host-tracer-level"
+        )
     if message.startswith(HOST_TRACE):
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
     if reason == "unavailable" and (answered or others_answer):

@@ -879,6 +879,29 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
 
 
+async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch):
+    """Of one that it meets as another session, until it is known to have hung the job; no session of anybody else's."""
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: None)
+    monkeypatch.setattr(duty, "start_ticks_of", {1: 7}.get)
+    busy = SourceError("busy", "another profiling session is active; standing back")
+
+    async def said_after(seconds, job):
+        watching = asyncio.create_task(for_a_while(seconds + 1, tpumon(job, address=LOCAL, pid=1)))
+        await asyncio.sleep(seconds)
+        error = host_traces.explained(busy, LOCAL)
+        await watching
+        return error.reason, error.message
+
+    await asyncio.sleep(100)
+    assert await said_after(5, Job(trace_s=0.2)) == ("busy", busy.message)
+    reason, words = await said_after(5, HungByHostTrace())
+    assert reason == "busy"
+    assert words.startswith(f"a trace of the host by tpumon (pid {os.getpid()}) has had no answer since ")
+    assert "restart the job" in remedy("busy", words)
+    await asyncio.sleep(60)
+    assert host_traces.explained(busy, LOCAL) is busy, "nobody waits for it any more"
+
+
 async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():
     """Nobody asks then, but that is known; one who has begun none says the pause alone."""
     samples, others, paused_s = [], [], asyncio.get_running_loop().time() + 110

@@ -13,7 +13,7 @@ from contextlib import suppress
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.host.processes import is_stopped, start_ticks_of
-from tpumon.errors import HOST_TRACE, MEANING, STOPPED, SourceError
+from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, MEANING, STOPPED, SourceError
 from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
@@ -53,6 +53,19 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     )
 
 
+def _waits(peers: Sequence[PeerEntry], process: int | None) -> str:
+    """Words for a trace of the host that a tpumon of this user still waits for; empty: there is none."""
+    now_s = since_boot_s()
+    known = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
+    for one in known:
+        if one.entry.waits_since_s and now_s < one.entry.shares_until_s:
+            return (
+                f"{HOST_TRACE_WAITS} (pid {one.pid}) has had no answer since "
+                f"{time_of_day(one.entry.waits_since_s)}: it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
+            )
+    return ""
+
+
 def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
     """The entries of this user's tpumons of the same process, where that is known."""
     return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
@@ -79,7 +92,10 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
         ledger = DutyLedger()
         if begun_s and process is not None:
             ledger.note_host_trace(server, process, unanswered_s=begun_s)
-        words = hung_by(ledger.peers([server]).get(server, ()), process, begun_s)
+        peers = ledger.peers([server]).get(server, ())
+        words = hung_by(peers, process, begun_s)
+        if not words and may_be_hung(error) and (waits := _waits(peers, process)):
+            return SourceError(error.reason, waits, address=address)
     return SourceError("deadline", words, address=address) if words else error
 
 
