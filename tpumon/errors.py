@@ -39,10 +39,11 @@ CONNECTION_REFUSED = "connection refused"
 NOT_SEEN = "it cannot be seen whether anything runs"
 """How the message of an `empty-trace` begins if no trace of this server could show more."""
 
-
 HOST_TRACE = "the trace of the host that tpumon began"
 """How the message of a `deadline` begins if that trace has probably hung the job."""
 
+HOST_TRACE_WAITS = "a trace of the host by tpumon"
+"""How the message of a `busy` begins if that trace may have hung the job."""
 
 STOPPED = "is stopped by a signal (SIGSTOP)"
 """Words in the message of a `deadline` if that is why a process of this host does not answer."""
@@ -140,6 +141,10 @@ def remedy(
     """
     if STOPPED in message:
         return "let it go on, unless somebody has stopped it on purpose"
+    if message.startswith(HOST_TRACE_WAITS):
+        return (
+            "ask again in half a minute; without an answer by then, restart the job, and leave out --host-tracer-level"
+        )
     if message.startswith(HOST_TRACE):
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
     if reason == "unavailable" and (answered or others_answer):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 JAX = "/usr/lib/python3/site-packages/jaxlib/libjax_common.so"
@@ -27,6 +29,7 @@ class FakeProc:
         (root / "net").mkdir(parents=True)
         self._inodes = itertools.count(1001)
         self._sockets: list[tuple[str, int, int, str]] = []
+        self._ticks = 100
         self._write()
 
     def process(
@@ -43,7 +46,7 @@ class FakeProc:
         (folder / "fd").mkdir(parents=True, exist_ok=True)
         (folder / "exe").unlink(missing_ok=True)
         (folder / "exe").symlink_to(f"/usr/bin/{program}")
-        (folder / "stat").write_text(f"{pid} (name) S {parent} " + "0 " * 17 + "100 0\n")
+        (folder / "stat").write_text(f"{pid} (name) S {parent} " + "0 " * 17 + f"{self._ticks} 0\n")
         (folder / "cmdline").write_bytes(cmdline.replace(" ", "\0").encode() + b"\0")
         (folder / "environ").write_bytes(environ.replace(" ", "\0").encode())
         (folder / "root").unlink(missing_ok=True)
@@ -53,8 +56,11 @@ class FakeProc:
         (folder / "maps").write_text("".join(lines))
 
     def began(self, unix_s: float) -> None:
-        """The moment at which all processes began."""
-        (self.root / "stat").write_text(f"cpu 0\nbtime {unix_s - 1:.0f}\n")
+        """The moment at which all processes began, and those to come."""
+        booted_unix_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        before, self._ticks = self._ticks, round((unix_s - booted_unix_s) * os.sysconf("SC_CLK_TCK"))
+        for file in self.root.glob("*/stat"):
+            file.write_text(file.read_text().replace(f" {before} 0\n", f" {self._ticks} 0\n"))
 
     def opens(self, pid: int, path: str) -> None:
         """A process opens a file, or has a socket."""

@@ -20,7 +20,7 @@ from tpumon.analysis.history import (
 )
 from tpumon.analysis.job_kind import KindOfWorker
 from tpumon.analysis.recorded_clock import OVERLAP_S
-from tpumon.analysis.status import Verdict
+from tpumon.analysis.status import Verdict, reasons_of
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
 from tpumon.model import (
     SEVERITY_LEVELS,
@@ -285,7 +285,8 @@ def _was_there(judgement: Judgement, change: Change) -> bool:
 def _words_of(judgement: Judgement, what: ChangeKind, at: Moment, since: Moment | None) -> str:
     if what == "capture-ended" and since is not None:
         return f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
-    return one_line("; ".join(cause.words for cause in judgement.causes))
+    state = judgement.timeline.state or "waiting"
+    return one_line("; ".join(cause.words for cause in reasons_of(state, judgement.causes)))
 
 
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:

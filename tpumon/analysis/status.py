@@ -72,9 +72,21 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return min(_RANKS[self.status], _RANKS[self.mark])
 
     @property
+    def reasons(self) -> tuple[Cause, ...]:
+        """The causes that explain its state."""
+        return reasons_of(self.state, self.causes)
+
+    @property
     def marking(self) -> list[Cause]:
         """The causes that mark the worker, worst first: all but info."""
         return [cause for cause in self.causes if cause.severity != "info"]
+
+
+def reasons_of(state: State, causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """The causes that explain a state: nobody is paused, busy or down for what was found before."""
+    if state in {"live", "no-activity"}:
+        return tuple(causes)
+    return tuple(cause for cause in causes if cause.finding is None) or tuple(causes)
 
 
 _RANKS = {

@@ -135,6 +135,11 @@ def since_boot_s() -> float:
     return time.clock_gettime(clock)
 
 
+def time_of_day(moment_s: float) -> str:
+    """The time by the wall clock, as words, of a moment in seconds since this machine was started."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() - (since_boot_s() - moment_s)))
+
+
 @cache
 def network() -> int:
     """A number of this process's network, in which alone addresses mean the same; 0: not known."""

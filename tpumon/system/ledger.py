@@ -53,6 +53,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
         window_s: the length of trace that shows the server's steps, as it found; 0: not known.
         unanswered_s: when it began a trace of the host that may hang the job and has no answer; 0: there is none.
         answered_s: when the server answered it after another one had such a trace; 0: it did not, or none had.
+        waits_since_s: when it began such a trace that it still waits for; 0: there is none.
     """
 
     since_s: _Seconds
@@ -65,6 +66,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     window_s: _Seconds = 0.0
     unanswered_s: _Seconds = 0.0
     answered_s: _Seconds = 0.0
+    waits_since_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
         """The debt that is left, if nobody has traced since."""

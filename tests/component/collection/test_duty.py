@@ -126,6 +126,7 @@ def tpumon(
     samples=None,
     attempts=3,
     pid=None,
+    pause=no_pause,
 ):
     """A tpumon of its own that follows the job."""
     return Sampler(
@@ -136,7 +137,7 @@ def tpumon(
         open_client=NoClient,
         profilers=[job],
         companions=[],
-        pause=no_pause,
+        pause=pause,
         ledger=DutyLedger(),
     )
 
@@ -901,6 +902,45 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
     assert set(failures(second)) == {later}
     assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+
+
+async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch):
+    """Of one that it meets as another session, until it is known to have hung the job; no session of anybody else's."""
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: None)
+    monkeypatch.setattr(duty, "start_ticks_of", {1: 7}.get)
+    busy = SourceError("busy", "another profiling session is active; standing back")
+
+    async def said_after(seconds, job):
+        watching = asyncio.create_task(for_a_while(seconds + 1, tpumon(job, address=LOCAL, pid=1)))
+        await asyncio.sleep(seconds)
+        error = host_traces.explained(busy, LOCAL)
+        await watching
+        return error.reason, error.message
+
+    await asyncio.sleep(100)
+    assert await said_after(5, Job(trace_s=0.2)) == ("busy", busy.message)
+    reason, words = await said_after(5, HungByHostTrace())
+    assert reason == "busy"
+    assert words.startswith(f"a trace of the host by tpumon (pid {os.getpid()}) has had no answer since ")
+    assert "restart the job" in remedy("busy", words)
+    await asyncio.sleep(60)
+    assert host_traces.explained(busy, LOCAL) is busy, "nobody waits for it any more"
+
+
+async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():
+    """Nobody asks then, but that is known; one who has begun none says the pause alone."""
+    samples, others, paused_s = [], [], asyncio.get_running_loop().time() + 110
+
+    async def pause():
+        is_paused = asyncio.get_running_loop().time() > paused_s
+        return Pause(until_unix_s=0.0, who="ada") if is_paused else None
+
+    await asyncio.sleep(100)
+    await for_a_while(35, tpumon(HungByHostTrace(), samples=samples, pause=pause))
+    await for_a_while(5, tpumon(Job(), samples=others, pause=pause))
+    assert {one.failure.reason for one in samples[1:]} == {one.failure.reason for one in others} == {"paused"}
+    assert all(f"; {HOST_TRACE} at" in one.failure.message for one in samples[1:])
+    assert not any(HOST_TRACE in one.failure.message for one in others)
 
 
 async def test_a_host_trace_that_was_answered_after_all_hangs_nobody(monkeypatch):

@@ -23,6 +23,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.pace import Pace
 from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, SourceOptions, rpc
+from tpumon.collection.sources.traces import profile_rpc
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.source import TraceSource
@@ -261,6 +262,30 @@ def test_a_device_plane_seen_later_ends_host_events():
         run(node, Query(level=2, window_s=0.05), times=3)
         # One of them is to tell why the device is idle.
         assert [call.fields["opts"]["host_tracer_level"] for call in node.captures] == [1, 2, 0]
+
+
+async def test_a_host_that_hung_its_job_is_spared_and_that_is_told_once(said, monkeypatch):
+    """Although the user says otherwise; a job with a server that is known to be safe is traced as they say."""
+    monkeypatch.setattr(profile_rpc, "ANSWER_GRACE_S", 0.3)
+    query, level = Query(level=2, window_s=0.05), SourceOptions(host_level=1)
+    with TpuNode(generation="2025", captures=[Hang(), Trace()]) as node:
+        async with Client(node.address) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), level)
+            with pytest.raises(SourceError, match="no answer within"):
+                await source.fetch(query)
+            for _ in range(2):
+                await client.close()  # as for a restarted job
+                with pytest.raises(SourceError, match="the host is not traced, although --host-tracer-level says so"):
+                    await source.fetch(query)
+            assert host_levels(node) == [1, 0, 0]
+            (told,) = [line for line in said if "although" in line]
+            assert re.search(
+                r"tpumon's trace of it at \d\d:\d\d:\d\d has probably hung the job; so it stays until", told
+            )
+            node._generation = "new"
+            await client.close()
+            await source.fetch(query)
+    assert host_levels(node)[3:] == [1]
 
 
 @pytest.mark.parametrize(

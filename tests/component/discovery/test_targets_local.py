@@ -20,6 +20,7 @@ from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
+from tpumon.discovery.host import processes
 from tpumon.discovery.host.jobs import find_job
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.port_survey import Elsewhere, line_for
@@ -144,7 +145,7 @@ async def test_ports_that_may_not_be_looked_at_are_mentioned(world):
     world.proc.listen(23456)
     async with watching(world.finder()) as watch:
         await watch.until(lambda: watch.found)
-    not_asked = "; not asked: port 23456 of another user (run tpumon as the job's user, or give --port 23456); "
+    not_asked = "; not asked: port 23456 of another user (run tpumon as the job's user, or give --port 23456)"
     assert not_asked in watch.found[0].waiting
 
 
@@ -524,8 +525,21 @@ def test_a_job_that_began_just_now_may_still_be_starting(world):
     )
     world.proc.began(time.time() - 70)
     assert line_for(None) in waiting_line(world)
-    world.proc.began(time.time() + 3600)  # /proc/stat is another container's
+    world.proc.began(time.time() + 3600)  # the clock was set back
     assert line_for(None) in waiting_line(world)
+
+
+def test_the_start_of_a_process_is_exact_and_stays_when_the_clock_is_set(world, monkeypatch):
+    """Each look at it shows the same process, or its worker would be asked anew; another start is another one's."""
+    began_unix_s = time.time() - 30.25
+    world.proc.began(began_unix_s)
+    first = processes.process_of(JOB, world.proc.root)
+    assert first.started_unix_s == pytest.approx(began_unix_s, abs=0.02)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    assert processes.process_of(JOB, world.proc.root) == first
+    world.proc.began(began_unix_s + 3600.5)
+    assert processes.process_of(JOB, world.proc.root).started_unix_s == pytest.approx(began_unix_s + 3600.5, abs=0.02)
 
 
 def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):

@@ -89,7 +89,7 @@ def worker_samples(draw, worker):
     return [
         answered(
             worker,
-            NOW - (draw(st.sampled_from([40, 4000, 400_000])) if state == "stale" else 1) - 3 + i,
+            NOW - (draw(st.sampled_from([40, 4000, 400_000])) if state == "stale" else 1) - INTERVAL_S * before,
             mxu_utilization_ratio=draw(RATIOS),
             idle_ratio=draw(RATIOS),
             step_time_s=None if step is None else StepTimes(avg=step, min=step, max=step),
@@ -100,7 +100,7 @@ def worker_samples(draw, worker):
             warnings=(Caution("profiler", bad),),
             **draw(top_operations(bad)),
         )
-        for i in range(draw(st.integers(1, 3)))
+        for before in reversed(range(draw(st.integers(1, 3))))
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from itertools import accumulate
 
 import pytest
 from msgspec.structs import replace
@@ -53,7 +54,7 @@ def rows_of(display, width=100, height=30, now=NOW):
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        ([answered("w")], ["LIVE", "every 10s"]),
+        ([answered("w", NOW - 10), answered("w")], ["LIVE", "every 10s"]),
         ([answered("w", NOW - 60)], ["STALE 1m", "no figures now"]),
         ([failed("w", "busy", "Another profiling session active.")], ["BUSY", "Another profiling session active."]),
         ([failed("w", "paused", "tpumon pause, for 9 minutes")], ["SAMPLING PAUSED", "for 9 minutes"]),
@@ -122,6 +123,19 @@ def test_a_row_without_figures_says_so_and_for_how_long():
     assert row.count("n/a") >= 3
     assert "DOWN 2m: connection refused" in row
     assert "45.3%" not in row
+
+
+@pytest.mark.parametrize("reason", ["paused", "busy", "continuous", "unavailable"])
+def test_what_was_found_before_is_no_reason_for_a_pause(reason):
+    """Nor for another session, or for no answer: on its row, on its page, and in the list of changes."""
+    away = failed("b", reason, "paused by ada", NOW)
+    display = display_of(answered("a"), bad("b", time_unix_s=NOW - 10), away, thresholds=AT_ONCE)
+    row = next(line for line in lines(display, 140) if " b " in line)
+    assert row.rstrip().endswith("0s: paused by ada")
+    press(display, "e")
+    assert re.search(r" b .*: paused by ada *$", screen(display), re.MULTILINE)
+    press(display, "esc", "enter")
+    assert re.search(r"0s .*, no figures now: paused by ada$", screen(display, 140), re.MULTILINE)
 
 
 def test_runtime_metrics_stay_while_somebody_profiles():
@@ -273,11 +287,32 @@ def test_since_when_and_why_is_on_the_list(count, size):
 @pytest.mark.parametrize("width", [20, 24, 28])
 def test_on_a_narrow_screen_the_interval_is_no_age(width):
     """It has a sign before it; while nobody is there, it is how often somebody is looked for."""
-    stale = " ".join(lines(display_of(*fleet(3, time_unix_s=NOW - 40)), width, 12)[:2])
+    samples = [*fleet(3, time_unix_s=NOW - 50), *fleet(3, time_unix_s=NOW - 40)]
+    stale = " ".join(lines(display_of(*samples), width, 12)[:2])
     assert re.search(r"(@|every )10s", stale)
     waiting = " ".join(lines(empty_display(), width, 12)[:2])
     assert re.search(r"WAITING (@|every )10s +last --:--:--", waiting)
     assert re.search(r"(@|every )1s", " ".join(lines(empty_display(from_url="http://h:1"), width, 12)[:2]))
+
+
+@pytest.mark.parametrize(
+    ("gaps_s", "words"),
+    [
+        ([], "every n/a"),
+        ([10.4], "every 10s"),  # while its first traces need no saving
+        ([10.4, 17.2], "every 18s"),
+        ([10.4, 300.0], "every 18s"),  # a gap is no interval
+    ],
+)
+def test_the_interval_is_the_one_that_is_kept_now(gaps_s, words):
+    """Of all, and on a worker's page: not the one in the long run, as samples say it, nor a guess after the first."""
+    times = list(accumulate(reversed(gaps_s), lambda time_s, gap_s: time_s - gap_s, initial=NOW))[::-1]
+    samples = [answered(worker, time_s, interval_s=18.0) for time_s in times for worker in "vw"]
+    display = display_of(*samples, workers=("v", "w"))
+    tops = [lines(display)[0]]
+    display.press("enter")
+    tops.append(lines(display)[0])
+    assert [top[: top.index("traced")].split("  ")[-2].strip() for top in tops] == [words, words]
 
 
 # ---- keys

@@ -62,7 +62,7 @@ def test_before_the_first_figure_the_screen_says_what_is_done(clock):
 
 def test_the_countdown_counts_whole_seconds_and_nothing_beside_it_moves(clock):
     """Down to now, then what is done; the picture changes once a second, and in the header alone."""
-    display = following(clock, answered("w"))
+    display = following(clock, answered("w", NOW - 10), answered("w"))
     display.output.progress.waits(ADDRESS, "asked again", 11.5)
     seen, pictures = [], []
     while clock.unix_s < NOW + 12:

@@ -22,6 +22,7 @@ from tpumon.model import Distribution, JobKindName, KeptWorker, Process, Sample,
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
+_ON_TIME = 0.8  # of an interval, which is jittered
 _TRACED_S = 600.0
 _TRACED_STEPS = 5
 _TRACED_STEP_S = _TRACED_S / _TRACED_STEPS
@@ -71,6 +72,7 @@ class WorkerHistory(Struct):
         last: the sample of its last query, answered or not.
         figures: the compared figures of that sample, by key; computed once, for all who need them.
         last_state: the worker's state after that query.
+        gap_s: the time between the last two queries in a row that were answered; None: there were none.
         answer: the last sample that its profiler answered.
         samples: number of queries that its profiler answered.
         truncated: how many of them were answered with a truncated trace.
@@ -92,6 +94,7 @@ class WorkerHistory(Struct):
     last: Sample | None = None
     figures: Mapping[str, float | None] = field(default_factory=lambda: NO_FIGURES)
     last_state: State = "waiting"
+    gap_s: float | None = None
     answer: Sample | None = None
     samples: int = 0
     truncated: int = 0
@@ -111,6 +114,17 @@ class WorkerHistory(Struct):
     _listened_unix_s: float = -math.inf
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
+
+    @property
+    def kept_interval_s(self) -> float | None:
+        """The interval as it is kept now: samples say the one in the long run, and the first come sooner or later.
+
+        None: not known yet.
+        """
+        interval_s = None if self.last is None else self.last.interval_s
+        if interval_s is None or self.gap_s is None:
+            return None
+        return self.gap_s if 0 < self.gap_s < _ON_TIME * interval_s else interval_s
 
     @property
     def job_signs(self) -> tuple[Process | None, float | None]:
@@ -170,6 +184,8 @@ class WorkerHistory(Struct):
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         kind = sample.job_kind if sample.job_kind is not None or self.last is None else self.last.job_kind
         self.figures = _figures_of(replace(sample, job_kind=kind))
+        if self.last is not None and self.last.failure is sample.failure is None:
+            self.gap_s = sample.time_unix_s - self.last.time_unix_s
         self.last, self.last_state = sample, state_of(sample)
         failure = sample.failure
         self._was_closed = failure is not None and failure.port_closed and self.answer is not None

@@ -165,7 +165,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = ascii_line("; ".join(map(_words, verdict.causes)), _MOST_WHY)
+        why = ascii_line("; ".join(map(_words, verdict.reasons)), _MOST_WHY)
         since = verdict.since_unix_s
         began = clock(since, now_unix_s, or_earlier=verdict.since_or_earlier)
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"

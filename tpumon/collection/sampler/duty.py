@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from tpumon.collection.sampler.duty_account import LOOK_AGAIN_S, LOOK_S, DutyAccount
+from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
 from tpumon.system.exporter_ports import command_to_read, how_to_read
@@ -29,6 +30,7 @@ _AGAIN_S = 60.0  # after the files could not be used
 _BETWEEN_S = 0.03
 _LOOKING_RATIO = 0.02  # of a core
 _LONG_S = 5.0
+_TELL_AFTER_S = 2.0
 _TURN_S = 1.0  # within which several that begin at once are spread
 
 
@@ -116,6 +118,17 @@ class DutyControl:
         """Looks whether another tpumon of this host may have a call under way."""
         await self._exchange()
         return account.is_charged_elsewhere
+
+    async def tell_of_host_trace(self, account: DutyAccount, profiler: ProfilerSource) -> None:
+        """Tells the others of a trace of the host that may hang the job, once it should have been answered.
+
+        Returns when it has, or never: that trace begins amid a query, which ends this.
+        """
+        while not account.waits_since_s:  # nothing tells when it begins
+            await asyncio.sleep(_TELL_AFTER_S)
+            account.waits_since_s = profiler.unanswered_s
+        if self._ledger is not None:
+            self._exchange_soon()
 
     def charge(self, account: DutyAccount, traced_s: float) -> None:
         """Counts a short look; tells the others."""

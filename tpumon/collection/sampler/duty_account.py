@@ -73,6 +73,8 @@ class DutyAccount:
         """When this tpumon began a trace of the host that may hang the job and has no answer, as in `Entry`."""
         self.answered_s = 0.0
         """When the server answered after another one's, as in `Entry`."""
+        self.waits_since_s = 0.0
+        """When it began such a trace that is under way, as in `Entry`."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._renewed = asyncio.Event()
@@ -251,6 +253,7 @@ class DutyAccount:
             window_s=self.window_s,
             unanswered_s=self.unanswered_s,
             answered_s=self.answered_s,
+            waits_since_s=self.waits_since_s,
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:

@@ -7,15 +7,14 @@ From then on the job's server has no answer, or refuses all as busy.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of
-from tpumon.errors import HOST_TRACE, MEANING, STOPPED, SourceError
-from tpumon.system.host_files import since_boot_s
+from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, MEANING, STOPPED, SourceError
+from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
 _ANSWERS_IN_S = 10.0
@@ -48,10 +47,23 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     ago_s = since_boot_s() - max(begun, default=0.0)
     if not begun or not _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S:
         return ""
-    at = time.strftime("%H:%M:%S", time.localtime(time.time() - ago_s))
+    at = time_of_day(max(begun))
     return (
         f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it, and leave out --host-tracer-level"
     )
+
+
+def _waits(peers: Sequence[PeerEntry], process: int | None) -> str:
+    """Words for a trace of the host that a tpumon of this user still waits for; empty: there is none."""
+    now_s = since_boot_s()
+    known = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
+    for one in known:
+        if one.entry.waits_since_s and now_s < one.entry.shares_until_s:
+            return (
+                f"{HOST_TRACE_WAITS} (pid {one.pid}) has had no answer since "
+                f"{time_of_day(one.entry.waits_since_s)}: it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
+            )
+    return ""
 
 
 def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
@@ -80,7 +92,10 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
         ledger = DutyLedger()
         if begun_s and process is not None:
             ledger.note_host_trace(server, process, unanswered_s=begun_s)
-        words = hung_by(ledger.peers([server]).get(server, ()), process, begun_s)
+        peers = ledger.peers([server]).get(server, ())
+        words = hung_by(peers, process, begun_s)
+        if not words and may_be_hung(error) and (waits := _waits(peers, process)):
+            return SourceError(error.reason, waits, address=address)
     return SourceError("deadline", words, address=address) if words else error
 
 

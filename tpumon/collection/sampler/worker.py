@@ -415,7 +415,8 @@ class SampledWorker:
         """Raises _QueryFailedError while sampling on this host is paused."""
         pause = await self._pause()
         if pause is not None:
-            raise _QueryFailedError(self._failure("pause", "paused", str(pause)))
+            words = "; ".join(filter(None, (str(pause), self._account.hung_by)))  # nobody asks, but that is known
+            raise _QueryFailedError(self._failure("pause", "paused", words))
 
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
@@ -437,6 +438,7 @@ class SampledWorker:
         traced_s, answered, is_answered, is_gone = 0.0, False, False, False
         self._woken.clear()  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
+        telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler))
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -454,6 +456,8 @@ class SampledWorker:
             traced_s = profiler.unpaid_s
             raise
         finally:
+            telling.cancel()
+            self._account.waits_since_s = 0.0
             self._traced_s += traced_s
             self._account.note_host_trace(profiler.unanswered_s, is_answered=is_answered, is_gone=is_gone)
             self._duty.settle(self._account, estimate_s, traced_s)

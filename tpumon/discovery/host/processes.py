@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tpumon.model import Process
+from tpumon.system.host_files import since_boot_s
 from tpumon.untrusted_text import one_line
 
 PROC = Path("/proc")
@@ -82,15 +84,14 @@ def process_of(pid: int, proc: Path = PROC) -> Process:
 
     Of its arguments only the script or module that an interpreter runs is looked at.
 
-    Source: /proc/PID, stat, cmdline; /proc/stat.
+    Source: /proc/PID, stat, cmdline.
     """
-    ticks, booted_unix_s = start_ticks_of(pid, proc), _booted_unix_s(proc)
-    known = ticks is not None and booted_unix_s is not None
+    ticks = start_ticks_of(pid, proc)
     return Process(
         pid=pid,
         user=_user_of(pid, proc),
         command=command_of(pid, proc),
-        started_unix_s=(booted_unix_s or 0) + (ticks or 0) / os.sysconf("SC_CLK_TCK") if known else None,
+        started_unix_s=None if ticks is None else _started_unix_s(pid, ticks),
     )
 
 
@@ -204,12 +205,14 @@ def user_named(uid: int) -> str:
         return str(uid)
 
 
-def _booted_unix_s(proc: Path) -> float | None:
-    try:
-        with (proc / "stat").open("rb") as file:
-            return next(float(line.split()[1]) for line in file if line.startswith(b"btime "))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
+@lru_cache(maxsize=1024)
+def _started_unix_s(pid: int, ticks: int) -> float:  # noqa: ARG001 - one moment per process
+    """The start of a process by the wall clock, as it was set at the first look: it stays the same when that is set.
+
+    Both times are since the boot of the reader's time namespace; btime of /proc/stat is cut to seconds, and a
+    container's own.
+    """
+    return time.time() - since_boot_s() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _after_name(pid: int, proc: Path) -> list[bytes]:

@@ -20,6 +20,7 @@ from tpumon.collection.sources.rpc import ANSWER_GRACE_S
 from tpumon.errors import SourceError
 from tpumon.model import JobSigns
 from tpumon.proto.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon.system.host_files import time_of_day
 from tpumon.system.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.xspace.outline import Outline, outline
 
@@ -93,6 +94,7 @@ class ProbedServer(Struct, frozen=True, kw_only=True):
         host_level: host tracer level to request; None: not chosen yet.
         device_type: of the devices to trace, as in ProfileOptions.
         may_hang: True if the host is traced because the user says so, where that hangs jobs.
+        spares_host: True if it is not, although the user says so: that has hung the job before.
         signs: of what the job is; none if it is not on this host, or hidden.
         simulated: True if its traces are made by tpumon's simulator.
     """
@@ -103,6 +105,7 @@ class ProbedServer(Struct, frozen=True, kw_only=True):
     host_level: int | None = None
     device_type: ProfileOptions.DeviceType = _TPUS
     may_hang: bool = False
+    spares_host: bool = False
     signs: JobSigns = JobSigns()
     simulated: bool = False
 
@@ -136,6 +139,8 @@ class Profiler:
         self._device_type = _ALL_DEVICES if gpu else _TPUS
         self._signs_at = signs_at
         self._looked: JobSigns | None = None
+        self._hung_at = ""  # the time of day of a trace of the host that has probably hung the job
+        self._has_said_hung = False
         self.known = ProbedServer()
 
     @property
@@ -147,11 +152,17 @@ class Profiler:
     def leaves_out_host_events(self) -> bool:
         """True if host events would be collected, but are not known to be safe."""
         wanted = self._host_events.level is None and (self._host_events.beside_devices or not self.known.device_planes)
-        return wanted and self.known.host_level == 0
+        return self.known.spares_host or (wanted and self.known.host_level == 0)
 
     @property
     def what_is_left_out(self) -> str:
         """Words for what is left out, why, and the option that overrides it."""
+        if self.known.spares_host:
+            return (
+                "the host is not traced, although --host-tracer-level says so: tpumon's trace of it at "
+                f"{self._hung_at} has probably hung the job; so it stays until the job has jaxlib 0.9 or newer, or "
+                "tpumon is restarted"
+            )
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
             f"the host (what the job runs on its CPU) is not traced, as that can hang the job{unless}: a fault of "
@@ -187,9 +198,13 @@ class Profiler:
         """Has the next `approach` ask the server again."""
         self.known = ProbedServer()
 
-    def spare_host(self) -> None:
-        """Has the host traced from now on only where that is known to be safe: it has hung the job."""
-        self._host_events = replace(self._host_events, level=None)
+    def spare_host(self, begun_s: float) -> None:
+        """Has the host traced from now on only where that is known to be safe: it has hung the job.
+
+        Args:
+            begun_s: when the trace that did so began, in seconds since this machine was started.
+        """
+        self._hung_at = time_of_day(begun_s)
         self.forget()
 
     async def look(self) -> None:
@@ -215,6 +230,9 @@ class Profiler:
                 await self.look()
             self.known = await self._probe(self._looked or JobSigns())
             self._looked = None
+            if self.known.may_hang or (self.known.spares_host and not self._has_said_hung):
+                self._has_said_hung = self.known.spares_host
+                _log.warning("%s: %s", self.address, _MAY_HANG if self.known.may_hang else self.what_is_left_out)
         return self.known.returns_traces
 
     async def take(self, capture: TraceRequest) -> memoryview:
@@ -261,18 +279,16 @@ class Profiler:
             if unrestricted is not None and unrestricted.device_planes:
                 trace, device_type = unrestricted, _ALL_DEVICES
         device_planes = None if trace is None else bool(trace.device_planes)
-        may_hang = False
-        if self._host_events.level and not signs.host_events_safe:
-            may_hang = not await self._host_events_safe()
-            if may_hang:
-                _log.warning("%s: %s", self.address, _MAY_HANG)
+        hangs = bool(self._host_events.level) and not signs.host_events_safe and not await self._host_events_safe()
+        spares_host = hangs and bool(self._hung_at)
         return ProbedServer(
             connection=self._client.connection,
             returns_traces=trace is not None,
             device_planes=device_planes,
-            host_level=await self._choose_host_level(device_planes, signs),
+            host_level=0 if spares_host else await self._choose_host_level(device_planes, signs),
             device_type=device_type,
-            may_hang=may_hang,
+            may_hang=hangs and not spares_host,
+            spares_host=spares_host,
             signs=signs,
             simulated=trace is not None and trace.simulated,
         )

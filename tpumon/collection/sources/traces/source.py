@@ -223,7 +223,7 @@ class TraceSource(ProfilerSource):
             SourceError: what to say instead, after several failures of this kind.
         """
         if self.unanswered_s:
-            self._profiler.spare_host()
+            self._profiler.spare_host(self.unanswered_s)
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):

@@ -268,7 +268,7 @@ class Rows:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = look_of(row)
         words = absent_words(row, now_unix_s)
-        findings = (cause for cause in row.verdict.causes if cause.finding is not None)
+        findings = (cause for cause in row.verdict.reasons if cause.finding is not None)
         message = next(cause_words(findings), row.history.failure_words)
         if row.verdict.state in {"waiting", "stale"} and not message:
             message = waiting_words(self._frame, row)

@@ -101,9 +101,8 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def intervals_s(self) -> tuple[float, float] | None:
-        """Shortest and longest effective interval; None: not known yet."""
-        lasts = (row.history.last for row in self.rows)
-        known = [last.interval_s for last in lasts if last is not None and last.interval_s is not None]
+        """Shortest and longest interval that is kept now; None: not known yet."""
+        known = [kept_s for row in self.rows if (kept_s := row.history.kept_interval_s) is not None]
         return (min(known), max(known)) if known else None
 
     @property
@@ -141,8 +140,9 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     def trend_of_fleet(self) -> Trend:
         """Recent averages over all workers."""
-        intervals_s = self.intervals_s
-        return Trend(self.status.average, None if intervals_s is None else intervals_s[0], self.time_unix_s)
+        lasts = (row.history.last for row in self.rows)
+        known = [last.interval_s for last in lasts if last is not None and last.interval_s is not None]
+        return Trend(self.status.average, min(known, default=None), self.time_unix_s)
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:

@@ -320,7 +320,7 @@ class WorkerPage:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
-        causes = ", ".join(cause_words(verdict.causes))
+        causes = ", ".join(cause_words(verdict.reasons))
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
