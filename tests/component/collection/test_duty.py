@@ -75,6 +75,9 @@ class Job:
             def likely_s(self, query):  # a first guess, like that of real traces
                 return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
 
+            async def probe(self):
+                raise SourceError("unavailable", "connection refused")
+
             async def fetch(self, query):
                 job.queries.append(query)
                 begun_s = asyncio.get_running_loop().time()

@@ -63,10 +63,10 @@ class DutyControl:
         return account
 
     def note_process(self, address: str, pid: int | None) -> None:
-        """Notes the process of a server that is followed; None, and of one elsewhere: not known."""
+        """Notes the process of a server that is followed; None, and of one elsewhere: not known, or it has ended."""
         server = server_name(address)
         start = None if pid is None or not server.startswith("localhost:") else start_ticks_of(pid)
-        if start is not None and server in self._accounts:
+        if server in self._accounts:
             self._accounts[server].note_process(start, _now_s())
 
     def leave(self, account: DutyAccount) -> None:
@@ -85,19 +85,27 @@ class DutyControl:
             await self._exchange()
 
     async def enter(
-        self, account: DutyAccount, estimate_s: float, waits: Callable[[float], None] = lambda _wait_s: None
-    ) -> None:
+        self,
+        account: DutyAccount,
+        estimate_s: float,
+        waits: Callable[[float], None] = lambda _wait_s: None,
+        ended: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
 
         Others who have no verdict yet go first: their first call may cost more, and cheaper ones always be before it.
+
+        Returns:
+            False, and enters nothing, if the process of its server has ended meanwhile.
         """
         await self.look(account)
-        while True:
-            while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
+        while not ended():
+            if (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
                 await self._explain(account, wait_s)
                 waits(wait_s)
                 await account.wait(account.looks_again_s(wait_s))
                 await self._exchange()
+                continue
             if (left_s := account.gives_way_until_s - _now_s()) > 0:
                 waits(left_s)
                 await account.wait(min(left_s, LOOK_S))
@@ -110,9 +118,10 @@ class DutyControl:
                 account.settle(estimate_s, 0.0, _now_s())
                 raise
             if not account.is_overdrawn(estimate_s, _now_s()):
-                return
+                return True
             account.settle(estimate_s, 0.0, _now_s())
             await asyncio.sleep(random.uniform(0, _TURN_S))
+        return False
 
     async def is_charged_elsewhere(self, account: DutyAccount) -> bool:
         """Looks whether another tpumon of this host may have a call under way."""

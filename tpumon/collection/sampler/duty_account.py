@@ -176,8 +176,14 @@ class DutyAccount:
         """True if another tpumon may have a call under way: it was charged lately."""
         return since_boot_s() - self._charged_s < _UNDER_WAY_S
 
-    def note_process(self, start: int, now_s: float) -> None:
-        """Notes the process that the server has now; one that restarts over and over again is traced no more for it."""
+    def note_process(self, start: int | None, now_s: float) -> None:
+        """Notes the process that the server has now; one that restarts over and over again is traced no more for it.
+
+        None: not known, or the last one has ended; whoever waits looks again.
+        """
+        if start is None:
+            self._renewed.set()
+            return
         before, self.process = self.process, start
         if before not in {None, start}:
             self.unanswered_s = self.answered_s = 0.0
@@ -186,7 +192,7 @@ class DutyAccount:
             self._renewed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Waits, until there is another process at most."""
+        """Waits, until there is another process, or none, at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._renewed.wait()

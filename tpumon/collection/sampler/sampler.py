@@ -140,7 +140,7 @@ class Sampler:
             process = self._targets[key].process
             if before[key].process != process:
                 self._duty.note_process(key[1], None if process is None else process.pid)
-                worker.wake()
+                worker.wake(ended=process is None)
         self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
         for place, key in enumerate(new):

@@ -102,6 +102,7 @@ class SampledWorker:
         self._not_before_s = 0.0
         self._is_held = False  # by a pause
         self._woken = asyncio.Event()
+        self._ended = False  # its process, as far as this host's processes are seen
         self._must_look = False  # nobody tells between queries if anything runs
         self._looked_s = float("-inf")
         self._is_others = False  # the session that was met last is another tpumon's
@@ -271,8 +272,9 @@ class SampledWorker:
     def _say_next(self, due_s: float) -> None:
         self._progress.waits(self.target.address, "asked again", max(due_s - self._clock_s(), 0.0))
 
-    def wake(self) -> None:
+    def wake(self, *, ended: bool = False) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
+        self._ended = ended
         self._woken.set()
 
     async def ask(self) -> Sample:
@@ -428,7 +430,8 @@ class SampledWorker:
                 self._query = query = replace(query, known_window_s=known_s)
             estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
-            await self._duty.enter(self._account, estimate_s, self._say_share)
+            if not await self._duty.enter(self._account, estimate_s, self._say_share, lambda: self._ended):
+                self._probes_next, estimate_s = True, 0.0
             self._waited_s += self._clock_s() - begun_s
             try:
                 await self._check_pause()  # which may have begun meanwhile
