@@ -417,6 +417,29 @@ async def test_a_new_process_has_a_share_of_its_own():
     assert job.share(begun_s + 100, begun_s + 300) < 0.02
 
 
+class Ends:
+    """Finds a worker whose process has ended after 5 s."""
+
+    async def watch(self, _all_gone):
+        for process in (Process(pid=1), None):
+            yield Workers(targets=(Target(worker="w", address=HERE, process=process),))
+            await asyncio.sleep(5)
+        await asyncio.sleep(1e6)
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_job_that_ends_while_its_share_is_waited_for_is_told_at_once():
+    job, samples = Job(), []
+    for _ in range(3):
+        await for_a_while(3, of_restarting(job, interval_s=0.0))
+    before = len(job.spans)
+    waiting = tpumon(job, address=HERE, samples=samples)
+    waiting._discovery = Ends()
+    await for_a_while(7, waiting)
+    assert {sample.errors[0].reason for sample in samples} == {"unavailable"}
+    assert len(job.spans) == before
+
+
 @pytest.mark.usefixtures("starts")
 @pytest.mark.parametrize("second_knows", [True, False])
 async def test_all_who_trace_a_new_process_have_one_share_of_its_time(second_knows):
