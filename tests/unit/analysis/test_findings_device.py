@@ -285,6 +285,16 @@ def test_the_host_is_not_blamed_for_gaps_within_programs():
     assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.02)) == {"idle"}
 
 
+def test_a_slow_core_is_not_excluded_where_single_cores_are_not_seen():
+    """By Monitor; a trace shows them, so that `straggler` finds one."""
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}
+    of_monitor = Job().round(3, **IDLE, **known)["host-bound"]
+    assert "or one core is slow, which figures of whole workers do not show" in of_monitor.sentence
+    of_trace = Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)["host-bound"]
+    assert "one core" not in of_trace.sentence
+    assert (of_monitor.confidence, of_trace.confidence) == ("medium", "high")
+
+
 def test_what_would_tell_is_named():
     """Host events, and what shows the input of Keras' fit."""
     assert "--host-tracer-level 2" in Job().round(3, **IDLE)["idle"].remedy

@@ -148,3 +148,9 @@ def test_what_grows_ever_faster_is_told_as_a_range():
     at_s, one = list(found(faster(2400), 25))[-1]
     assert at_s == 1490
     assert one.sentence.endswith("at this pace the device is full in 15 to 30 min.")
+
+
+def test_a_device_that_has_filled_up_is_not_told_to_be_full_soon():
+    sentences = [one.sentence for at_s, one in found(lambda at_s: min(0.5 + at_s / 1800, 0.995), 16)]
+    assert "at this pace" in sentences[0]
+    assert re.search(r"HBM in use grew without a pause \(\d+\.\d% to 99\.5%\): the device is full\.$", sentences[-1])

@@ -23,6 +23,7 @@ _BLOCKS = 5
 _LONG_S, _LEAST_RISE_RATIO = 180.0, 0.02  # from the first block to the last; activity makes waves of about 1 %
 _SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
 _EVEN_RATIO = 0.3  # of the mean rise from block to block: a leak rises evenly, loading and warming up do not
+_FULL_RATIO = 0.99
 _LONGEST_S = 6 * 3600.0  # until it is full
 _SOON_S, _CRITICAL_S = 3600.0, 900.0
 _FASTER = 1.02  # times the rise before: it grows faster and faster
@@ -218,10 +219,13 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         blocks, left = growing or (member.memory.long, _Left(_LONGEST_S, _LONGEST_S))
         before = blocks.blocks[0].usual if blocks.blocks else used
         is_soon = left.least_s < _CRITICAL_S
+        grows = f"without a pause ({before:.1%} to {used:.1%})"
+        is_full = used >= _FULL_RATIO
         return FindingDetail(
-            words=f"HBM grows, full {left.words}",
-            sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
-            f"is full {left.words}.",
+            words="HBM has filled up" if is_full else f"HBM grows, full {left.words}",
+            sentence=f"{{who}}, HBM in use grew {grows}: the device is full."
+            if is_full
+            else f"{{who}}, HBM in use grows {grows}; at this pace the device is full {left.words}.",
             evidence={
                 "hbm_used_ratio": Evidence(value=used, reference=before),
                 "hbm_full_in_s": Evidence(value=left.least_s, threshold=_CRITICAL_S if is_soon else _LONGEST_S),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
@@ -82,12 +84,15 @@ class HostBound(Rule[None, None]):
         if member.seen.figures.idle_ratio is None:
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
         waited = (input_share(member.seen) or (0.0, ""))[0]
-        return _detail(
+        of_trace = member.seen.figures.idle_between_programs_ratio is not None
+        why = "the host hands out work too slowly (dispatch, Python, callbacks, logging)"
+        detail = _detail(
             member,
             f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
-            "the host hands out work too slowly (dispatch, Python, callbacks, logging)",
+            why if of_trace else f"{why}, or one core is slow, which figures of whole workers do not show",
             beside=f", and waits for input only {waited:.0%}",
         )
+        return detail if of_trace else replace(detail, confidence="medium")
 
 
 def _detail_of_callbacks(share: float) -> FindingDetail:
