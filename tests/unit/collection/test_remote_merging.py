@@ -223,6 +223,45 @@ def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("order", [("good", "bad"), ("bad", "good")])
+def test_of_two_of_one_name_nothing_is_sent_of_the_better_one(order):
+    """Whichever exporter is named first, and before a sample says what its worker has: or `once` ends with `ok`."""
+    stream = Stream(*order)
+    for port, name, severity in ((1, "good", "ok"), (2, "bad", "critical")):
+        found = Finding(finding="hang", severity="critical", workers=("w",))
+        handover = Handover(
+            complete=True,
+            statuses=(StatusSnapshot(worker="w", state="live", severity=severity),),
+            findings=(found,) if name == "bad" else (),
+            exporter=name,
+        )
+        workers = Workers(targets=(Target(worker="w", address=f"127.0.0.1:{port}"),), via=(name,))
+        stream.say(name, workers, handover, stream.taken(traced_s=float(port)))
+    sent = stream.publish()
+    assert [target.exporter for target in sent[0].targets] == ["bad"]
+    assert {each.traced_s for each in samples(sent)} == {2.0}
+    (handed,) = (each for each in sent if isinstance(each, Handover) and each.statuses)
+    assert (handed.statuses[0].severity, handed.findings[0].workers) == ("critical", ("w",))
+
+
+def test_what_is_found_of_a_worker_is_sent_again_with_the_exporter_that_counts_for_it_from_now_on():
+    """Until that has handed on everything anew."""
+    stream = Stream("a", "b")
+    stream.say("a", at("w", job="j", via=("1",)), stream.taken())
+    found = Finding(finding="hang", severity="critical", workers=("w",))
+    status = StatusSnapshot(worker="w", state="live", severity="critical")
+    stream.say("b", at("w", job="j", via=("2",)), Handover(complete=True, statuses=(status,), findings=(found,)))
+    assert not any(isinstance(each, Handover) and each.statuses for each in stream.publish())
+    for _ in range(4):
+        stream.later(10)
+        stream.say("a", stream.taken())
+        stream.say("b", stream.taken())
+    sent = stream.publish()
+    (handed,) = (each for each in sent if isinstance(each, Handover))
+    assert (handed.statuses, handed.findings) == ((status,), (found,))
+    assert stream.asked == ["b"]
+
+
 def test_workers_of_an_exporter_that_left_go_to_another():
     """Otherwise they stay."""
     stream = Stream("a", "b")

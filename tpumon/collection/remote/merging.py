@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
+from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, StatusSnapshot, Target, Workers
 from tpumon.model.finding import MOST_WORKERS
 from tpumon.model.page import MOST_RUNS
 from tpumon.untrusted_text import one_line
@@ -38,7 +38,9 @@ class Source:
         said: its workers, as it says.
         targets: the same with labels, by its own names.
         last: the last sample of each worker.
-        grades: how bad its worst finding was when its samples said so last; 0 is the worst.
+        grades: severity of each worker as it said last; 0 is the worst.
+        statuses: what it knows of each worker beside its last sample.
+        handover: what it finds and cannot judge, as it said last.
         heard: whether it answered or failed at least once.
         left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
         is_new: whether its workers are not published yet.
@@ -52,6 +54,8 @@ class Source:
     targets: dict[str, Target] = field(default_factory=dict)
     last: dict[str, Sample] = field(default_factory=dict)
     grades: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, StatusSnapshot] = field(default_factory=dict)
+    handover: Handover | None = None
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
@@ -63,6 +67,14 @@ class Source:
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
         self.grades = {worker: grade for worker, grade in self.grades.items() if worker in self.targets}
+        self.statuses = {worker: status for worker, status in self.statuses.items() if worker in self.targets}
+
+    def note(self, handover: Handover) -> None:
+        """Keeps what it says of its workers beside samples, for when another name or this exporter counts for one."""
+        self.handover = replace(handover, complete=False, statuses=(), changes=(), history={})
+        known = {each.worker: each for each in handover.statuses if each.worker in self.targets}
+        self.statuses = known if handover.complete else self.statuses | known
+        self.grades |= {worker: _GRADES.index(status.severity) for worker, status in known.items()}
 
     @property
     def is_gone(self) -> bool:
@@ -146,6 +158,8 @@ class Merging:
             source.last[event.worker] = event
             if event.findings is not None:
                 source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
+        elif isinstance(event, Handover):
+            source.note(event)
         if source.is_new:
             source.held.append(event)
         else:
@@ -159,6 +173,10 @@ class Merging:
         """
         before_owners, before_names = self._owners, self._names
         self._choose()
+        self.is_due = False
+        self.look()
+        if self.is_due:  # two turned out to be different workers: not a word of the one that is not shown
+            self._choose()
         names = self._names = self._named()
         self._shown = frozenset(names.values())
         doubted = {self._owners[key] for key in self._said if self._is_doubted(key)}
@@ -183,7 +201,6 @@ class Merging:
             held, source.held, source.is_new = source.held, [], False
             for event in held:
                 self._pass_on(source, event)
-        self.look()
 
     def look(self) -> None:
         """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
@@ -287,6 +304,8 @@ class Merging:
     def _catch_up(self, source: Source, worker: str) -> None:
         """Sends what was known of a worker that has another exporter or another name from now on."""
         source.ask_for_everything()
+        if source.handover is not None and worker in source.statuses:  # until it comes
+            self._pass_on(source, replace(source.handover, statuses=(source.statuses[worker],)))
         held = any(isinstance(event, Sample) and event.worker == worker for event in source.held)
         if worker in source.last and not held:
             self._pass_on(source, replace(source.last[worker], traced_s=0.0))
