@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from support.given_feed import GivenFeed
 from support.sample_kinds import on_cpu
 from support.samples import failed_sample, sample
-from tpumon.analysis.findings.rule import TooFew
+from tpumon.analysis.findings.rule import NeedsFewMoreSamples
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.history import RollupSeries
 from tpumon.cli import session
@@ -97,7 +97,7 @@ def test_a_sample_without_figures_is_made_up_for(run):
 
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run, monkeypatch):
     """After three times as many samples as needed, what is known stands, though a rule always asks for more."""
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     _, _, taken = run([lambda: answered("w0")] * 18, workers=["w0"])
     assert taken == 9
 
@@ -267,7 +267,7 @@ def test_a_silence_that_libtpu_times_is_a_hang_at_the_first_look(run):
 
 def test_who_does_not_answer_any_more_is_the_answer_and_nobody_is_asked_for_more(run, monkeypatch):
     """Nor are those that wait for it, of which no sample tells more while nothing runs."""
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     gone = [lambda: failed("w0"), *[lambda name=name: failed(name, "empty-trace") for name in NAMES[1:]]]
     status, printed, taken = run([*rounds(1), *gone * 6])
     assert (status, taken) == (1, 9)
@@ -383,7 +383,7 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
     said.clear()
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
 from tpumon.analysis.findings.recent import SAMPLES
-from tpumon.analysis.findings.rule import Takes, TooFew
+from tpumon.analysis.findings.rule import NeedsFewMoreSamples, NeedsMoreSamples
 from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
@@ -51,7 +51,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states
-    return bool(states) and any(isinstance(states[rule_index].reason, TooFew) for rule_index in _CAUSES)
+    return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _CAUSES)
 
 
 def why_not_compared(group: SliceState) -> str | None:
@@ -60,7 +60,7 @@ def why_not_compared(group: SliceState) -> str | None:
         return group.not_followed
     if has_enough(group):
         return None
-    kind = TooFew if any(worker.seen is None for worker in group.workers) else Takes
+    kind = NeedsFewMoreSamples if any(worker.seen is None for worker in group.workers) else NeedsMoreSamples
     return kind(
         f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples", takes=SAMPLES
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, Takes, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, NeedsFewMoreSamples, NeedsMoreSamples, Observation, Peer
 from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
@@ -97,14 +97,14 @@ class FindingState:
     @property
     def needs_more(self) -> bool:
         """True if one or two more samples would tell, where it cannot be judged."""
-        return self.known > 0 or isinstance(self.reason, TooFew)
+        return self.known > 0 or isinstance(self.reason, NeedsFewMoreSamples)
 
     @property
     def not_judged(self) -> NotJudged | None:
         """It with the reason for which it cannot be judged, where that is so; None: no sample came."""
         if (why := self.reason) is None and self.known:
-            why = Takes("{takes} samples in a row must agree", takes=self.needed)
-        takes = why.takes if isinstance(why, Takes) else None
+            why = NeedsMoreSamples("{takes} samples in a row must agree", takes=self.needed)
+        takes = why.takes if isinstance(why, NeedsMoreSamples) else None
         return None if why is None else NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1)
 
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
@@ -143,7 +143,7 @@ class FindingState:
         if self.unknown >= _UNKNOWN_AFTER and not is_kept:
             self.since = self.detail = None
             self.known = self.above = self.below = 0
-        if isinstance(reason, TooFew) and self.began is None:
+        if isinstance(reason, NeedsFewMoreSamples) and self.began is None:
             self.began = at
 
     def _note_known(self, severity_ratio: float, at: Moment) -> None:

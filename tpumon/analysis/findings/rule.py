@@ -199,11 +199,11 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
 
-class Takes(str):
-    """A reason for which a finding cannot be judged yet: it takes more samples.
+class NeedsMoreSamples(str):
+    """Reason for which a finding cannot be judged yet: more samples are needed.
 
     Attributes:
-        takes: how many in all; None: that depends on them.
+        takes: number of samples needed in all; None: that depends on what they show.
     """
 
     __slots__ = ("takes",)
@@ -215,8 +215,8 @@ class Takes(str):
         return reason
 
 
-class TooFew(Takes):
-    """Such a reason where one or two more samples will do."""
+class NeedsFewMoreSamples(NeedsMoreSamples):
+    """Reason for which a finding cannot be judged yet: one or two more samples are needed."""
 
     __slots__ = ()
 

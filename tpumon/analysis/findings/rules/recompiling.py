@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, Takes, TooFew
+from tpumon.analysis.findings.rule import (
+    PAUSING,
+    SERVERS,
+    Member,
+    NeedsFewMoreSamples,
+    NeedsMoreSamples,
+    Observation,
+    Rule,
+)
 from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
@@ -56,7 +64,7 @@ class Compiling:
         """The same; a text: why that is not known."""
         if not self.samples:
             return _NOT_KNOWN
-        return self.count_ratio if self.samples >= _OFTEN else TooFew(takes=_OFTEN)
+        return self.count_ratio if self.samples >= _OFTEN else NeedsFewMoreSamples(takes=_OFTEN)
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
@@ -108,7 +116,7 @@ class Programs:
         before one that only tpumon has not seen is chance.
         """
         if self.samples < _FEWEST:
-            return Takes(takes=_FEWEST)
+            return NeedsMoreSamples(takes=_FEWEST)
         tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
         return self.new.count_ratio if tells else 0.0
 

@@ -21,7 +21,7 @@ from tpumon.analysis.findings.recent import (
     chance,
     median_of_others,
 )
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew, graded
+from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, graded
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
@@ -147,7 +147,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         member.memory.was_found = ratio > (self.leaves_below if member.memory.was_found else 1)
         known = _of_core(member), self._of_worker(member), self._known_of_slice(member)
         is_open = any(one is not None and one.is_open and one.severity_ratio > 0 for one in known)
-        return TooFew(_VARIES) if is_open and not member.memory.was_found else ratio
+        return NeedsFewMoreSamples(_VARIES) if is_open and not member.memory.was_found else ratio
 
     def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
@@ -159,7 +159,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             known = max(of_slice.severity_ratio, known or 0.0)
         if len(others.waited) < FEWEST:
             if known is None and others.beside is not None:
-                return TooFew(takes=SAMPLES)
+                return NeedsFewMoreSamples(takes=SAMPLES)
             return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
@@ -170,7 +170,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return _OTHER_STEPS if known is None else known
         of_worker = self._of_worker(member)
         if of_worker is None and (known is None or known <= 1):
-            return TooFew(takes=SAMPLES)
+            return NeedsFewMoreSamples(takes=SAMPLES)
         return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
     def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:

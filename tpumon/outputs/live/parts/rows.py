@@ -290,7 +290,7 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     wanted = soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
     if not any(map(math.isfinite, values)):
         return wanted
-    return scene.steady.axis(figure.key, values, wanted, scene.time_unix_s)
+    return scene.stable_axes.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
 def axis_title(figure: Figure, axis: Axis) -> str:

@@ -230,7 +230,7 @@ class WorkerPage:
         shown = (self._row.name, frame.controls.span_s, frame.controls.end_unix_s)
 
         def axis(figure: Figure, values: Sequence[float]) -> Axis:
-            return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
+            return self._scene.stable_axes.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
 
         graphed = Graphed(
             series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis, is_seen=self._row.is_seen

@@ -1,4 +1,4 @@
-"""Room for a profiler server: where gRPC gets too little, it ends the process."""
+"""The limits within which gRPC must fit: where it gets too little of a resource, it ends the process."""
 
 from __future__ import annotations
 
