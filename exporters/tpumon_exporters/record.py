@@ -17,7 +17,7 @@ from msgspec import Struct
 from tpumon.collection.recording import PACKED, is_workers, workers_line
 from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
-from tpumon.outputs import Context, Output, takes
+from tpumon.outputs import Context, Output, not_to_stdout, takes
 from tpumon_exporters.appending import OpenFile
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class _RecordingFile:
             self._file.close()
 
 
-@takes(RecordOptions, stdout=False)
+@not_to_stdout
+@takes(RecordOptions)
 def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
     """Opens the output; `where`: a directory."""
     return Recorder(where, options)

@@ -43,7 +43,7 @@ class Page(PageHead, frozen=True, kw_only=True):
         statuses, changes: all, or what is new.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
-        history: by worker, see `tpumon.model.Handover`; None: only what is new is here.
+        history: by worker, see `tpumon.model.ExporterSnapshot`; None: only what is new is here.
         samples: Sample objects.
     """
 

@@ -19,7 +19,7 @@ from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.fleet import Pacer
 from tpumon.collection.remote.server import Secret, TroubleError
-from tpumon.model import Handover, Sample, Workers
+from tpumon.model import ExporterSnapshot, Sample, Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs import Context
@@ -287,7 +287,7 @@ def test_several_share_the_history_that_is_handed_on(monkeypatch):
         following = asyncio.create_task(RemoteFleet(where, poll_s=60).feed(events.append))
         await until(lambda: len(asked) == exchanges)
         following.cancel()
-        assert not any(isinstance(event, (Handover, Sample)) for event in events)
+        assert not any(isinstance(event, (ExporterSnapshot, Sample)) for event in events)
         assert all(isinstance(event, Workers) for event in events)
 
     asyncio.run(main("a:1", 1))

@@ -22,7 +22,17 @@ from tpumon.cli.commands import once, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
 from tpumon.errors import NOT_SEEN, NoTargetError
-from tpumon.model import FunctionFigures, Handover, NotJudged, Process, Query, Spread, StepTimes, Target, Workers
+from tpumon.model import (
+    ExporterSnapshot,
+    FunctionFigures,
+    NotJudged,
+    Process,
+    Query,
+    Spread,
+    StepTimes,
+    Target,
+    Workers,
+)
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
 from tpumon.system.signals import StoppedError
@@ -185,7 +195,7 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     handed_on = {"findings": (), "not_judged": tuple(few), "history": {"w0": series.to_plain()}}
     judged = ("idle", "hang") if few else ("idle", "hang", "recompiling")
     events = [lambda: answered("w0", findings=(), judged=judged, interval_s=10.0)] * 3
-    events.insert(0, Handover(complete=True, number=1, **handed_on))
+    events.insert(0, ExporterSnapshot(complete=True, number=1, **handed_on))
     _, printed, _ = run(events, workers=["w0"], command=command)
     few = ", too few for what comes and goes, such as recompiling" * (before == 20)
     assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}{few}."
@@ -201,7 +211,9 @@ def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run
     for number, state in enumerate(states):
         series.add(time.time() - 600.0 + number, state, [None] * len(COMPARED))
     events = [lambda: answered("w0", findings=(), judged=("idle", "hang", "recompiling"), interval_s=10.0)]
-    events.insert(0, Handover(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()}))
+    events.insert(
+        0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()})
+    )
     _, printed, _ = run(events, workers=["w0"], command=command)
     assert printed.startswith("ok: Nothing is wrong, as far as 5 samples tell")
     events = [*compiled(1.0, 3), lambda: failed("w0", "paused"), *compiled(1.0, 4)]

@@ -10,7 +10,7 @@ from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import Place
-from tpumon.model import Cause, Change, Finding, Handover, Sample, StatusSnapshot, Target, Workers
+from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Sample, StatusSnapshot, Target, Workers
 
 
 class Stream:
@@ -81,7 +81,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     assert stream.names() == ["w0", "alone"]
     change = Change(number=1, time_unix_s=1.0, worker="w0", what="restart", state="live", severity="ok")
     finding = Finding(finding="hang", severity="critical", workers=("w0",))
-    handover = Handover(
+    snapshot = ExporterSnapshot(
         complete=True,
         statuses=(StatusSnapshot(worker="w0", state="live", severity="ok"),),
         changes=(change,),
@@ -89,11 +89,11 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
         findings=(finding,),
         exporter="b",
     )
-    stream.say("b", at("w0", job="ns/two", slice="s"), handover, stream.taken("w0"))
+    stream.say("b", at("w0", job="ns/two", slice="s"), snapshot, stream.taken("w0"))
     sent = stream.publish()
     assert stream.names() == ["one/s/w0", "alone", "ns/two/s/w0"]
     assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
-    (handed,) = (event for event in sent if isinstance(event, Handover))
+    (handed,) = (event for event in sent if isinstance(event, ExporterSnapshot))
     name = "ns/two/s/w0"
     assert (handed.statuses[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
     assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
@@ -271,7 +271,7 @@ def test_changes_of_workers_that_left_keep_their_names(worker):
     stream.say("b", at("w"))
     stream.publish()
     change = Change(number=1, time_unix_s=1.0, worker=worker, what="restart", state="live", severity="ok")
-    stream.say("a", Handover(complete=False, changes=(change,)))
+    stream.say("a", ExporterSnapshot(complete=False, changes=(change,)))
     assert stream.events[-1].changes == ((change,) if worker == "gone" else ())
 
 

@@ -21,11 +21,11 @@ PARTS = {"high_flops_compute": 0.03, "low_flops_compute": 0.01, "collective": 0.
 def test_an_axis_stays_while_values_only_jitter(value, jitter):
     """By four percent, for however long."""
     axes = StableAxes()
-    axes = [
+    seen = [
         axes.axis("step", (value * factor,), soft_axis([value * factor]), 1000.0 * number)
         for number, factor in enumerate(jitter)
     ]
-    assert len(set(axes)) == 1
+    assert len(set(seen)) == 1
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, Target, Workers
+from tpumon.model import Address, ExporterSnapshot, Finding, Sample, Severity, SourceEvent, Target, Workers
 from tpumon.model.finding import MOST_WORKERS
 from tpumon.model.page import MOST_RUNS
 from tpumon.untrusted_text import one_line
@@ -296,7 +296,7 @@ class Merging:
             name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
             if name is not None and target is not None:
                 self._send(replace(event, worker=name, job=event.job or target.job, slice=event.slice or target.slice))
-        elif isinstance(event, Handover):
+        elif isinstance(event, ExporterSnapshot):
 
             def name_of(worker: str) -> str | None:
                 """The name in the stream; of a worker that has left, the one that it had; None: it is another's."""
@@ -342,27 +342,27 @@ def _joined(key: Key) -> str:
     return one_line("/".join(filter(None, key)), limit=200)
 
 
-def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handover:
-    """The handover by the names of the stream, without workers that another exporter has."""
-    names = {worker: name_of(worker) for worker in _about(handover)}
+def _renamed(snapshot: ExporterSnapshot, name_of: Callable[[str], str | None]) -> ExporterSnapshot:
+    """The snapshot by the names of the stream, without workers that another exporter has."""
+    names = {worker: name_of(worker) for worker in _about(snapshot)}
     history = {}
-    for worker, series in handover.history.items():
+    for worker, series in snapshot.history.items():
         name = "" if worker == "" else name_of(worker)
         if name is not None:
             history[name] = series
     return replace(
-        handover,
-        statuses=tuple(replace(each, worker=name) for each in handover.statuses if (name := names[each.worker])),
-        changes=tuple(replace(each, worker=name) for each in handover.changes if (name := names[each.worker])),
+        snapshot,
+        statuses=tuple(replace(each, worker=name) for each in snapshot.statuses if (name := names[each.worker])),
+        changes=tuple(replace(each, worker=name) for each in snapshot.changes if (name := names[each.worker])),
         history=history,
         findings=None
-        if handover.findings is None
-        else tuple(finding for each in handover.findings if (finding := _found(each, name_of)) is not None),
+        if snapshot.findings is None
+        else tuple(finding for each in snapshot.findings if (finding := _found(each, name_of)) is not None),
     )
 
 
-def _about(handover: Handover) -> set[str]:
-    return {each.worker for each in handover.statuses} | {each.worker for each in handover.changes}
+def _about(snapshot: ExporterSnapshot) -> set[str]:
+    return {each.worker for each in snapshot.statuses} | {each.worker for each in snapshot.changes}
 
 
 def _found(finding: Finding, name_of: Callable[[str], str | None]) -> Finding | None:

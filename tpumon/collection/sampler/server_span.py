@@ -81,9 +81,9 @@ class ServerSpan:
         """The sample with the figures of the server; the sample itself where no server is seen.
 
         Args:
-            sample: profiler and companions together.
+            sample: profiler and extra sources together.
             now_s: a monotonic clock's time.
-            looked: whether the companions were read for this sample.
+            looked: whether the extra sources were read for this sample.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import asdict
 
 from tpumon.collection.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
-from tpumon.collection.sources.companion import Companion, OpenClient, Reading
-from tpumon.collection.sources.examination import About, CompanionReport
+from tpumon.collection.sources.examination import About, ExtraSourceReport
+from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
 from tpumon.errors import Reason, SourceError
 from tpumon.model import Figures, Target
@@ -36,7 +36,7 @@ _MOVED = {http.client.TEMPORARY_REDIRECT, http.client.PERMANENT_REDIRECT}
 _FORBIDDEN = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
-class ServerMetrics(Companion):
+class ServerMetrics(ExtraSource):
     """One worker's server, as it counts its requests itself.
 
     Source: GET of the page, on a connection of its own, within 2 s. No redirect is followed.
@@ -111,17 +111,19 @@ class ServerMetrics(Companion):
             self._again_s = now_s + _ASK_AGAIN_S
         return Reading(figures=self._figures(now_s, page))
 
-    async def examine(self) -> CompanionReport:
+    async def examine(self) -> ExtraSourceReport:
         """Finds out for `doctor` whose page it is, and which figures it has."""
         reading = await self.read()
         if reading is None:
-            return CompanionReport(address=self._url, state="absent", words="nothing listens there")
+            return ExtraSourceReport(address=self._url, state="absent", words="nothing listens there")
         server = reading.figures.server
         if server is None:
-            return CompanionReport(address=self._url, state="absent", words="no metrics of a server's requests")
+            return ExtraSourceReport(address=self._url, state="absent", words="no metrics of a server's requests")
         title = next((page.names.title for _, page in self._pages if page.names is not None), "")
         figures = [name for name, value in asdict(server).items() if isinstance(value, (int, float))]
-        return CompanionReport(address=self._url, state="ok", words=f"{title}: {', '.join(figures) or 'no figure now'}")
+        return ExtraSourceReport(
+            address=self._url, state="ok", words=f"{title}: {', '.join(figures) or 'no figure now'}"
+        )
 
     def _figures(self, now_s: float, page: ServerPage) -> Figures:
         """The figures of this page and the one before; of that one's before if it was read just now."""

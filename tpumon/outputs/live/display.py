@@ -21,11 +21,11 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
-from tpumon.outputs.live.parts.scene import Scenes
+from tpumon.outputs.live.parts.scene import SceneMaker
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
+from tpumon.outputs.live.screens.screen import Hit, Picture, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class Display(Output):
         self.recorded = ""
         self.progress: Progress | None = None
         self._glyphs = ASCII if settings.ascii else UNICODE
-        self._scenes = Scenes(analysis, self._glyphs)
+        self._scene_maker = SceneMaker(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
-        self._controls = Controls(self._scenes.scene(0.0), order, settings.filter)
+        self._controls = Controls(self._scene_maker.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
         self._key_sections = table.key_sections(settings.more_keys)
         self._now_unix_s = 0.0
@@ -106,7 +106,7 @@ class Display(Output):
 
     def start_again(self, analysis: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
-        self._scenes, self._messages = Scenes(analysis, self._glyphs), Messages()
+        self._scene_maker, self._messages = SceneMaker(analysis, self._glyphs), Messages()
         self._last_change = None
 
     def notice(self, line: str) -> None:
@@ -132,7 +132,7 @@ class Display(Output):
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            self._controls.update(self._scenes.scene(now_unix_s))
+            self._controls.update(self._scene_maker.scene(now_unix_s))
             self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot read the status: {_where(error)}"  # what is known is old: it is not shown
@@ -298,14 +298,14 @@ class Display(Output):
             self._controls.back()
         return next(screen for screen in table.HOMES if _answer(screen.fits, frame) is not False)
 
-    def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
+    def _draw(self, screen: Screen, frame: Frame) -> tuple[Picture, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
         try:
             drawn = screen.draw(frame)
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             text = f" Cannot show {screen.title}: {_where(error)}; sampling goes on"
             text = tame(text, ascii_only=frame.glyphs.ascii)
-            drawn = Drawn(lines=[plain(part, frame.width, CRITICAL) for part in wrapped(text, frame.width)])
+            drawn = Picture(lines=[plain(part, frame.width, CRITICAL) for part in wrapped(text, frame.width)])
         controls = self._controls
         controls.page = drawn.page or max(frame.height - 1, 1)
         if drawn.position is not None:

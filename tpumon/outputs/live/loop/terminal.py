@@ -62,8 +62,8 @@ def in_background(fd: int) -> bool:
         return False
 
 
-class TerminalScreen:
-    """The screen of a terminal: writes only the lines that have changed.
+class AlternateScreen:
+    """The alternate screen of a terminal: writes only the lines that have changed.
 
     All methods return at once. Output that the terminal does not accept yet is `pending`; meanwhile nothing is drawn.
 

@@ -160,8 +160,8 @@ def _with_figures(history: WorkerHistory) -> Sample | None:
     return history.last if history.last is not None and history.last.answered else history.answer
 
 
-class Scenes:
-    """Makes scenes from the analysis."""
+class SceneMaker:
+    """Makes scenes from the status that the analysis gives; keeps what outlives a scene."""
 
     def __init__(self, analysis: Analysis, glyphs: Glyphs) -> None:
         self._analysis = analysis

@@ -81,8 +81,8 @@ class Hit(Struct, frozen=True):
     press: Callable[[Controls], object] | str
 
 
-class Drawn(Struct, frozen=True, kw_only=True):
-    """Picture of a screen.
+class Picture(Struct, frozen=True, kw_only=True):
+    """Lines that a screen has drawn from a frame, and what the display needs to show them.
 
     Attributes:
         lines: if there are more than the frame is high, the display scrolls through them.
@@ -127,7 +127,7 @@ class Screen(Protocol):
         return None
 
     @abstractmethod
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """Its lines, each at most `frame.width` cells wide."""
 
 

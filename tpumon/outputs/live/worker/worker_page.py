@@ -120,7 +120,7 @@ class WorkerPage:
     def _part_line(self) -> Lines:
         if self._level < 2:
             return []
-        return part_line(self._row, self._peers, self._scene.steady, self._width, self._glyphs)
+        return part_line(self._row, self._peers, self._scene.stable_axes, self._width, self._glyphs)
 
     def screen(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
