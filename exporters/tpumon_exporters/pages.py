@@ -134,7 +134,7 @@ class Pages:
     def _samples(self, request: Request) -> Response:
         """For `tpumon --from`: the samples after a sequence number, or the last one of each worker, with history.
 
-        A reader that was away for too long gets the last ones again, and history.
+        A reader that was away for too long gets the last sample of each worker again, and the history.
         """
         given = {name: request.query.get(name, [""])[0] for name in ("after", "changed", "history")}
         if any(text and not re.fullmatch(r"[0-9]{1,18}", text) for text in given.values()):

@@ -270,7 +270,7 @@ class Analysis:
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
-        """Takes what the judge says of a worker."""
+        """Updates the judgement of a worker by what the judge says now."""
         state = self._judge.worker(worker)
         judged, not_judged, needs_more = state.judged()
         judgement.is_faulty = False
@@ -301,7 +301,7 @@ class Analysis:
             self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
-        """Notes which workers are stale: with them nobody is compared."""
+        """Notes which workers are stale; no worker is compared with a stale one."""
         if self._recorded is not None:
             self._recorded.move(now_unix_s)
         self._looked_unix_s = now_unix_s
@@ -346,7 +346,7 @@ class Analysis:
             judgement.number = self._changes.number
 
     def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
-        """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
+        """Remembers a change of status that came from comparing a worker with workers of other exporters."""
         judgement = self._judgements[history.target.worker]
         if (changed := note_raised(judgement)) is None:
             return
@@ -366,7 +366,7 @@ class Analysis:
     # ---- status
 
     def status(self, now_unix_s: float) -> FleetStatus:
-        """The status of all workers. Notes who has become stale, as `tick` does."""
+        """Status of all workers. Notes which workers have become stale, as `tick` does."""
         with self._lock:
             self._look(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
@@ -440,7 +440,7 @@ class Analysis:
         return replace(snapshot, history={worker: each.to_plain(most_each) for worker, each in known.items()})
 
     def _take_over(self, snapshot: ExporterSnapshot, remembered: Mapping[str, RollupSeries]) -> Update:
-        """Takes over what an exporter knows: changes of its workers are those that it notes, remembered or not."""
+        """Takes over the snapshot of an exporter; changes of its workers come from the snapshot alone."""
         is_first = self._upstream.take_over(snapshot)
         known = {sign_of(change) for change in self._changes.all()} if snapshot.complete else set()
         for change in snapshot.changes:
@@ -469,7 +469,7 @@ class Analysis:
         return Update(time_unix_s=self._looked_unix_s, changes=self._changes.take_new(), past=is_first)
 
     def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
-        """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
+        """Takes over the present findings of a worker: later samples of other workers may have explained some."""
         history = self._histories.get(snapshot.worker)
         last = None if history is None else history.last
         if history is None or last is None or last.of_exporter or snapshot.findings is None:

@@ -59,12 +59,12 @@ def read_snapshot(page: Page, shift_s: float) -> ExporterSnapshot | None:
 
 
 def _is_judged(finding: Finding) -> bool:
-    """False of one made of a state, which each tpumon makes itself."""
+    """False for a finding made of a state: each tpumon makes such findings itself."""
     return finding.finding not in get_args(StateId)
 
 
 def dated(findings: Iterable[_FindingT], shift_s: float) -> Iterator[_FindingT]:
-    """Findings whose times are by another clock, by this machine's: `shift_s` later."""
+    """Findings with times moved by `shift_s`, from another machine's clock to this machine's."""
     for one in findings:
         since_unix_s = _time(one.since_unix_s, shift_s)
         yield one if since_unix_s == one.since_unix_s else replace(one, since_unix_s=since_unix_s)

@@ -35,7 +35,7 @@ def all_findings(status: FleetStatus) -> list[Finding]:
 
 
 def _place(finding: Finding, status: FleetStatus, restarts: Mapping[SliceKey, float]) -> int:
-    """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
+    """Rank among findings of equal severity; a hang that a restart in its slice explains comes last."""
     place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
     if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
         return place

@@ -74,7 +74,7 @@ class Upstream:
         return [worker for worker, its in self._exporter_of.items() if its == exporter]
 
     def compares(self, target: Target) -> bool:
-        """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
+        """True if workers of the target's job come from several exporters; False for an unknown job."""
         if target.ambiguous:
             return False
         return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1

@@ -1,4 +1,4 @@
-"""JSON documents: how they are written, and the one place where those of others are read.
+"""JSON documents: how they are written, and the one place that reads documents of other processes.
 
 A document of another shape is refused as a whole: a required field is missing, or one has a wrong type or a number that
 cannot be. Unknown fields are ignored. In what is left, each text becomes one safe line, and texts, lists and maps are

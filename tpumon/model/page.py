@@ -64,7 +64,7 @@ class Page(PageHead, frozen=True, kw_only=True):
     samples: Annotated[tuple[Raw, ...], at_most(_MOST_SAMPLES)] = ()
 
     def of(self, workers: Collection[str]) -> Page:
-        """The page of some of its workers. Whoever reads samples leaves out those of workers that are not listed."""
+        """Page of some workers. Samples are not left out: readers ignore samples of workers that are not listed."""
         of_some = [
             replace(one, workers=kept, more_workers=0)
             for one in self.findings or ()

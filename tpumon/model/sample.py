@@ -102,8 +102,8 @@ class Sample(Struct, frozen=True, kw_only=True):
         took_s: time from sending the query to its answer.
         interval_s: effective interval, from the start of one query to the start of the next.
         traced_s: how long the job was traced for this query, including collection; 0 if it was not.
-        source: where the figures come from: "monitor", "trace" or "file"; the first extra source if no other
-            answered ("runtime": the runtime metric service); None if nothing did.
+        source: where the figures come from: "monitor", "trace" or "file"; the first extra source if the
+            profiler did not answer ("runtime": the runtime metric service); None if nothing did.
         companions_only: whether only extra sources answered; in JSON only where `source` does not say so already.
         simulated: True if the simulator made the figures up.
         device_type: for example "TPU v2", as the source reports it.

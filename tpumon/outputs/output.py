@@ -377,7 +377,7 @@ class GuardedOutput:
 class QueuedOutput:
     """An output in a thread of its own, so that a slow one delays nothing else.
 
-    Updates that it is too slow for are dropped, oldest first, but never those that say who the workers are.
+    Updates for which the output is too slow are dropped, oldest first, but never an update with a list of workers.
 
     Args:
         output: the output; the thread makes all calls to it.

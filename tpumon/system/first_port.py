@@ -63,7 +63,7 @@ def first_port(ports: Collection[int]) -> int:
 
 
 def noted_first_port(ports: Collection[int]) -> int:
-    """The first port among those that a user named, of which nothing else is known: nothing is noted.
+    """First port among the ports that a user named; only reads notes, writes none.
 
     The answer stays the same in one process, where names that are in use do not change.
     """

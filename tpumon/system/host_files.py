@@ -1,7 +1,7 @@
-"""Files in which all tpumons of a host tell each other something, whoever runs them: in /tmp, named at random.
+"""Files by which all tpumons of a host, of all users, exchange what they know: in /tmp, with random names.
 
-Nobody opens or locks another user's file. Who a file belongs to is what the file system says. What is in one may be
-made up, and there may be any number of them: of each other user, only the newest few are read.
+Files of other users are only read, never locked. The owner of a file is what the file system says. The contents may be
+made up, and there may be any number of files: of each other user, only the newest few are read.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     waits_since_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
-        """The debt that is left, if nobody has traced since."""
+        """Debt that is left at a time, if the server was not traced since."""
         return max(0.0, self.debt_s - self.duty_ratio * (now_s - self.time_s))
 
     @property

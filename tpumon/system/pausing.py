@@ -21,7 +21,7 @@ LONGEST_S = 24 * 3600.0
 _FILES = HostFiles("tpumon-pause-", most_of_one_user=10, most_bytes=200)
 _FRESH_S = 0.5  # a sample in progress may take longer
 _LOOK_S = 2.0
-_LOOKING_RATIO = 0.05  # of a core, where somebody has filled the directory
+_LOOKING_RATIO = 0.05  # of a core, if the directory is full of files
 
 
 class Pause(Struct, frozen=True, kw_only=True):

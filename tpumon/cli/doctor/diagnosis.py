@@ -366,7 +366,7 @@ async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:
 def _of_this_host(
     profilers: Sequence[str], runtimes: Sequence[str], pages: Sequence[str]
 ) -> tuple[Sequence[Target], Sequence[Target]]:
-    """The targets at these addresses, and those whose extra sources to examine; all runtimes go with the first one."""
+    """Targets to examine for profilers, and for extra sources; all runtimes belong to the first target."""
     targets = [Target(worker=address, address=address) for address in profilers]
     alone = Target(worker="localhost", address=f"127.0.0.1:{SUGGESTED_PORT}")  # where its profiler would be
     first = targets[0] if targets else alone if runtimes or pages else None

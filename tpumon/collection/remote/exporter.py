@@ -132,7 +132,7 @@ class RemoteExporter:
         """Refuses samples that came through this process: they would go round for ever.
 
         Raises:
-            TroubleError: some do, or did a minute ago: it may have refused ours since, for the same reason.
+            TroubleError: the page has such samples, or had a minute ago: the exporter may have refused ours since.
         """
         run, now_s = page.run, self._monotonic_s()
         if self._own_run is not None and (run == self._own_run or self._own_run in page.via):

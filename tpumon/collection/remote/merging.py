@@ -1,4 +1,4 @@
-"""The events of several exporters as one stream: whose a worker is where several have it, and its name there."""
+"""Merges the events of several exporters into one stream: picks one exporter for each worker, and a unique name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Source:
     held: list[SourceEvent] = field(default_factory=list)
 
     def follow(self, workers: Workers) -> None:
-        """Takes its workers; labels fill in what it does not know."""
+        """Takes the exporter's list of workers; labels fill in job and slice where it does not know them."""
         self.said, self.is_new = workers, True
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
@@ -215,7 +215,7 @@ class Merging:
         return key in self._said and key in self._both_live
 
     def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
-        """The one of several live ones that is shown: the first, or the worst if these are different workers."""
+        """The candidate to show among live ones: the first, or the worst if they may be different workers."""
         return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
 
     def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -223,7 +223,7 @@ class Merging:
         return [each for each in candidates if each[0].is_live(each[1], now_unix_s, now_s)]
 
     def _choose(self) -> None:
-        """Says whose each worker is: of several the first that is live, else the one whose it was."""
+        """Assigns each worker to an exporter: the first in which the worker is live, else its exporter so far."""
         having: dict[Key, list[Candidate]] = {}
         for source, worker in self._each():
             target = source.targets[worker]
@@ -259,7 +259,7 @@ class Merging:
                 yield source, worker
 
     def _named(self) -> dict[Candidate, str]:
-        """A name for each worker: the one that it has there, with job and slice where others have the same."""
+        """Name of each worker: its name at the exporter, with job and slice if others have the same name."""
         count = Counter(key[2] for key in self._owners)
         # Whose name once was not enough keeps the longer one while there is any worker of that name.
         self._collided = {name for name in self._collided if name in count} | {
@@ -299,7 +299,7 @@ class Merging:
         elif isinstance(event, ExporterSnapshot):
 
             def name_of(worker: str) -> str | None:
-                """The name in the stream; of a worker that has left, the one that it had; None: it is another's."""
+                """Name in the stream, also of a worker that has left; None: the worker belongs to another exporter."""
                 known = self._names.get((source, worker))
                 return known or (None if worker in source.targets or worker in self._shown else worker)
 

@@ -1,4 +1,4 @@
-"""A server that is asked by HTTP: its URL, who asks, and what its troubles are called."""
+"""HTTP client of one exporter: its URL, the credentials, and the words for each failure."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class RemoteServer:
         return TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
     def trouble_of(self, error: Exception) -> TroubleError:
-        """The trouble that an error of a refresh is; one that nobody foresaw is a bug, and names the server, too."""
+        """The failure of a refresh as a `TroubleError`; an unexpected error is a bug, and names the server, too."""
         return error if isinstance(error, TroubleError) else self.trouble("internal", unexpected(error))
 
 

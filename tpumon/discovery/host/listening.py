@@ -124,7 +124,7 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
 
 
 def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
-    """The user whose process has this end of a connection within this host; None: none has taken it, or not known.
+    """User who owns this end of a connection within this host; None: no process has accepted it, or not known.
 
     A connection that nobody has accepted yet has no inode, and is listed as root's by some kernels.
 
@@ -182,7 +182,7 @@ def page_of(owner: Owner, listeners: Iterable[Listener], owners: Mapping[int, Ow
     Args:
         owner: a process of the job; what it descends from and what descends from it belongs to the job.
         listeners: what listens on this host.
-        owners: whose that is, by port.
+        owners: the process that listens, by port.
     """
     for listener in listeners:
         one = owners.get(listener.port)

@@ -90,9 +90,8 @@ def why_not_approached(
 ) -> str | None:
     """The reason why a listening port is not called; None: it is called.
 
-    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
-    called whoever listens there; any other only if its process can have a profiler server. A job that is attached
-    says where it is.
+    A job listens on more ports than its profiler's, and strangers on others. Usual ports of profilers are always
+    called; any other port only if its process can have a profiler server. An attached job announces its port.
     """
     if owner is not None and owner.is_tpumon:
         return "it is tpumon's own"
@@ -151,7 +150,7 @@ async def survey(port: int | None = None) -> list[SurveyedPort]:
 class Elsewhere:
     """Profiler servers of this host at other ports than those that were asked in vain.
 
-    Ports are called again only when something else listens on this host, so nobody is called on and on.
+    Ports are called again only when the listeners of this host have changed, so no process is called on and on.
     """
 
     def __init__(self) -> None:

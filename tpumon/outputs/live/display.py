@@ -100,7 +100,7 @@ class Display(Output):
         return alarm
 
     def on_update(self, update: Update) -> None:
-        """Notes who the workers are; all else is asked for at the next `refresh`."""
+        """Notes a new list of workers; `refresh` asks the analysis for all else."""
         if update.workers is not None:
             self._messages.follow(update.workers)
 
@@ -138,7 +138,7 @@ class Display(Output):
             self._failed = f"Cannot read the status: {_where(error)}"  # what is known is old: it is not shown
 
     def _note_changes(self) -> None:
-        """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
+        """Adds a message for each worker that became critical or restarted; sets the alarm for critical and down."""
         status = self._controls.latest.status
         if self._last_change is None:
             self._last_change = status.changes[-1].number if status.changes else 0
@@ -290,7 +290,7 @@ class Display(Output):
         )
 
     def _screen(self, frame: Frame) -> Screen:
-        """The screen on top; one that no longer fits is closed, one that raises is not."""
+        """Screen on top. A screen that no longer fits is closed; a screen that raises stays open."""
         while self._controls.screens:
             screen = self._screens[self._controls.screens[-1]]
             if _answer(screen.fits, frame) is not False:

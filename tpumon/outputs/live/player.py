@@ -186,7 +186,7 @@ class Player(Display):
         return self._read[-1][1].number if self._read else 0
 
     def _changes(self) -> list[tuple[float, Change]]:
-        """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
+        """Changes that were read, with the moments at which they showed; changes of a slice as one, as it began."""
         read_at = {change.number: at_unix_s for at_unix_s, change in self._read}
         changes = self._analysis.status(self._read_unix_s).by_slice(change for _, change in self._read)
         return [(read_at[change.number], change) for change in changes]

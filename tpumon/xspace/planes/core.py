@@ -113,7 +113,7 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, steps=steps, modules=modules, span_ps=span_ps)
 
     def read_ops(self) -> Events:
-        """Its ops in the order of the device's clock, their stats included.
+        """Ops of the core in the order of the device's clock, with their stats.
 
         Raises:
             SourceError: `malformed`.

@@ -33,8 +33,8 @@ class Compiling:
     """Samples that showed compiling amid steps.
 
     Attributes:
-        often: number of them that it takes.
-        samples: number of those that tell whether it compiles.
+        often: number of such samples that make a finding.
+        samples: number of samples that tell whether the host compiles.
         count: number of such samples, none of them far from the one before.
         gap: the furthest that two of them are apart, in samples.
         quiet: samples since the last one.
@@ -61,7 +61,7 @@ class Compiling:
 
     @property
     def severity_ratio(self) -> float | str:
-        """The same; a text: why that is not known."""
+        """`count_ratio`, or as text the reason why it is not known."""
         if not self.samples:
             return _NOT_KNOWN
         return self.count_ratio if self.samples >= _OFTEN else NeedsFewMoreSamples(takes=_OFTEN)
@@ -91,9 +91,9 @@ class Programs:
     Attributes:
         seen: ids of programs that ran, the last one last.
         functions: the program that each function ran as last.
-        samples: number of those that show what ran, or that nothing did.
+        samples: number of samples that show what ran, or that nothing did.
         paused: whether nothing has run since the last step.
-        function: the one that became another program last.
+        function: the function that became another program last.
         new: counts samples with such a program.
         others: counts samples with another program that no compiling explains: no pause, or it ran before.
         unlike: number of changes since a program came back.

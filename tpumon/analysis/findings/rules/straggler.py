@@ -1,8 +1,8 @@
 """straggler: the worker that the others of its slice wait for.
 
-All workers of a slice step together, so their step times are equal. The one that they wait for is the one that waits
-least itself: it has the least idle time and the least time in collectives, and so the most work of its own. Waiting for
-input is no work: a worker that starves has its own finding. The same holds of the slices of one job.
+All workers of a slice step together, so their step times are equal. The worker that the others wait for waits least
+itself: it has the least idle time and the least time in collectives, and so the most work of its own. Waiting for input
+is no work: a worker without input has another finding. The same holds for the slices of one job.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _NOBODY = SliceWork([], [], [])
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
-    """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
+    """Worker, core or slice with more own work than the median of its peers, while its peers wait more."""
 
     finding = "straggler"
     info_for = SERVERS
@@ -139,7 +139,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def severity_ratio(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         """More work and less waiting than the others, each relative to its limit: the lesser counts.
 
-        Of a core, or of the whole slice, if that is more.
+        The greatest of three: of the worker, of one of its cores, of its whole slice.
         """
         ratio = self._greatest(member)
         if isinstance(ratio, str):
@@ -177,7 +177,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return self._of(member.memory.more, member.memory.less, _others(member).noise)
 
     def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
-        """The difference of the worker's whole slice; None: not known, or there is no other slice."""
+        """Excess of the worker's whole slice over the other slices; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
@@ -329,7 +329,7 @@ def _shown(seen: Observation) -> Mapping[str, float]:
 
 
 def _told(beside: Comparison, others: str) -> str:
-    """Words for the figure that shows who waits: "collectives 16%, the median 39%"."""
+    """Words for the figure that shows the waiting: "collectives 16%, the median 39%"."""
     name, own, theirs = beside.telling()
     return f"{_LABELS[name]} {own:.0%}, {others} {theirs:.0%}"
 

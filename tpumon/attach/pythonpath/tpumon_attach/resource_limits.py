@@ -85,7 +85,7 @@ def _threads_of_user() -> float:
 
 
 def _folders() -> Iterator[str]:
-    """Those of the groups, and of the groups above."""
+    """Folders of the control groups of this process, and of their parents."""
     try:
         with open(_OWN_GROUPS, "rb") as file:
             lines = file.read().splitlines()

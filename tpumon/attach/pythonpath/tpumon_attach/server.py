@@ -152,7 +152,7 @@ class Server:
 
 @harmless("a process that it forked is not")
 def _after_fork() -> None:
-    """In a child: keeps the parent's servers for good, also when the interpreter takes its modules down.
+    """Runs in a forked child: never ends the parent's servers, not even when the interpreter exits.
 
     To end a server is to wait for its threads. There are none in a child, so it would wait for ever.
     """

@@ -60,7 +60,7 @@ class Key(Struct, frozen=True, kw_only=True):
         return ", ".join(_WRITTEN.get(name, name) for name in self.names)
 
     def footer(self, controls: Controls, arrows: str) -> str:
-        """Its words in the footer: `s sort`; empty: not now."""
+        """Words of the key in the footer: `s sort`; empty: not now."""
         hint = self.hint if isinstance(self.hint, str) else self.hint(controls)
         first = arrows if self.names[0] == "up" else _WRITTEN.get(self.names[0], self.names[0])
         return hint and f"{first} {hint}"
@@ -128,7 +128,7 @@ class Screen(Protocol):
 
     @abstractmethod
     def draw(self, frame: Frame) -> Picture:
-        """Its lines, each at most `frame.width` cells wide."""
+        """Draws the lines, each at most `frame.width` cells wide."""
 
 
 def opening(name: str, *keys: str, hint: str | Callable[[Controls], str], words: str) -> Key:

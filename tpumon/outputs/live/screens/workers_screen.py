@@ -185,7 +185,7 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
 
 
 def _worst(frame: Frame) -> Lines:
-    """One line about the worst of those whose rows do not say since when; none where all are ok."""
+    """One line about the worst live worker, as rows do not say since when; no line if all are ok."""
     marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
     return [] if worst is None else [WorkerPage(frame, worst).line()]

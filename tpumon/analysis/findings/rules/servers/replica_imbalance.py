@@ -108,7 +108,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
 
 
 def _compared(member: Member[Load, Loads]) -> tuple[_Beside | None, _Beside | None]:
-    """Its requests and its busy share, each beside the usual one."""
+    """Requests and busy share of a worker, each beside the usual value of its replicas."""
     worker, loads = member.seen.target.worker, member.slice_stats
     return _beside(worker, loads.requests), _beside(worker, loads.busy_ratio)
 
