@@ -327,9 +327,10 @@ async def test_an_answer_ends_where_it_says_though_the_connection_stays_open(ans
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
-        asking = exchange.exchange(
+        asking = exchange.get(
             place,
-            b"GET / HTTP/1.1\r\n\r\n",
+            "/",
+            {},
             exchange.AddressCache(),
             read_s=5,
             most_bytes=1000,
@@ -357,9 +358,10 @@ def test_a_host_that_does_not_answer_is_looked_up_again():
         names = exchange.AddressCache(resolve)
         place = exchange.Endpoint(host="exporter.example", port=port)
         ask = functools.partial(
-            exchange.exchange,
+            exchange.get,
             place,
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "/",
+            {"Host": "localhost"},
             names,
             read_s=5,
             most_bytes=1000,

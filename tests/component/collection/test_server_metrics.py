@@ -133,7 +133,7 @@ def test_rates_come_with_the_second_reading(monkeypatch):
     """A reading that comes too soon is compared with the one before the last."""
     clock_s = iter([10.0, 10.0, 10.0, 15.0, 15.0, 15.0, 15.2, 15.2, 15.2])
     monkeypatch.setattr(server_metrics, "time", SimpleNamespace(monotonic=lambda: next(clock_s)))
-    monkeypatch.setattr(server_metrics, "exchange", lambda *_args, **_named: answers.pop(0))
+    monkeypatch.setattr(server_metrics, "get", lambda *_args, **_named: answers.pop(0))
 
     async def answer(tokens):
         return 200, PAGE.replace(b" 100\n", b" %d\n" % tokens)

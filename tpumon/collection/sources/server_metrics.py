@@ -14,13 +14,12 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from tpumon.collection.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
+from tpumon.collection.exchange import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
 from tpumon.collection.sources.examination import About, ExtraSourceReport
 from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
 from tpumon.errors import Reason, SourceError
 from tpumon.model import Figures, Target
-from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -74,10 +73,8 @@ class ServerMetrics(ExtraSource):
         super().__init__(target, open_client)
         self._url = target.server_metrics or ""
         parts = urlsplit(self._url)
-        encrypted = parts.scheme == "https"
-        port = parts.port or (443 if encrypted else 80)
-        self._place = Endpoint(host=parts.hostname or "", port=port, encrypted=encrypted)
-        self._host, self._path = parts.netloc, parts.path or "/metrics"
+        self._place = Endpoint.of(parts)
+        self._headers, self._path = {"Host": parts.netloc, "Accept": "text/plain"}, parts.path or "/metrics"
         self._names = AddressCache()
         self._pages: list[tuple[float, ServerPage]] = []  # the last one, and that before
         self._again_s = -math.inf
@@ -161,11 +158,8 @@ class ServerMetrics(ExtraSource):
         return await self._read(status, body)
 
     async def _get(self, path: str) -> tuple[int, bytes]:
-        lines = (f"GET {path} HTTP/1.1", f"Host: {self._host}", "Accept: text/plain", "Connection: close")
-        request = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-        return await exchange(
-            self._place, request, self._names, read_s=_ANSWER_S, most_bytes=_MOST_BYTES, is_large=_no_turn
-        )
+        place, names = self._place, self._names
+        return await get(place, path, self._headers, names, read_s=_ANSWER_S, most_bytes=_MOST_BYTES, is_large=_no_turn)
 
     async def _read(self, status: int, body: bytes) -> ServerPage:
         if status == http.client.NOT_FOUND:
@@ -175,9 +169,7 @@ class ServerMetrics(ExtraSource):
         if status != http.client.OK:
             raise self._error("malformed", f"HTTP {status} in place of metrics")
         try:
-            if len(body) <= LARGE_BYTES:
-                return page_of(body)
-            return await in_thread(lambda: page_of(body), timeout_s=None)
+            return await decoded(body, page_of)
         except ValueError as error:
             raise self._error("malformed", f"no page of metrics: {error}") from None
 
