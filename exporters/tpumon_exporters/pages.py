@@ -32,7 +32,7 @@ _ANSWERED = 1024
 """Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
 
 _STALLED_S = 15.0
-"""Without a heartbeat for this long, sampling is stuck; it beats every second."""
+"""Longest time without a heartbeat, which comes every second; beyond it, sampling is stuck."""
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}

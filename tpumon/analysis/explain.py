@@ -70,7 +70,7 @@ VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
 
 class LastRestart(NamedTuple):
-    """The last restart of a job: when, of which workers in words, and if they run now."""
+    """The last restart of a job: its time, its workers in words, and if they run now."""
 
     time_unix_s: float
     workers: str
@@ -142,7 +142,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 class WhyFinding(Struct, frozen=True, kw_only=True):
-    """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
+    """A finding with the fields of `tpumon.model.Finding`, without empty ones."""
 
     finding: StatedId
     severity: FindingSeverity

@@ -88,7 +88,7 @@ def _shifted(snapshot: StatusSnapshot, shift_s: float) -> StatusSnapshot:
 
 
 def histories_of(snapshot: ExporterSnapshot) -> Iterator[tuple[str, RollupSeries]]:
-    """Yields the histories in a snapshot by worker, without those that are damaged or of another version."""
+    """Yields the histories in a snapshot by worker, without damaged ones and other versions."""
     for worker, plain in snapshot.history.items():
         with suppress(ValueError):
             yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=snapshot.shift_s)

@@ -65,7 +65,7 @@ def down_by_reason(status: FleetStatus) -> Mapping[tuple[str | None, str | None,
 
 
 def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
+    """Findings made of states: workers that do not answer, by reason, and restarts by `restarts_of`."""
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
     for worker in status.all():
         if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:

@@ -214,7 +214,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return Counter(worker.verdict.mark for worker in self.workers.values())
 
     def figures(self) -> Mapping[str, FigureStats]:
-        """Each compared figure over all workers, by key; only those that at least one worker has."""
+        """Statistics of each compared figure that at least one worker has, by key."""
         return {name: across for name in COMPARED if (across := figure_stats(self._known(name))) is not None}
 
     def _known(self, name: str) -> list[tuple[float, str]]:
@@ -245,7 +245,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
 
 
 NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})
-"""States in which a worker has no current figures, and nobody keeps them away."""
+"""States of a worker without current figures, where neither a pause nor another profiler keeps them away."""
 
 
 class Update(Struct, frozen=True, kw_only=True):

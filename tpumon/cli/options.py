@@ -69,7 +69,7 @@ def _strength_of(context: typer.Context, name: str) -> int:
 
 
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
-    """Returns the value of the option `name` if it is one of the choices: those that no type lists.
+    """Returns the value of the option `name` if it is one of the choices; for options whose type lists none.
 
     Raises:
         BadParameter: it is none of them.

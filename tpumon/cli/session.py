@@ -368,7 +368,7 @@ def _command(more: str = "") -> str:
 
 
 class Watch:
-    """Samples from the first question on, in one thread, until nobody has asked for ten minutes.
+    """Samples from the first question on, in one thread, until ten minutes have passed without a question.
 
     Questions may come from any thread.
 

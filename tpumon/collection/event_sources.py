@@ -213,7 +213,7 @@ class ExportersSource(Struct, EventSource, frozen=True):
 
 
 class NearbySource(EventSource):
-    """Samples that a tpumon of this host takes; once it stops answering, those that this process takes.
+    """Samples of a tpumon of this host; once it stops answering, samples that this process takes.
 
     Args:
         page: that tpumon's.

@@ -73,7 +73,7 @@ class AddressCache:
         return known
 
     def forget(self, host: str) -> None:
-        """Drops what is known of a host: nobody answers at these addresses."""
+        """Drops the addresses of a host: no server answers there."""
         self._known.pop(host, None)
 
 

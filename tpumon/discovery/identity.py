@@ -59,7 +59,7 @@ _OF_LEADER_WORKER_SET = re.compile(r"(?P<job>.+?)-(?P<slice>\d{1,4})(-\d{1,4})?"
 
 
 class JobNames(Struct, frozen=True, kw_only=True):
-    """A job and a slice, as somebody names them; None: not said."""
+    """Names of a job and a slice by one source; None: the source names none."""
 
     job: str | None = None
     slice: str | None = None

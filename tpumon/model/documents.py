@@ -51,7 +51,7 @@ def encoded(value: Any) -> str:
 
 
 def encoded_part(value: Any) -> Raw:
-    """The same as a part of another document."""
+    """JSON of a value, as a part of another document."""
     try:
         return Raw(encode(value))
     except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8

@@ -1,4 +1,4 @@
-"""The current action of a sampler on each worker, for those who wait for it."""
+"""The current action of a sampler on each worker, for outputs that show why they wait."""
 
 from __future__ import annotations
 

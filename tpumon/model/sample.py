@@ -221,7 +221,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The same with dictionaries and lists."""
+        """The Sample object as dictionaries and lists."""
         plain: dict[str, Any] = decode(encoded(self.document()))
         return plain
 

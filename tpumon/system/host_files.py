@@ -55,7 +55,7 @@ class HostFiles:
         self._most_bytes = most_bytes
 
     def new_path(self) -> Path:
-        """A path for a file of this user. Nobody can have put anything there before: the name is random."""
+        """New path for a file of this user; the name is random, so that no other user can have put a file there."""
         return directory() / f"{self._prefix}{os.getuid()}-{secrets.token_hex(8)}"
 
     def write(self, path: Path, text: str) -> None:
@@ -130,7 +130,7 @@ def directory() -> Path:
 
 
 def since_boot_s() -> float:
-    """Seconds since this machine was started, by a clock that nobody sets."""
+    """Seconds since this machine was started, by a clock that cannot be set."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # suspended time counts, where the system counts it
     return time.clock_gettime(clock)
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
 
 USUAL_DUTY_RATIO = 0.01
-"""The share of its time for which a job is traced at most, unless somebody says otherwise."""
+"""Greatest share of its time for which a job is traced, unless an option says otherwise."""
 
 UNANSWERED_COUNTS_S = 86_400.0
 """For how long it is told that a trace of the host had no answer."""

@@ -111,7 +111,7 @@ def _pause(text: str, uid: int) -> Pause | None:
 
 
 def _left_s(words: list[str]) -> float | None:
-    """Seconds that a pause still lasts: since this boot by a clock that nobody sets, otherwise by the wall clock."""
+    """Seconds that a pause still lasts: since this boot by a clock that cannot be set, otherwise by the wall clock."""
     if len(words) >= 3 and words[2] == boot() != "-":
         return float(words[1]) - since_boot_s()
     return float(words[0]) - time.time() if words else None

@@ -153,5 +153,5 @@ def why_unread(error: Exception) -> tuple[Reason, str]:
 
 
 def bug(error: Exception) -> str:
-    """The line for an error that nobody expected."""
+    """Line about an unexpected error."""
     return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"

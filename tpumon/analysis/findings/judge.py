@@ -80,7 +80,7 @@ class Judge:
         self._groups: dict[SliceKey, SliceState] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
-        """Replaces the workers; those that stay keep what is known of them."""
+        """Replaces the workers; the state of workers that stay is kept."""
         known, self._workers, self._groups = self._workers, {}, {}
         jobs: dict[tuple[str, str], JobState] = {}
         for target in targets:

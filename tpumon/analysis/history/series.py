@@ -227,7 +227,7 @@ class RollupSeries:
 
     @property
     def oldest_unix_s(self) -> float | None:
-        """The earliest time of which anything is known; None: nothing is."""
+        """Time of the earliest remembered query; None: there is none."""
         with self._lock:
             ring = next((ring for ring in self._rings if ring.since_s < 0), self._rings[-1])
             return ring.starts[0] + self._shift_s if ring.starts else None

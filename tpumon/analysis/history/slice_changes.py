@@ -1,4 +1,4 @@
-"""Changes of a slice: those that several of its workers had together."""
+"""Changes of a slice: equal changes of several of its workers at about the same time."""
 
 from __future__ import annotations
 

@@ -296,14 +296,14 @@ class Histories:
         self.finders: Mapping[str, bool] = {}
         """Whether the workers can be found, as `Workers.finders`."""
         self.unheard: tuple[str, ...] = ()
-        """Exporters whose workers nobody knows, as `Workers.unheard`."""
+        """Exporters that do not answer and whose workers are not known, as in `Workers.unheard`."""
 
     def remember(self) -> None:
         """Keeps the figures of a week, too."""
         self._remembers = True
 
     def follow(self, workers: Workers) -> None:
-        """Replaces the workers; those that stay keep their history."""
+        """Replaces the workers; a worker that stays keeps its history."""
         known = self._workers
         self._workers = {}
         self._factor = max(self._factor, -(-len(workers.targets) // _FULL_WORKERS))

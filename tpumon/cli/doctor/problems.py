@@ -118,7 +118,7 @@ def _add_line(framework: Framework | None, port: int | None = None) -> str:
 
 
 def _of_extra_sources(row: ExtraSourceReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:
-    """Problems of extra sources, without those that were said of the same host already."""
+    """Problems of extra sources, without problems already named for the same host."""
     about = row.kind.about
     for report in row.reports:
         if report.state == "failed" and report.words not in known:

@@ -183,7 +183,7 @@ class RemoteExporter:
                 await asyncio.sleep(0)
 
     def _refuse(self, document: Raw, error: Exception, followed: Mapping[str, Target], send: Send) -> None:
-        """Sends a failed sample in place of one that cannot be read, if it says of which worker it is."""
+        """Sends a failed sample in place of an unreadable one, if its worker can be read."""
         with contextlib.suppress(ValueError):
             target = followed.get(decoded(_OfWorker, document).worker)
             if target is not None:

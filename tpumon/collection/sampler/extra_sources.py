@@ -39,11 +39,11 @@ class WorkerExtraSources:
         self._readers = [_ExtraSourceReader(kind, open_client, options) for kind in kinds]
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> None:
-        """Reads those that are due.
+        """Reads the extra sources that are due.
 
         Args:
             target: the worker, whose extra sources may have moved.
-            workers: how many are followed: the more, the less often each is read.
+            workers: number of workers followed; the more, the less often each source is read.
             again: also read whatever gave a reading before.
         """
         await asyncio.gather(
@@ -51,7 +51,7 @@ class WorkerExtraSources:
         )
 
     def are_due(self, target: Target) -> bool:
-        """True if any is to be read."""
+        """True if any extra source is due."""
         return any(reader.is_due(target) for reader in self._readers)
 
     @property

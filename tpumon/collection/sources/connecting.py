@@ -67,7 +67,7 @@ class Connecting:
         }
 
     async def turn(self, is_connected: Callable[[], bool], *, past: Past) -> ConnectTurn:
-        """Waits for a turn: a quarter of a second for a server of which nothing is known, else a second.
+        """Waits for a turn: a quarter of a second for an unknown server, else a second.
 
         Args:
             is_connected: whether the connection is there.

@@ -251,7 +251,7 @@ class _Reader:
         return {labels: value - before.get(labels, 0.0) for labels, value in now.items()}
 
     def _first_token(self, name: str) -> Percentiles:
-        """Of the requests since the page before; within a bucket, values are taken as evenly spread."""
+        """Percentiles of the requests since the page before; values within a bucket count as evenly spread."""
         counts: dict[float, float] = {}
         for labels, count in self._increases(f"{name}_bucket").items():
             bound = _bound_of(labels)

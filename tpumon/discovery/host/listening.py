@@ -67,7 +67,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """Its program and script or module, or what is known of these."""
+        """Program and script or module of the process, as far as known."""
         return self.process.command if self.process is not None and self.process.command else self.program
 
     def is_kin_of(self, other: Owner) -> bool:

@@ -148,7 +148,7 @@ async def survey(port: int | None = None) -> list[SurveyedPort]:
 
 
 class Elsewhere:
-    """Profiler servers of this host at other ports than those that were asked in vain.
+    """Finds profiler servers of this host at other ports than the ones that did not answer.
 
     Ports are called again only when the listeners of this host have changed, so no process is called on and on.
     """
@@ -194,7 +194,7 @@ def _holder(owner: Owner | None) -> str:
 
 
 def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
-    """Servers of subprocesses count as such, not as profilers of their own."""
+    """Marks profiler servers of subprocesses as no profilers of their own."""
     listed = list(seen)
     pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
     return [

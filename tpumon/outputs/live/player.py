@@ -112,7 +112,7 @@ class Player(Display):
         return now_unix_s + max(until_s / self._speed, _FRAME_S)
 
     def _press(self, name: str) -> Reply:
-        """Takes a key: those that move the time, and all others for the display."""
+        """Handles a key: moves the time, or passes the key to the display."""
         if self._controls.typing:
             return super()._press(name)
         at_unix_s = self._time(self._now_s())

@@ -90,7 +90,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     @property
     def row(self) -> Kind:
-        """Its row in the table of kinds."""
+        """Row of the fault in the table of kinds."""
         return KINDS[self.kind]
 
     @property

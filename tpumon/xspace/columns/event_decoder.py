@@ -156,7 +156,7 @@ class _Decoder:
         )
 
     def _walk(self) -> None:
-        """Goes through all events field by field; notes those that it cannot read as odd."""
+        """Goes through all events field by field; notes unreadable events as odd."""
         rows, at, ends = np.arange(self._count), self._packed.begin, self._packed.end
         for _ in range(_MOST_ROUNDS):
             going = at < ends

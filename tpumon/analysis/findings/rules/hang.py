@@ -105,7 +105,7 @@ class SliceActivity(Struct, frozen=True):
         return least_s <= step_s <= greatest_s
 
     def stopped_first(self, own_s: float | None) -> tuple[str, ...]:
-        """Of the workers possibly in the same job, those without work while others have some."""
+        """Workers, possibly of the same job, that have no queued work while others have some."""
         return self.alike(self.empty, own_s) if self.alike(self.waiting, own_s) else ()
 
 
@@ -209,7 +209,7 @@ class Hang(Rule[Activity, SliceActivity]):
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
     def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
-        """At the last activity seen."""
+        """Moment of the last activity seen."""
         return member.memory.active
 
     def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:

@@ -58,7 +58,7 @@ class StepBaselines:
 
     @property
     def current(self) -> _Program | None:
-        """The program that is judged: one that is slow, among those that run in turn, otherwise the latest."""
+        """The program to judge: a slow one among programs that run in turn, otherwise the latest."""
         slow = [one for one in self.programs if one.steps.slow is not None and one.others < _OTHERS]
         return next(iter((slow or self.programs)[-1:]), None)
 
@@ -187,7 +187,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         return 0.0
 
     def began(self, member: Member[StepBaselines, SliceSteps]) -> Moment | None:
-        """At its first block of slow steps."""
+        """Begin of the first block of slow steps."""
         program = member.memory.current
         slow = None if program is None else program.steps.slow
         return None if slow is None else slow.since

@@ -207,7 +207,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return replace(_telling(excesses), is_open=is_open)
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
-        """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
+        """Describes the slow worker and how much others wait; the words begin with what is slow, as lists cut them."""
         memory, slow_core = member.memory, _of_core(member) or _NO_DIFFERENCE
         less, (chip, core) = slow_core.more, memory.core or (0, 0)
         of_core = (
@@ -323,7 +323,7 @@ def _waited_by(core: CoreFigures) -> float | None:
 
 
 def _shown(seen: Observation) -> Mapping[str, float]:
-    """The figures that show how a worker waits, by name; only those that are known."""
+    """Known figures that show how a worker waits, by name."""
     shares = {COLLECTIVES_SHARE: op_time_ratio(seen, "collective"), IDLE_SHARE: seen.figures.idle_ratio}
     return {name: share for name, share in shares.items() if share is not None}
 

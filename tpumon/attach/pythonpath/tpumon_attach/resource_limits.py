@@ -19,7 +19,7 @@ _GROUPS = "/sys/fs/cgroup"
 
 
 def lacking() -> str | None:
-    """The resource of which this process has too little, for a line; None: there is enough."""
+    """Words for the resource that this process lacks; None: there is enough of each."""
     for left, needed, what in (
         (_files(), _NEEDED, "more files may be opened here (ulimit -n)"),
         (_megabytes(), _NEEDED_MB, "MB more memory may be mapped here (ulimit -v)"),

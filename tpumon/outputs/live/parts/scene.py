@@ -202,7 +202,7 @@ class SceneMaker:
 
 
 def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
-    """As `Scene.leading`, of the figures that say something of some worker's job."""
+    """`Scene.leading` for these held figures."""
     return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
 
 

@@ -45,7 +45,7 @@ def span_of(series: RollupSeries, chosen_s: float | None, end_unix_s: float | No
 
 
 def known_of(series: RollupSeries, now_unix_s: float) -> Span | None:
-    """The time of which anything is known of a worker, until the time that is shown; None: nothing is."""
+    """Span of the remembered figures of a worker, until the time that is shown; None: there are none."""
     oldest_unix_s, newest_unix_s = series.oldest_unix_s, series.newest_unix_s
     if oldest_unix_s is None or newest_unix_s is None:
         return None

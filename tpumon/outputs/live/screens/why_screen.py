@@ -1,4 +1,4 @@
-"""All findings with their evidence, and those that cannot be judged."""
+"""All findings with their evidence, and the findings that cannot be judged."""
 
 from __future__ import annotations
 
