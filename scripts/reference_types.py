@@ -20,7 +20,7 @@ _OTHERWISE = (
     ("`warning_codes`", "a [code](#warning-codes) for each message, in the same order"),
     (
         "`companions_only`",
-        "only there, as `true`, if only companions of the profiler answered, and `source` does not say so already",
+        "only there, as `true`, if only extra sources answered, not the profiler, and `source` does not say so already",
     ),
 )
 """Fields that are other in the JSON than in the types."""

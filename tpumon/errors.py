@@ -70,7 +70,7 @@ class Meaning(Struct, frozen=True, kw_only=True):
 
     @property
     def retry(self) -> bool:
-        """True if the same query may be tried again in a moment: not while someone asked to be left alone."""
+        """True if the same query may be tried again in a moment; False if the server asks to be left alone."""
         return not self.final and self.state in {"down", "no-activity"}
 
 

@@ -59,7 +59,7 @@ class Feed:
 
     Args:
         settings: the source of events, and the outputs that get them.
-        consumer: who fetches the updates, for that message; None: nobody does.
+        consumer: words for the reader of the updates, for that message; None: there is no reader.
         wake: called in the source's thread when there is something to fetch; must not block.
         remembers: True if the consumer shows figures of the past.
         says_waiting: False if the consumer says why there is no worker.
@@ -298,5 +298,5 @@ def open_feed(
 
 
 def _says_who(update: Update) -> bool:
-    """True for updates that say who the workers are."""
+    """True for updates with a list of workers."""
     return update.workers is not None

@@ -41,7 +41,7 @@ def one_line(text: str, *, limit: int = 200) -> str:
 
 
 def unexpected(error: Exception) -> str:
-    """One line about an error that nobody foresaw, such as one of a reader of foreign data."""
+    """One line about an unexpected error, such as an error of a reader of foreign data."""
     return one_line(f"{type(error).__name__}: {error}")
 
 
@@ -52,7 +52,7 @@ def plain_word(text: str, *, longest: int = _LONGEST_WORD) -> str:
 
 
 def listed(names: Iterable[str], most: int, more: int = 0) -> str:
-    """The first names, and the number of the others, of which `more` are not given."""
+    """The first names, and the number of all others; `more` counts names that are not given."""
     named = list(names)
     more += max(len(named) - most, 0)
     return ", ".join(named[:most]) + f" and {more} more" * (more > 0)

@@ -82,7 +82,7 @@ def of_registry(registry: Collector) -> bytes:
 
 
 def _histogram(values: Distribution, native: tuple[int, int] | None, since_unix_s: float | None) -> Histogram:
-    """With classic buckets; with native ones, too, where they are the same ones. Prometheus chooses."""
+    """Histogram with classic buckets, and with equal native buckets if `native` says which; Prometheus chooses."""
     buckets = values.buckets()
     made = Histogram(
         sample_count=buckets[-1][1],

@@ -116,7 +116,7 @@ class Exposition:
 
 
 def _pairs(target: Target) -> list[tuple[str, str]]:
-    """The labels that all series of a worker have; they are those that it has where it is sampled."""
+    """Labels of all series of a worker: the same as on the page of the exporter that samples the worker."""
     known = [(name, value) for name, value in (("tpu_job", target.job), ("tpu_slice", target.slice)) if value]
     return [("worker", target.name or target.worker), *known]
 

@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
 from tpumon.analysis import MOST_HISTORY_BYTES, FleetStatus, Update
-from tpumon.analysis.handover import page_of
+from tpumon.analysis.exporter_snapshot import page_of
 from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample
 from tpumon.model.documents import encoded, encoded_part
 from tpumon.model.page import Page
@@ -32,7 +32,7 @@ _ANSWERED = 1024
 """Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
 
 _STALLED_S = 15.0
-"""Without a heartbeat for this long, sampling is stuck; it beats every second."""
+"""Longest time without a heartbeat, which comes every second; beyond it, sampling is stuck."""
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
@@ -134,7 +134,7 @@ class Pages:
     def _samples(self, request: Request) -> Response:
         """For `tpumon --from`: the samples after a sequence number, or the last one of each worker, with history.
 
-        A reader that was away for too long gets the last ones again, and history.
+        A reader that was away for too long gets the last sample of each worker again, and the history.
         """
         given = {name: request.query.get(name, [""])[0] for name in ("after", "changed", "history")}
         if any(text and not re.fullmatch(r"[0-9]{1,18}", text) for text in given.values()):
@@ -150,10 +150,10 @@ class Pages:
                 newer = newer[:_ANSWERED] if wants_all else newer[-_ANSWERED:]  # a reader asks for the rest
                 samples = [_whole(sample, self._lasts.get(sample.worker)) for _, sample in newer]
                 sequence = newer[-1][0] if newer else sequence
-        now_unix_s, handover = self._clock(), None
+        now_unix_s, snapshot = self._clock(), None
         if wants_all:
             asked_bytes = int(given["history"] or 1)
-            handover = self._analysis.handover(
+            snapshot = self._analysis.snapshot(
                 now_unix_s,
                 after=None if missed else int(given["changed"] or 0),
                 most_bytes=min(asked_bytes, MOST_HISTORY_BYTES) if asked_bytes > 1 else MOST_HISTORY_BYTES,
@@ -171,7 +171,7 @@ class Pages:
             waiting=status.waiting,
             targets=tuple(ListedTarget.of(each.target) for each in status.all()),
             samples=tuple(encoded_part(_as_judged_now(sample, status).document()) for sample in samples),
-            **({} if handover is None else page_of(handover)),
+            **({} if snapshot is None else page_of(snapshot)),
         )
         body = f"{encoded(page)}\n"
         return Response(body=body, content_type="application/json")

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tpumon.collection.recording import PACKED, is_workers, workers_line
 from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
-from tpumon.outputs import Context, Output, takes
+from tpumon.outputs import Context, Output, not_to_stdout, takes
 from tpumon_exporters.appending import OpenFile
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Recorder(Output):
             raise UsageError(f"--record {directory}: permission denied; give a directory that you may write to")
 
     def on_update(self, update: Update) -> None:
-        """Records a sample, or who the workers are from now on, at the next tick."""
+        """Queues a sample, or the new list of workers, to be written at the next tick."""
         if update.workers is not None:
             self._workers = update.workers
             self._put(workers_line(update.workers, self._clock()))
@@ -144,10 +144,10 @@ class Recorder(Output):
             self._waiting_bytes += len(self._waiting[0])
 
     def _remove_old(self, now_unix_s: float) -> int:
-        """Removes files that are too old, or too much together with the one that comes; no others than recordings.
+        """Removes recordings that are too old, or that exceed the limit of size together with the next file.
 
-        Neither is told by a clock that may be set: numbers say in which order files were written, and the age of one
-        is the time that those after it took.
+        Does not trust the wall clock, which may be set: numbers tell the order of the files, and the age of a file is
+        the time that the files after it took.
 
         Returns:
             The last number; 0 if there is none.
@@ -240,7 +240,8 @@ class _RecordingFile:
             self._file.close()
 
 
-@takes(RecordOptions, stdout=False)
+@not_to_stdout
+@takes(RecordOptions)
 def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
     """Opens the output; `where`: a directory."""
     return Recorder(where, options)

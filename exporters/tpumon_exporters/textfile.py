@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tpumon.analysis import Update
 from tpumon.errors import UsageError
-from tpumon.outputs import Context, Output, takes
+from tpumon.outputs import Context, Output, not_to_stdout, takes
 from tpumon_exporters.exposition import Exposition
 
 _REFRESH_S = 10.0
@@ -94,7 +94,8 @@ class TextFile(Output):
         self._written_unix_s = now_unix_s
 
 
-@takes(TextFileOptions, stdout=False)
+@not_to_stdout
+@takes(TextFileOptions)
 def open_textfile(where: str, context: Context, options: TextFileOptions) -> TextFile:
     """Opens the output; `where`: a path ending in `.prom`, in the directory that node_exporter reads."""
     path = Path(where)

@@ -121,7 +121,7 @@ def _client_of(address: str) -> str:
 def is_misdirected(hosts: Sequence[str], here: str) -> bool:
     """True if a request that came in on a loopback address is for another host: DNS rebinding, from a browser here.
 
-    On other addresses nobody can tell: Services and NAT give names that are not known here.
+    On other addresses any name is accepted: Services and NAT give names that are not known here.
 
     Args:
         hosts: for which it is; none is fine.
@@ -156,10 +156,10 @@ class _Connection(web.RequestHandler):
     """One client's connection: aiohttp's, which reads the request and writes the answer.
 
     Attributes:
-        client: whom it counts for.
+        client: the client for whose limit the connection counts.
         here: the address of this machine on which it came in.
         answering: held while the answer is made.
-        spared_s: it may be dropped for others from then on, by the clock of the loop.
+        spared_s: time of the loop from which the connection may be dropped in favour of others.
         lost: set once it is closed.
         deadline: of what it is about to do.
     """

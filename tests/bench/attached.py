@@ -1,11 +1,11 @@
 """What being attached costs a job, and what it is good for: start-up time, throughput, forks, traces under samples.
 
-Prints ratios. `start` and `throughput` compare with the same program without tpumon; `peace` has a job trace itself in
-many rounds while half of the time somebody samples it, attached and, as the counter-test, not attached. `forks` has a
-job fork 20 times in each way that Python has, attached and not.
+Prints ratios. `start` and `throughput` compare with the same program without tpumon; `sessions` has a job trace itself
+in many rounds while half of the time a tpumon samples it, attached and, as the counter-test, not attached. `forks` has
+a job fork 20 times in each way that Python has, attached and not.
 
-Arguments: parts to run (`start`, `throughput`, `forks`, `peace`; default: all), --rounds N of peace (default 1000),
---hook DIR of `forks` (default: this tree's), --jobs: any of
+Arguments: parts to run (`start`, `throughput`, `forks`, `sessions`; default: all), --rounds N of sessions (default
+1000), --hook DIR of `forks` (default: this tree's), --jobs: any of
 SERVERS in compatibility.py, as far as they are in place here or in --keep DIR (default: jax-0.6.2 jax-0.10.2 tf-2.21).
 """
 
@@ -123,7 +123,7 @@ def forks(name: str, python: Path, hook: Path, *, attached: bool) -> bool:
     return all(line.endswith(f" {FORKS}/{FORKS}") for line in told)
 
 
-def peace(name: str, python: Path, rounds: int, *, attached: bool) -> bool:
+def sessions(name: str, python: Path, rounds: int, *, attached: bool) -> bool:
     """Whether all rounds went as if nobody sampled (or, not attached, whether some did not)."""
     old, host_level = name.startswith(WRITES_ONLY), 0 if name.startswith(NO_HOST_EVENTS) else 1
     with tempfile.TemporaryDirectory() as scratch_name:
@@ -152,7 +152,8 @@ def peace(name: str, python: Path, rounds: int, *, attached: bool) -> bool:
     told_ok = told.startswith(f"{rounds} rounds, 0 failed")
     fine = told_ok and counts.get("answered", 0) > 0 if attached else not told_ok
     how = "attached" if attached else "not attached (counter-test)"
-    print(f"peace: {name}, {how}: {told}; samples {counts}: {'as expected' if fine else 'NOT AS EXPECTED'}", flush=True)
+    verdict = "as expected" if fine else "NOT AS EXPECTED"
+    print(f"sessions: {name}, {how}: {told}; samples {counts}: {verdict}", flush=True)
     return fine
 
 
@@ -183,7 +184,7 @@ def main() -> int:
     parser.add_argument("--jobs", nargs="*", default=["jax-0.6.2", "jax-0.10.2", "tf-2.21"])
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "no-such-directory")
     given = parser.parse_args()
-    parts, fine = given.parts or ["start", "throughput", "forks", "peace"], True
+    parts, fine = given.parts or ["start", "throughput", "forks", "sessions"], True
     if "start" in parts:
         start_up(15)
     if "throughput" in parts:
@@ -194,9 +195,9 @@ def main() -> int:
         if "forks" in parts:
             fine = forks(name, python, given.hook, attached=True) and fine
             fine = forks(name, python, given.hook, attached=False) and fine
-        if "peace" in parts:
-            fine = peace(name, python, given.rounds, attached=True) and fine
-            fine = peace(name, python, min(given.rounds, 100), attached=False) and fine
+        if "sessions" in parts:
+            fine = sessions(name, python, given.rounds, attached=True) and fine
+            fine = sessions(name, python, min(given.rounds, 100), attached=False) and fine
     return 0 if fine else 1
 
 

@@ -10,9 +10,9 @@ from math import inf
 
 from msgspec.structs import replace
 
+from tpumon.analysis.exporter_snapshot import histories_of
 from tpumon.analysis.findings import Judge, Observation, Thresholds
 from tpumon.analysis.findings.rule_table import SPANNING
-from tpumon.analysis.handover import histories_of
 from tpumon.analysis.history import NO_FIGURES, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.job_kind import KindOfWorker
@@ -33,8 +33,8 @@ from tpumon.analysis.upstream import Upstream, merged_findings, no_later, sign_o
 from tpumon.model import (
     Cause,
     Change,
+    ExporterSnapshot,
     Finding,
-    Handover,
     KeptState,
     KeptWorker,
     Sample,
@@ -116,7 +116,8 @@ class Analysis:
 
     def take(self, event: SourceEvent) -> Update:
         """Turns an event into an update."""
-        remembered = dict(histories_of(event)) if isinstance(event, Handover) else {}  # takes time: not under the lock
+        # Decoding histories takes time, so not under the lock.
+        remembered = dict(histories_of(event)) if isinstance(event, ExporterSnapshot) else {}
         with self._lock:
             if isinstance(event, Workers):
                 return self._follow(event)
@@ -269,7 +270,7 @@ class Analysis:
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
-        """Takes what the judge says of a worker."""
+        """Updates the judgement of a worker by what the judge says now."""
         state = self._judge.worker(worker)
         judged, not_judged, needs_more = state.judged()
         judgement.is_faulty = False
@@ -300,7 +301,7 @@ class Analysis:
             self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
-        """Notes which workers are stale: with them nobody is compared."""
+        """Notes which workers are stale; no worker is compared with a stale one."""
         if self._recorded is not None:
             self._recorded.move(now_unix_s)
         self._looked_unix_s = now_unix_s
@@ -345,7 +346,7 @@ class Analysis:
             judgement.number = self._changes.number
 
     def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
-        """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
+        """Remembers a change of status that came from comparing a worker with workers of other exporters."""
         judgement = self._judgements[history.target.worker]
         if (changed := note_raised(judgement)) is None:
             return
@@ -365,7 +366,7 @@ class Analysis:
     # ---- status
 
     def status(self, now_unix_s: float) -> FleetStatus:
-        """The status of all workers. Notes who has become stale, as `tick` does."""
+        """Status of all workers. Notes which workers have become stale, as `tick` does."""
         with self._lock:
             self._look(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
@@ -404,10 +405,10 @@ class Analysis:
 
     # ---- exporters
 
-    def handover(
+    def snapshot(
         self, now_unix_s: float, *, after: int | None = None, most_bytes: int = MOST_HISTORY_BYTES
-    ) -> Handover:
-        """Everything that a reader needs to know what is known here.
+    ) -> ExporterSnapshot:
+        """Snapshot of this analysis for a reader: full, or what has changed since the reader's last one.
 
         Args:
             now_unix_s: the time.
@@ -420,7 +421,7 @@ class Analysis:
             status = self.status(now_unix_s)
             histories = self._histories.all()
             series = {"": self._average.series, **{history.target.worker: history.series for history in histories}}
-            handover = Handover(
+            snapshot = ExporterSnapshot(
                 complete=after is None,
                 number=self._changes.number,
                 statuses=tuple(
@@ -432,35 +433,35 @@ class Analysis:
                 findings=status.findings,
                 not_judged=status.not_judged(),
             )
-        if not handover.complete:
-            return handover
+        if not snapshot.complete:
+            return snapshot
         known = {worker: each for worker, each in series.items() if each is not None and each.newest_unix_s is not None}
         most_each = most_bytes // max(len(known), 1)
-        return replace(handover, history={worker: each.to_plain(most_each) for worker, each in known.items()})
+        return replace(snapshot, history={worker: each.to_plain(most_each) for worker, each in known.items()})
 
-    def _take_over(self, handover: Handover, remembered: Mapping[str, RollupSeries]) -> Update:
-        """Takes over what an exporter knows: changes of its workers are those that it notes, remembered or not."""
-        is_first = self._upstream.take_over(handover)
-        known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
-        for change in handover.changes:
+    def _take_over(self, snapshot: ExporterSnapshot, remembered: Mapping[str, RollupSeries]) -> Update:
+        """Takes over the snapshot of an exporter; changes of its workers come from the snapshot alone."""
+        is_first = self._upstream.take_over(snapshot)
+        known = {sign_of(change) for change in self._changes.all()} if snapshot.complete else set()
+        for change in snapshot.changes:
             if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
                 self._changes.add(change)
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():
             self._take_series(worker, series)
-        for worker in self._upstream.workers_of(handover.exporter) if handover.complete else ():
+        for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.complete else ():
             history = self._histories.get(worker)
             if history is not None and history.last is not None and history.last.of_exporter:  # it answers again
                 self._histories.put(replace(history, last=None, last_state="waiting", figures=NO_FIGURES))
                 self._judgements[worker].causes = ()
-        for snapshot in handover.statuses:
-            judgement = self._judgements.get(snapshot.worker)
+        for status in snapshot.statuses:
+            judgement = self._judgements.get(status.worker)
             if judgement is not None:
-                judgement.resume(snapshot)
+                judgement.resume(status)
                 judgement.number = self._changes.next_number()
-                self._take_findings(snapshot, judgement)
-        for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
+                self._take_findings(status, judgement)
+        for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.upstream = True
             if history is not None:
@@ -468,7 +469,7 @@ class Analysis:
         return Update(time_unix_s=self._looked_unix_s, changes=self._changes.take_new(), past=is_first)
 
     def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
-        """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
+        """Takes over the present findings of a worker: later samples of other workers may have explained some."""
         history = self._histories.get(snapshot.worker)
         last = None if history is None else history.last
         if history is None or last is None or last.of_exporter or snapshot.findings is None:

@@ -70,7 +70,7 @@ VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
 
 class LastRestart(NamedTuple):
-    """The last restart of a job: when, of which workers in words, and if they run now."""
+    """The last restart of a job: its time, its workers in words, and if they run now."""
 
     time_unix_s: float
     workers: str
@@ -142,7 +142,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 class WhyFinding(Struct, frozen=True, kw_only=True):
-    """A finding; fields as in `tpumon.model.Finding`, those that say nothing left out."""
+    """A finding with the fields of `tpumon.model.Finding`, without empty ones."""
 
     finding: StatedId
     severity: FindingSeverity
@@ -283,7 +283,7 @@ def _programs(sample: Sample) -> Iterator[str]:
 
 
 def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
-    """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
+    """Copy of a finding with names made plain words; an exporter's own text is quoted, the remedy is this tpumon's."""
     own = finding.naming(MOST_WORKERS)
     # Not as the other names, anywhere: a slice is often called 0.
     own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain_word(own.slice or "")}" '))
@@ -343,7 +343,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
 
 
 def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
-    """Since when nothing runs, by how old a sample, and that a user may like it so, unless nobody sits there."""
+    """Words for silence: since when, by how old a sample; of a possible notebook also that its user may be idle."""
     since_unix_s = earliest(each.verdict.since_unix_s for each in workers)
     since = "" if since_unix_s is None else f", since {date_and_time(since_unix_s)}"
     since += " or earlier" * any(each.verdict.since_or_earlier for each in workers)
@@ -354,9 +354,9 @@ def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
-    """Reasons why no finding is no all-clear: of all that run it must be known whether they wait, and for whom.
+    """Reasons why the absence of findings is no all-clear.
 
-    Of servers, which wait for requests, whether they answer these.
+    It is one only if all workers could be judged for waiting and for its cause; servers, for answering requests.
     """
     if not status.workers:
         return ["No worker is followed."]
@@ -378,7 +378,7 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
 
 
 def _stepless(status: FleetStatus) -> list[str]:
-    """A sentence why a job whose steps would count shows none."""
+    """Sentence on why a job that should have steps shows none."""
     why = next(filter(None, (why_no_step(one.sample) for one in status.all() if one.sample is not None)), None)
     return [] if why is None else [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
 

@@ -1,6 +1,6 @@
 """Kinds of jobs, by what is seen of a worker: training, a server of models, both in turn, a notebook.
 
-Findings hold for some kinds only: whoever serves or sits before a notebook makes pauses and changes of their own.
+Some findings hold for some kinds only: servers and notebooks have pauses and changes that are no fault.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class KindOfWorker:
         return "unknown", ()
 
     def _words(self, *signs: Sign) -> tuple[str, ...]:
-        """The words of those of these signs that are seen."""
+        """Words of the given signs, as far as they are seen."""
         return tuple(self._signs[sign].words for sign in signs if sign in self._signs)
 
     def _is_regular(self) -> bool:

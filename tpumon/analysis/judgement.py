@@ -251,7 +251,7 @@ def _restart_of(worker: str, state: State, severity: Severity, before: Status | 
 
 
 def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: bool) -> Change:
-    """The change; where the first samples showed it already, as one that may have begun before. That is noted."""
+    """Change, marked as possibly earlier if the first samples showed it already; notes when it was first seen."""
     if change.state in GAPS or not (is_first or _was_there(judgement, change)):
         return change
     judgement.first_unix_s = began.time_unix_s
@@ -315,7 +315,7 @@ def note_raised(judgement: Judgement) -> tuple[Severity, Status] | None:
     """Notes whether findings that comparing a worker here adds raise its severity.
 
     Returns:
-        Its severity, and what it counted as before, if that changed and its exporter does not know of it.
+        Severity and former status of the worker, if comparing here changed its severity.
     """
     own, state, before = judgement.timeline.severity, judgement.timeline.state, judgement.raised_to
     now = _raised(judgement, own, None, None)[0]

@@ -25,7 +25,7 @@ class RecordedClock:
         return self._passed_s
 
     def move(self, time_unix_s: float) -> None:
-        """Goes on to a time of the recording; one that is much earlier says that its wall clock was set back."""
+        """Moves the clock to a time of the recording; a much earlier time means that the wall clock was set back."""
         if time_unix_s > self.unix_s:
             self._passed_s += time_unix_s - self.unix_s
             self.unix_s = time_unix_s

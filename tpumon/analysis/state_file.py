@@ -60,10 +60,10 @@ class Kept:
         return self._workers.get(key)
 
     def others(self, known: Iterable[KeptWorker], now_unix_s: float) -> tuple[KeptWorker, ...]:
-        """The workers of which no sample has come yet, unless they are too old.
+        """Kept workers without a sample since the start, unless they are too old.
 
         Args:
-            known: those of which one has come.
+            known: the workers that have had a sample.
             now_unix_s: the time.
         """
         keys = {(one.job, one.slice, one.worker) for one in known}
@@ -152,7 +152,7 @@ class StateFile:
             raise
 
     def _remove_old(self) -> None:
-        """Removes files that nobody reads any more: of hosts that are gone, and of a tpumon that was killed."""
+        """Removes files of hosts that are gone, and of killed tpumons: no tpumon reads them."""
         for pattern in (f"{_PREFIX}-*.json", f".{_PREFIX}.*"):
             for path in self._path.parent.glob(pattern):
                 with suppress(OSError):

@@ -35,7 +35,7 @@ def all_findings(status: FleetStatus) -> list[Finding]:
 
 
 def _place(finding: Finding, status: FleetStatus, restarts: Mapping[SliceKey, float]) -> int:
-    """Place among those that are equally bad: a restart in its slice explains what has not run since before it."""
+    """Rank among findings of equal severity; a hang that a restart in its slice explains comes last."""
     place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
     if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
         return place
@@ -65,7 +65,7 @@ def down_by_reason(status: FleetStatus) -> Mapping[tuple[str | None, str | None,
 
 
 def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings made of states: workers that do not answer, by the reason, and those that `restarts_of` names."""
+    """Findings made of states: workers that do not answer, by reason, and restarts by `restarts_of`."""
     restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
     for worker in status.all():
         if 0 <= status.time_unix_s - restarts_unix_s.get(worker.name, -inf) < _RESTARTED_S:

@@ -83,7 +83,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 def reasons_of(state: State, causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """The causes that explain a state: nobody is paused, busy or down for what was found before."""
+    """Causes that explain a state; earlier findings do not explain a worker that is paused, busy or down."""
     if state in {"live", "no-activity"}:
         return tuple(causes)
     return tuple(cause for cause in causes if cause.finding is None) or tuple(causes)
@@ -152,7 +152,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def process(self) -> Process | None:
-        """Its process, as its last sample says, where that is known."""
+        """Process of the worker by its last sample; None: not known."""
         last = self.history.last
         return self.target.process if last is None else last.process or self.target.process
 
@@ -164,7 +164,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """True if it runs nothing although it has work in its queue: the one that it waits for stopped first."""
+        """True if the worker runs nothing but has queued work: then it waits for a worker that stopped first."""
         return self.verdict.state == "no-activity" and self.sample is not None and bool(self.sample.figures.queue_size)
 
     def marks(self, figure: str) -> bool:
@@ -214,7 +214,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return Counter(worker.verdict.mark for worker in self.workers.values())
 
     def figures(self) -> Mapping[str, FigureStats]:
-        """Each compared figure over all workers, by key; only those that at least one worker has."""
+        """Statistics of each compared figure that at least one worker has, by key."""
         return {name: across for name in COMPARED if (across := figure_stats(self._known(name))) is not None}
 
     def _known(self, name: str) -> list[tuple[float, str]]:
@@ -230,7 +230,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return [as_one(group, targets) for group in together(changes, targets)]
 
     def worst_first(self) -> list[WorkerStatus]:
-        """The status of each worker, the worst first; of those that are as bad, who waits for another comes last."""
+        """Status of each worker, the worst first; among equals, workers that wait for another come last."""
         rows = self.workers.values()
         return sorted(rows, key=lambda each: (each.verdict.rank, each.waits, -each.verdict.excess))
 
@@ -245,7 +245,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
 
 
 NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})
-"""States in which a worker has no current figures, and nobody keeps them away."""
+"""States of a worker without current figures, where neither a pause nor another profiler keeps them away."""
 
 
 class Update(Struct, frozen=True, kw_only=True):

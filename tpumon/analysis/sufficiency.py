@@ -89,9 +89,9 @@ def lacking_s(worker: WorkerStatus) -> float:
 
 
 def samples_of(history: WorkerHistory, last_s: float = _RECENT_S) -> int:
-    """Number of recent samples of a worker that tell how it is; those that an exporter handed on count, if remembered.
+    """Number of recent samples of a worker with figures, remembered samples of an exporter included.
 
-    Of times that are kept in one row, with a pause or an outage amid them, none counts.
+    Rows of the history with a pause or an outage in them do not count.
     """
     newest_unix_s = None if history.series is None else history.series.newest_unix_s
     if history.series is None or newest_unix_s is None:

@@ -18,9 +18,9 @@ from tpumon.model import (
     Cause,
     Change,
     ChangeKind,
+    ExporterSnapshot,
     Finding,
     FindingId,
-    Handover,
     NotJudged,
     StateId,
     Status,
@@ -38,12 +38,12 @@ _NO_FIGURES = "the exporter does not say why"
 
 
 class Upstream:
-    """Handovers of exporters, and which workers come from which."""
+    """Snapshots of exporters, and which workers come from which."""
 
     def __init__(self) -> None:
         self._exporter_of: dict[str, str] = {}
         self._exporters_of: dict[str, set[str]] = {}
-        self._handovers: dict[str, Handover] = {}
+        self._snapshots: dict[str, ExporterSnapshot] = {}
         self.moved: list[str] = []
         """Names of the workers that the last call of `follow` gave to another exporter."""
 
@@ -57,24 +57,24 @@ class Upstream:
                 self._exporters_of.setdefault(target.job, set()).add(exporter)
         self.moved = [name for name, its in self._exporter_of.items() if before.get(name, its) != its]
         there = set(self._exporter_of.values())
-        self._handovers = {name: each for name, each in self._handovers.items() if name in there}
+        self._snapshots = {name: each for name, each in self._snapshots.items() if name in there}
 
-    def take_over(self, handover: Handover) -> bool:
+    def take_over(self, snapshot: ExporterSnapshot) -> bool:
         """Keeps the findings of an exporter; returns True if it has handed on nothing before."""
-        is_first = handover.exporter not in self._handovers
-        self._handovers[handover.exporter] = handover
+        is_first = snapshot.exporter not in self._snapshots
+        self._snapshots[snapshot.exporter] = snapshot
         return is_first
 
     def missing(self) -> frozenset[str]:
         """Names of exporters that have handed on nothing yet."""
-        return frozenset(self._exporter_of.values()) - self._handovers.keys()
+        return frozenset(self._exporter_of.values()) - self._snapshots.keys()
 
     def workers_of(self, exporter: str) -> list[str]:
         """Names of the workers that come from an exporter."""
         return [worker for worker, its in self._exporter_of.items() if its == exporter]
 
     def compares(self, target: Target) -> bool:
-        """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
+        """True if workers of the target's job come from several exporters; False for an unknown job."""
         if target.ambiguous:
             return False
         return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1
@@ -85,19 +85,19 @@ class Upstream:
 
     def findings(self, workers: Sequence[str]) -> list[Finding]:
         """Findings that exporters handed on, of some of the workers."""
-        handed_on = [finding for each in self._handovers.values() for finding in each.findings or ()]
+        handed_on = [finding for each in self._snapshots.values() for finding in each.findings or ()]
         wanted = set(workers) if handed_on else set()
         return [finding for finding in handed_on if not wanted.isdisjoint(finding.workers)]
 
     def not_judged(self, target: Target, judged: Iterable[FindingId]) -> tuple[NotJudged, ...]:
         """Findings that the exporter cannot judge of a worker, with its reason."""
-        handover = self._handovers.get(target.exporter or "")
-        if handover is None:
+        snapshot = self._snapshots.get(target.exporter or "")
+        if snapshot is None:
             return ()
         known = set(judged)
         return tuple(
             replace(one, reason=one.reason or _NO_FIGURES, workers=1)
-            for one in handover.not_judged
+            for one in snapshot.not_judged
             if one.finding not in known
         )
 

@@ -37,7 +37,7 @@ def join_options() -> None:
 
 
 def topologies() -> list[str]:
-    """Names of TPUs; of a generation with too many sizes, those that are powers of two."""
+    """Names of TPUs; for a generation with too many sizes, only the powers of two."""
     from tpumon.simulator.topology import GENERATIONS  # here, as below: heavy, and only a shell asks
 
     powers = [_SMALLEST << power for power in range(12)]

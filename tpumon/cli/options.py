@@ -49,9 +49,9 @@ _WAYS = ("DEFAULT_MAP", OWN_TABLE, "ENVIRONMENT", "COMMANDLINE")
 
 
 def is_given_beside(context: typer.Context, name: str, *others: str) -> bool:
-    """True if an option contradicts others: it is not given in a weaker way than they are, which would hide it.
+    """True if an option contradicts others: it is given at least as strongly as they are.
 
-    As one that stands in the file, or in a variable, does on the command line.
+    The command line is stronger than a variable, and a variable than the file: a stronger option hides a weaker one.
     """
     strength = _strength_of(context, name)
     return strength >= 0 and strength >= max(_strength_of(context, one) for one in others)
@@ -69,7 +69,7 @@ def _strength_of(context: typer.Context, name: str) -> int:
 
 
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
-    """Returns the value of the option `name` if it is one of the choices: those that no type lists.
+    """Returns the value of the option `name` if it is one of the choices; for options whose type lists none.
 
     Raises:
         BadParameter: it is none of them.

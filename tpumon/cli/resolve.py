@@ -245,8 +245,8 @@ _DECIDING = {*_OPTIONS, "listen"} - {"level", "service_addr", "verbose"}
 def _nearby_level_of(context: typer.Context) -> int | None:
     """The level that a tpumon of this host must have to be read instead of sampling; None: it must not be.
 
-    Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done; but
-    who gives addresses wants what is there, whoever samples it.
+    An option that says what is sampled, how, or how it is judged asks for samples of this process. Addresses do not:
+    samples of those workers will do, whichever tpumon takes them.
     """
     for name in _DECIDING:
         source = context.get_parameter_source(name)

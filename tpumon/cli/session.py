@@ -124,7 +124,7 @@ def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
 def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:
     """Yields the status when it may have changed, and whether it rests on enough samples; of a recording once.
 
-    It may have changed after an update, soon after another one, and twice a second at least.
+    Yields after an update, at once or a little later, and at least twice a second.
     """
     settings = with_one_sampler(settings)
     origin = settings.origin
@@ -193,7 +193,7 @@ class _Waiting:
         return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
 
     def _more(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
-        """Those of which more can be judged within the time for that."""
+        """Histories of workers about which more can be judged within the time that is left."""
         if self._more_until_s is None:
             self._more_until_s = time.monotonic() + self._needs.more_s
         more_s = self._more_until_s - time.monotonic()
@@ -204,7 +204,7 @@ class _Waiting:
     def show(self, bar: Bar) -> None:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.
 
-        That somebody is down is said as soon as it is known.
+        A worker that is down is named as soon as that is known.
         """
         now_s = time.monotonic()
         if bar.refresh_s is not None:
@@ -229,7 +229,7 @@ class _Waiting:
         return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"
 
     def _count(self, workers: Sequence[WorkerStatus]) -> None:
-        """Notes how many samples there are of those that are needed, and one of the workers that lack most."""
+        """Notes how many of the needed samples have come, and one of the workers that lack most."""
         lacking = {worker.name: self._lacks(worker) for worker in workers}
         self._taken = sum(min(samples_of(worker.history), self._needs.samples) for worker in workers)
         self._wanted = self._taken + sum(lacking.values())
@@ -368,7 +368,7 @@ def _command(more: str = "") -> str:
 
 
 class Watch:
-    """Samples from the first question on, in one thread, until nobody has asked for ten minutes.
+    """Samples from the first question on, in one thread, until ten minutes have passed without a question.
 
     Questions may come from any thread.
 
@@ -396,7 +396,7 @@ class Watch:
         self._is_closing = False
 
     def ask(self) -> FleetStatus:
-        """The status of all workers once there are enough samples, or after 30 s with those that came.
+        """Status of all workers, once there are enough samples or after 30 s.
 
         Raises:
             NoTargetError: there is no worker.

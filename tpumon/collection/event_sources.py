@@ -34,16 +34,16 @@ _FIRST_SAMPLES_S = 90.0  # within which an exporter nearby must have a sample of
 
 
 class EventSource:
-    """Base of the sources of events. Its defaults are those of a source that takes no samples itself.
+    """Base of the sources of events; by default a source that takes no samples itself.
 
     Attributes:
         takes_samples: True if this process samples the jobs.
         is_over: True if all events have happened already; they are then read by `RecordedFeed`.
         ends: True if it ends by itself.
         is_of_host: True if all jobs of this host are sampled, and nothing else.
-        addresses: of the workers that this process is to sample; none: those that it finds.
-        may_be_read_instead: True if others who would sample the same jobs may read its samples.
-        shown_name: the name of who took the samples, without passwords; None: this process takes them.
+        addresses: addresses of the workers to sample; none: the workers that discovery finds.
+        may_be_read_instead: True if another tpumon that would sample the same jobs may read these samples.
+        shown_name: name of the exporter or file that the samples come from, without passwords; None: this process.
         at: the moment of a recording to show or to judge, as it was typed; None: the usual one.
     """
 
@@ -119,7 +119,7 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> Sequence[str]:  # type: ignore[override]
-        """Those that were given."""
+        """Addresses that the user gave."""
         return self.selection.addresses
 
     @property
@@ -168,7 +168,7 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
 
 
 class RecordingSource(Struct, EventSource, frozen=True):
-    """Samples that were recorded before. It sends none itself: its events have times of their own.
+    """Samples of a recording. `send_to` sends nothing: recorded events have their own clock (`RecordedFeed`).
 
     Attributes:
         where: a directory or a file.
@@ -213,7 +213,7 @@ class ExportersSource(Struct, EventSource, frozen=True):
 
 
 class NearbySource(EventSource):
-    """Samples that a tpumon of this host takes; once it stops answering, those that this process takes.
+    """Samples of a tpumon of this host; once it stops answering, samples that this process takes.
 
     Args:
         page: that tpumon's.

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, on a connection of its own, with deadlines and limits for whatever answers.
+"""One GET by HTTP and its answer, on a connection of its own, with deadlines and limits for whatever answers.
 
 Our own, since of the libraries none keeps both promises: after the deadline aiohttp leaves a silent server's TLS
 connection open for 30 s more, httpx takes 2.5 times the time of the processor, urllib3 a thread for each exchange.
@@ -13,15 +13,19 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from io import BytesIO
 from ipaddress import ip_address
+from typing import Self, TypeVar
+from urllib.parse import SplitResult
 
 from msgspec import Struct
 
-from tpumon.system.threads import Resolve, resolve_host
+from tpumon.system.threads import Resolve, in_thread, resolve_host
 
 _log = logging.getLogger(__name__)
+
+_Read = TypeVar("_Read")
 
 STEP_S = 5.0  # timeout of connecting to each address of a name
 WHOLE_S = 10.0  # timeout of a whole exchange, from resolving the name to the last byte
@@ -69,7 +73,7 @@ class AddressCache:
         return known
 
     def forget(self, host: str) -> None:
-        """Drops what is known of a host: nobody answers at these addresses."""
+        """Drops the addresses of a host: no server answers there."""
         self._known.pop(host, None)
 
 
@@ -86,10 +90,17 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     port: int
     encrypted: bool = False
 
+    @classmethod
+    def of(cls, url: SplitResult) -> Self:
+        """The place of an http or https URL."""
+        encrypted = url.scheme == "https"
+        return cls(host=url.hostname or "", port=url.port or (443 if encrypted else 80), encrypted=encrypted)
 
-async def exchange(
+
+async def get(
     place: Endpoint,
-    request: bytes,
+    path: str,
+    headers: Mapping[str, str],
     names: AddressCache,
     *,
     read_s: float,
@@ -97,11 +108,12 @@ async def exchange(
     is_large: Callable[[], Awaitable[object]],
     check: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None,
 ) -> tuple[int, bytes]:
-    """Sends a request that asks for the connection to be closed; returns the status and the body of the answer.
+    """Gets a path, and closes the connection; returns the status and the body of the answer.
 
     Args:
-        place: where to.
-        request: its bytes.
+        place: the server.
+        path: the path, quoted.
+        headers: headers of the request; ASCII.
         names: resolves the host.
         read_s: how long it may take to the first byte, and between two.
         most_bytes: of the body.
@@ -113,6 +125,8 @@ async def exchange(
         AnswerTooLargeError: the body is larger than `most_bytes`.
     """
     begun_s = time.monotonic()
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "Connection: close"]
+    request = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
     async with asyncio.timeout(WHOLE_S):
         reader, writer = await _connect(place, names)
         try:
@@ -134,6 +148,11 @@ async def exchange(
             writer.transport.abort()  # closing would wait for the other side
     _log.debug("%s:%d: %d bytes in %.3f s", place.host, place.port, len(data), time.monotonic() - begun_s)
     return _parsed(bytes(data), most_bytes)
+
+
+async def decoded(body: bytes, read: Callable[[bytes], _Read]) -> _Read:
+    """Result of reading a body; a large one is read in a thread, so that nothing waits for it."""
+    return read(body) if len(body) <= LARGE_BYTES else await in_thread(lambda: read(body), timeout_s=None)
 
 
 class _Protocol(asyncio.StreamReaderProtocol):

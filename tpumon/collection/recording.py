@@ -106,7 +106,7 @@ def is_recording(where: str) -> bool:
 
 
 class WorkersLine(Struct, frozen=True, kw_only=True):
-    """The line that says who the workers are from a time on."""
+    """Line with the list of workers from a time on."""
 
     schema: int = SCHEMA_VERSION
     time_unix_s: UnixTime
@@ -115,7 +115,7 @@ class WorkersLine(Struct, frozen=True, kw_only=True):
 
 
 def workers_line(workers: Workers, now_unix_s: float) -> str:
-    """The line that says who the workers are."""
+    """Line with the list of workers."""
     listed = tuple(map(ListedTarget.of, workers.targets))
     return encoded(WorkersLine(time_unix_s=now_unix_s, targets=listed, waiting=workers.waiting))
 
@@ -130,7 +130,7 @@ def _worker_of(line: bytes) -> bytes:
 
 
 def is_workers(line: bytes) -> bool:
-    """True if a line says who the workers are, and is no sample."""
+    """True if a line is a list of workers, and no sample."""
     return b'"targets"' in line[:200]
 
 
@@ -214,7 +214,7 @@ class Recording:
     def moments(self, begin_unix_s: float = -math.inf) -> Iterator[RecordedMoment]:
         """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.
 
-        The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
+        The first moment has the list of workers: from a line of the file, or else the workers that have samples.
         """
         known: dict[str, Target] = {}
         last: Workers | None = None
@@ -270,7 +270,7 @@ class Recording:
             if is_workers(line):
                 listed = decoded(WorkersLine, line)
                 return Workers.listed(listed.targets, listed.waiting)
-            # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others
+            # Judged by the reader, with the limits that hold there; otherwise some lines would be judged and others
             # not.
             return replace(bounded(Sample.from_json(line)), findings=None, judged=None)
         except Exception as error:  # noqa: BLE001 - whatever is in it
@@ -361,7 +361,7 @@ def _unpacked(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[bytes]:
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines that are complete; blank ones and endless ones are left out."""
+    """Complete lines, without blank lines and lines that are too long."""
     rest, skipping = b"", False
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

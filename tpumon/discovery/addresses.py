@@ -84,7 +84,7 @@ def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) 
 
 
 def _each(text: str, default_port: int, all_given: Sequence[str]) -> list[str]:
-    """The address that a text is, or those of a range of ports."""
+    """Addresses that a text stands for: one, or one for each of a range of ports."""
     several = _RANGE.fullmatch(text.strip())
     if several is None:
         single = parse_address(text, default_port=default_port)
@@ -165,9 +165,9 @@ def server_name(address: str) -> str:
 
 
 def _own_ip(version: int) -> str | None:
-    """The address by which this host is known to others; None: it has none. Asks the routing table, sends nothing.
+    """IP address by which other hosts know this one; None: it has none. Asks the routing table, sends nothing.
 
-    It may have more, of services or of containers; at those, the same port may be another server's.
+    A host may have more addresses, of services or containers; there the same port may belong to another server.
     """
     family, elsewhere = (socket.AF_INET6, "2001:db8::1") if version == 6 else (socket.AF_INET, "192.0.2.1")
     try:

@@ -42,7 +42,7 @@ class _Name:
     resolved: bool | None = None
 
     def learn(self, ips: Sequence[str], *, all_gone: bool) -> None:
-        """Notes an answer; of IPv4 and IPv6, which are the same workers twice, only the known version."""
+        """Notes an answer. IPv4 and IPv6 addresses are the same workers twice, so only the known version counts."""
         by_version: dict[int, list[str]] = {4: [], 6: []}
         for ip in ips:
             by_version[ipaddress.ip_address(ip).version].append(ip)

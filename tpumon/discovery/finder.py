@@ -43,7 +43,7 @@ class Fixed:
 
 
 class Completed:
-    """Another discovery's workers, of which more is known here."""
+    """Base of discoveries that add something to the workers of another one."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
@@ -59,7 +59,7 @@ class Completed:
 
 
 class Refreshed(Completed):
-    """The same, where what is known changes by itself: it is looked at every so many seconds, and for new workers."""
+    """A `Completed` whose additions change by themselves: refreshed every `every_s`, and for new workers."""
 
     def __init__(self, discovery: Discovery, every_s: float) -> None:
         super().__init__(discovery)

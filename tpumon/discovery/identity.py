@@ -1,8 +1,8 @@
 """The one place that decides which job and which slice a worker belongs to, and what was started as a job.
 
-Of those who may say so the first counts, for job and slice each: the labels of a targets file, --job and --slice, what
-the job announces, its pod's labels, its pod's name, the environment of its process, the TPU API. All of it is text of
-others: it is bounded, and control characters are removed.
+For job and slice each, the first of these counts: the labels of a targets file, --job and --slice, what the job
+announces, the labels of its pod, the name of its pod, the environment of its process, the TPU API. All of these are
+untrusted text: they are cut to a limit, and control characters are removed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _OF_LEADER_WORKER_SET = re.compile(r"(?P<job>.+?)-(?P<slice>\d{1,4})(-\d{1,4})?"
 
 
 class JobNames(Struct, frozen=True, kw_only=True):
-    """A job and a slice, as somebody names them; None: not said."""
+    """Names of a job and a slice by one source; None: the source names none."""
 
     job: str | None = None
     slice: str | None = None
@@ -80,7 +80,7 @@ def first_of(*names: JobNames) -> JobNames:
 
 
 def names(job: str | None = None, slice_name: str | None = None) -> JobNames:
-    """Names that can be shown; empty ones are not said."""
+    """Job and slice as names that can be shown; an empty name counts as none."""
     return JobNames(job=_tame(job), slice=_tame(slice_name))
 
 

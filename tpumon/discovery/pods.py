@@ -61,7 +61,7 @@ class WithPods(Refreshed):
         return bool(targets)
 
     async def _only_pod(self) -> Pod | None:
-        """The only container that holds TPUs; None: there is none, or several, or nobody says."""
+        """The only container that holds TPUs; None: there is none, there are several, or it is not known."""
         try:
             self._socket.stat()
             pods = await self._ask(str(self._socket))

@@ -92,7 +92,7 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
         from tpumon.discovery.pods import WithPods
 
         discovery = LocalDiscovery(selection.port, runtime_only=not profilers_only, elsewhere=Elsewhere())
-        if not profilers_only:  # who wants a profile does not wait for the kubelet
+        if not profilers_only:  # a profile does not wait for the kubelet
             discovery = WithPods(discovery)
         if not selection.runtime_addresses:
             return discovery

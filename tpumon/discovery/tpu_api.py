@@ -90,7 +90,7 @@ class _NamedTpu:
     knock_at_s: float = 0.0
 
     def targets(self) -> list[Target]:
-        """Its workers; those that did not answer at any port get the port of most of the others."""
+        """Workers of the TPU; a worker that answered at no port gets the port of most others."""
         ports = [self._port(ip) for ip in self.ips]
         return [
             Target(
@@ -267,7 +267,7 @@ class NamedTpus:
         return next((port for port, yes in zip(tpu.ports, here, strict=True) if yes), None)
 
     def _now(self) -> Workers:
-        """All workers while any slice is there, those of the others down; none if no slice is."""
+        """All workers while any slice is ready, workers of other slices as down; no worker if no slice is ready."""
         here = [tpu for tpu in self._slices if self._runtime_only or tpu.port_of]
         if any(tpu.ready for tpu in here) and (targets := [target for tpu in here for target in tpu.targets()]):
             return Workers(targets=tuple(targets), finders=self._finders())

@@ -1,4 +1,4 @@
-"""JSON documents: how they are written, and the one place where those of others are read.
+"""JSON documents: how they are written, and the one place that reads documents of other processes.
 
 A document of another shape is refused as a whole: a required field is missing, or one has a wrong type or a number that
 cannot be. Unknown fields are ignored. In what is left, each text becomes one safe line, and texts, lists and maps are
@@ -51,7 +51,7 @@ def encoded(value: Any) -> str:
 
 
 def encoded_part(value: Any) -> Raw:
-    """The same as a part of another document."""
+    """JSON of a value, as a part of another document."""
     try:
         return Raw(encode(value))
     except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8

@@ -73,7 +73,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Its source, in a few words."""
+        """Source of the figure, in a few words."""
         return f"Monitor RPC or {_SOURCES[self.origin]}" if self.from_monitor else _SOURCES[self.origin]
 
     @property
@@ -126,5 +126,5 @@ def is_on_cpu(sample: Sample) -> bool:
 
 
 def trains(sample: Sample) -> bool:
-    """True if the figures of steps are those to show: of a job that trains in turn, beside those of a server."""
+    """True if the figures of steps are shown: of a training job, and of a server that also trains."""
     return not serves(sample) or sample.kind == "mixed"

@@ -78,7 +78,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     reference: Amount | None = None
 
     def rounded(self) -> Evidence:
-        """The same to four digits."""
+        """Evidence with numbers rounded to four digits."""
         return replace(self, **{of: float(f"{value:.4g}") for of, value in asdict(self).items() if value is not None})
 
 

@@ -43,7 +43,7 @@ class Page(PageHead, frozen=True, kw_only=True):
         statuses, changes: all, or what is new.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
-        history: by worker, see `tpumon.model.Handover`; None: only what is new is here.
+        history: by worker, see `tpumon.model.ExporterSnapshot`; None: only what is new is here.
         samples: Sample objects.
     """
 
@@ -64,7 +64,7 @@ class Page(PageHead, frozen=True, kw_only=True):
     samples: Annotated[tuple[Raw, ...], at_most(_MOST_SAMPLES)] = ()
 
     def of(self, workers: Collection[str]) -> Page:
-        """The page of some of its workers. Whoever reads samples leaves out those of workers that are not listed."""
+        """Page of some workers. Samples are not left out: readers ignore samples of workers that are not listed."""
         of_some = [
             replace(one, workers=kept, more_workers=0)
             for one in self.findings or ()

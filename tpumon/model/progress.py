@@ -1,4 +1,4 @@
-"""The current action of a sampler on each worker, for those who wait for it."""
+"""The current action of a sampler on each worker, for outputs that show why they wait."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Doing(Struct, frozen=True, kw_only=True):
     why: str = ""
 
     def left_s(self, now_unix_s: float) -> int | None:
-        """Whole seconds until it is over, 0 if it should be; None: not known. Never more than it takes in all."""
+        """Whole seconds until the action ends, 0 if it is late; None: not known. At most the length of the action."""
         if self.until_unix_s is None:
             return None
         left_s = min(self.until_unix_s - now_unix_s, self.until_unix_s - self.begun_unix_s)
         return max(math.ceil(left_s), 0)
 
     def text(self, now_unix_s: float) -> str:
-        """The same with the seconds until then, and why: `asked again in 7 s`."""
+        """Words for the action, with the seconds left and the reason: `asked again in 7 s`."""
         left_s = self.left_s(now_unix_s)
         words = f"{self.words} in {left_s} s" if self.waits and left_s is not None else self.words
         return f"{words}: {self.why}" if self.why else words

@@ -102,9 +102,9 @@ class Sample(Struct, frozen=True, kw_only=True):
         took_s: time from sending the query to its answer.
         interval_s: effective interval, from the start of one query to the start of the next.
         traced_s: how long the job was traced for this query, including collection; 0 if it was not.
-        source: where the figures come from: "monitor", "trace" or "file"; the first companion if only companions
-            answered ("runtime": the runtime metric service); None if nothing did.
-        companions_only: whether only companions answered; in JSON only where `source` does not say so already.
+        source: where the figures come from: "monitor", "trace" or "file"; the first extra source if the
+            profiler did not answer ("runtime": the runtime metric service); None if nothing did.
+        companions_only: whether only extra sources answered; in JSON only where `source` does not say so already.
         simulated: True if the simulator made the figures up.
         device_type: for example "TPU v2", as the source reports it.
         cores: number of TPU cores of the worker.
@@ -181,7 +181,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> Failure | None:
-        """Failure of the worker's profiler; None if it gave figures. Companions may have answered in either case."""
+        """Failure of the worker's profiler; None if it gave figures. Extra sources may have answered in either case."""
         if self.source is not None and not self.companions_only:
             return None
         return self._failure()
@@ -211,17 +211,17 @@ class Sample(Struct, frozen=True, kw_only=True):
     def document(self) -> Struct:
         """The Sample object of `--output jsonl`: every field, absent figures as null."""
         figures = self.figures
-        of_companions = self.companions_only and self.source != _RUNTIME
+        of_extra_sources = self.companions_only and self.source != _RUNTIME
         return SampleDocument(
             **{name: getattr(self, name) for name in _OWN},
             **{name: getattr(figures, name) for name in _FIGURES},
-            companions_only=True if of_companions else UNSET,
+            companions_only=True if of_extra_sources else UNSET,
             warnings=tuple(caution.message for caution in self.warnings),
             warning_codes=tuple(caution.code for caution in self.warnings),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The same with dictionaries and lists."""
+        """The Sample object as dictionaries and lists."""
         plain: dict[str, Any] = decode(encoded(self.document()))
         return plain
 

@@ -195,7 +195,7 @@ HOST_GAP = Figure(
 SERVER_FIGURES: tuple[Figure, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
                                       LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
                                       HOST_GAP)  # fmt: skip
-"""Those by which servers are compared first."""
+"""Figures of servers; the ones by which servers are compared come first."""
 
 
 _FAMILIES: Mapping[ProgramFamily, tuple[str, str]] = {

@@ -103,7 +103,7 @@ class Event(Change, frozen=True, kw_only=True):
 
 
 class StatusSnapshot(Struct, frozen=True, kw_only=True):
-    """Knowledge of a worker beyond its last sample, as its exporter hands it on.
+    """Status of a worker beyond its last sample, as its exporter hands it on.
 
     Attributes:
         worker: name of the worker.
@@ -127,12 +127,12 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
     findings: Annotated[tuple[Cause, ...] | None, at_most(MOST_FINDINGS)] = None
 
 
-class Handover(Struct, frozen=True, kw_only=True):
-    """Knowledge of a running exporter, handed on to a view of it.
+class ExporterSnapshot(Struct, frozen=True, kw_only=True):
+    """Snapshot of what a running exporter knows beyond samples, handed on to its readers.
 
     Attributes:
-        complete: whether this is all that is known; otherwise only what is new.
-        number: of the last change; what to give to get only what is new.
+        complete: whether the snapshot is full; otherwise incremental: it has what is new since an earlier one.
+        number: number of the last change; a reader that gives it back gets an incremental snapshot.
         statuses: of the workers; all of them, or those that changed.
         changes: oldest first; all that are remembered, or the new ones.
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
@@ -153,6 +153,6 @@ class Handover(Struct, frozen=True, kw_only=True):
     not_judged: tuple[NotJudged, ...] = ()
 
 
-SourceEvent = Workers | Sample | Handover | Change
-"""Events that sources give: a list of workers, the sample of one query, what a running exporter hands on, or that it
-does not answer."""
+SourceEvent = Workers | Sample | ExporterSnapshot | Change
+"""Events that sources give: a list of workers, the sample of one query, the snapshot of a running exporter, or the
+change that an exporter does not answer."""

@@ -3,8 +3,8 @@
 from tpumon.outputs.output import (
     Context,
     Export,
-    Exporter,
     Expose,
+    FactoryWithOptions,
     GuardedOutput,
     Output,
     OutputOptions,
@@ -22,8 +22,8 @@ from tpumon.outputs.output import (
 __all__ = [
     "Context",
     "Export",
-    "Exporter",
     "Expose",
+    "FactoryWithOptions",
     "GuardedOutput",
     "Output",
     "OutputOptions",

@@ -34,11 +34,11 @@ Expose = Literal["findings", "all"]
 """Metrics of workers that come from exporters: these have the rest, and two series of one worker break joins."""
 
 Own = TypeVar("Own")
-"""An exporter's own options: a frozen Struct or dataclass whose fields all have defaults."""
+"""An output's own options: a frozen Struct or dataclass whose fields all have defaults."""
 
 
 class OutputOptions(Struct, frozen=True, kw_only=True):
-    """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.
+    """Settings of the run that outputs need. An output's own options are a class of its own, see `takes`.
 
     Attributes:
         level: 1 or 2; how much the workers are asked for.
@@ -116,13 +116,13 @@ Raises UsageError if it cannot be opened; the message says what would work.
 Factory = TypeVar("Factory", bound=OutputFactory)
 
 
-class Exporter(Struct, Generic[Own], frozen=True):
-    """An `OutputFactory` with options of its own; made by `takes`.
+class FactoryWithOptions(Struct, Generic[Own]):
+    """An `OutputFactory` whose output has options of its own; made by `takes`.
 
     Attributes:
-        options: the class of its options.
+        options: the class of the options.
         open: opens the output.
-        stdout: whether it can write to stdout.
+        stdout: whether the output can write to stdout; False by `not_to_stdout`.
     """
 
     options: type[Own]
@@ -134,23 +134,20 @@ class Exporter(Struct, Generic[Own], frozen=True):
         return self.open(where, context, self.options() if options is None else options)
 
 
-def takes(
-    options: type[Own], *, stdout: bool = True
-) -> Callable[[Callable[[str, Context, Own], Output]], Exporter[Own]]:
-    """Declares an exporter's own options: decorates a function `(where, context, options) -> output`.
+def takes(options: type[Own]) -> Callable[[Callable[[str, Context, Own], Output]], FactoryWithOptions[Own]]:
+    """Declares an output's own options: decorates a function `(where, context, options) -> output`.
 
     Users set them by name in `--export 'NAME[key=value,...]=WHERE'`.
 
     Args:
         options: a frozen Struct or dataclass. Each field is a bool, int, float, str, Literal of strings, or one of
             these or None, and has a default. `__post_init__` may raise ValueError to reject values.
-        stdout: whether it can write to stdout, where `-` is; `--output` offers only those that can.
     """
-    return partial(Exporter, options, stdout=stdout)
+    return partial(FactoryWithOptions, options)
 
 
 def not_to_stdout(factory: Factory) -> Factory:
-    """Declares that an exporter without options cannot write to stdout: `--output` does not offer it."""
+    """Declares that an output cannot write to stdout, so that `--output` does not offer it; stands above `takes`."""
     factory.stdout = False  # type: ignore[attr-defined]
     return factory
 
@@ -160,7 +157,7 @@ class Export(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: the output's name.
-        where: where it writes; each exporter documents what it accepts.
+        where: where it writes; each output documents what it accepts.
         options: its own options, unparsed.
         given: the option of the command line that it comes of.
     """
@@ -260,7 +257,7 @@ def open_output(
         UsageError: no output has this name, an option is wrong, or it cannot write there.
     """
     factory = _load(name)
-    if isinstance(factory, Exporter):
+    if isinstance(factory, FactoryWithOptions):
         return factory(where, context, _parsed(f"{given} {name}", factory.options, options or {}))
     if options:
         raise UsageError(f"{given} {name}: this output has no options, so {', '.join(options)} cannot be set")
@@ -272,15 +269,15 @@ def _no_output(name: str) -> UsageError:
     return UsageError(f"there is no output {name!r}; available: {known}")
 
 
-def _load(name: str) -> OutputFactory | Exporter[Any]:
+def _load(name: str) -> OutputFactory | FactoryWithOptions[Any]:
     points = entry_points(group=_GROUP, name=name)
     if not points:
         raise _no_output(name)
-    return cast("OutputFactory | Exporter[Any]", next(iter(points)).load())
+    return cast("OutputFactory | FactoryWithOptions[Any]", next(iter(points)).load())
 
 
 def _parsed(given: str, options: type[Own], texts: Mapping[str, str]) -> Own:
-    """An exporter's options from their texts."""
+    """An output's options from their texts."""
     known = get_type_hints(options)
     values: dict[str, Any] = {}
     for key, text in texts.items():
@@ -380,7 +377,7 @@ class GuardedOutput:
 class QueuedOutput:
     """An output in a thread of its own, so that a slow one delays nothing else.
 
-    Updates that it is too slow for are dropped, oldest first, but never those that say who the workers are.
+    Updates for which the output is too slow are dropped, oldest first, but never an update with a list of workers.
 
     Args:
         output: the output; the thread makes all calls to it.

@@ -1,4 +1,4 @@
-"""Notices: lines about how workers are sampled, and about those that do not answer.
+"""Notices: lines about how workers are sampled, and about workers that do not answer.
 
 A problem makes one line when it begins, one when its reason changes, and one when it ends. No server can flood a log:
 what is remembered of a worker has a limit, and the messages carry its name for `RepetitionFilter`.

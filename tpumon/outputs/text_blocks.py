@@ -40,7 +40,7 @@ class TextOutput(Output):
         self._queries: Counter[str] = Counter()
 
     def on_update(self, update: Update, more: Sequence[str] = ()) -> None:
-        """Writes the block of a sample; a query that nobody answered has none, but counts.
+        """Writes the block of a sample; a query without an answer has no block, but counts.
 
         Args:
             update: the update.

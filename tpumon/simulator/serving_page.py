@@ -36,7 +36,7 @@ class ServerMetricsPage:
 
     @property
     def url(self) -> str:
-        """Its URL; with port 0, valid only after the first start."""
+        """URL of the page; with port 0, valid only after the first start."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}/metrics"
 

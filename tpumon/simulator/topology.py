@@ -156,11 +156,11 @@ def hint_at(
     """Returns `did you mean A or B?` of the known names that are most like this one; if none is, what to say otherwise.
 
     Args:
-        name: one that is not known.
-        known: those that are.
-        otherwise: what to say if none is like it.
+        name: the unknown name.
+        known: the known names.
+        otherwise: what to say if no known name is similar.
         most: names to say.
-        cutoff: how like it a name must be, 0-1.
+        cutoff: least similarity of a name, 0-1.
         after: follows each name.
     """
     import difflib  # here: few names are wrong

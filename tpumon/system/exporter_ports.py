@@ -85,7 +85,7 @@ def command_to_read() -> str:
 
 
 async def how_to_read() -> str:
-    """The same, in a thread: any user may fill /tmp."""
+    """`command_to_read` in a thread, as any user may fill /tmp; empty: it took too long."""
     with suppress(TimeoutError):
         return await in_thread(command_to_read, timeout_s=_ANSWER_S)
     return ""

@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
 
 
 def first_port(ports: Collection[int]) -> int:
-    """The port that was the first, and notes it if a worker is there now; the least if nobody remembers one.
+    """First port of this host, by the notes of all tpumons; without a note the least of `ports`. Notes it if in use.
 
     Of users other than this one and root only what orders these ports is believed. Reads and writes files.
 
@@ -63,7 +63,7 @@ def first_port(ports: Collection[int]) -> int:
 
 
 def noted_first_port(ports: Collection[int]) -> int:
-    """The first port among those that a user named, of which nothing else is known: nothing is noted.
+    """First port among the ports that a user named; only reads notes, writes none.
 
     The answer stays the same in one process, where names that are in use do not change.
     """

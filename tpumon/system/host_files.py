@@ -1,7 +1,7 @@
-"""Files in which all tpumons of a host tell each other something, whoever runs them: in /tmp, named at random.
+"""Files by which all tpumons of a host, of all users, exchange what they know: in /tmp, with random names.
 
-Nobody opens or locks another user's file. Who a file belongs to is what the file system says. What is in one may be
-made up, and there may be any number of them: of each other user, only the newest few are read.
+Files of other users are only read, never locked. The owner of a file is what the file system says. The contents may be
+made up, and there may be any number of files: of each other user, only the newest few are read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HostFiles:
         self._most_bytes = most_bytes
 
     def new_path(self) -> Path:
-        """A path for a file of this user. Nobody can have put anything there before: the name is random."""
+        """New path for a file of this user; the name is random, so that no other user can have put a file there."""
         return directory() / f"{self._prefix}{os.getuid()}-{secrets.token_hex(8)}"
 
     def write(self, path: Path, text: str) -> None:
@@ -130,7 +130,7 @@ def directory() -> Path:
 
 
 def since_boot_s() -> float:
-    """Seconds since this machine was started, by a clock that nobody sets."""
+    """Seconds since this machine was started, by a clock that cannot be set."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # suspended time counts, where the system counts it
     return time.clock_gettime(clock)
 

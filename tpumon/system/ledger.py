@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
 
 USUAL_DUTY_RATIO = 0.01
-"""The share of its time for which a job is traced at most, unless somebody says otherwise."""
+"""Greatest share of its time for which a job is traced, unless an option says otherwise."""
 
 UNANSWERED_COUNTS_S = 86_400.0
 """For how long it is told that a trace of the host had no answer."""
@@ -69,7 +69,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     waits_since_s: _Seconds = 0.0
 
     def debt_at(self, now_s: float) -> float:
-        """The debt that is left, if nobody has traced since."""
+        """Debt that is left at a time, if the server was not traced since."""
         return max(0.0, self.debt_s - self.duty_ratio * (now_s - self.time_s))
 
     @property

@@ -1,4 +1,4 @@
-"""Limits of this process: its memory, which it gives back, and open files, of which it keeps some back."""
+"""Limits of this process: memory, which is given back, and open files, some of which are kept in reserve."""
 
 from __future__ import annotations
 

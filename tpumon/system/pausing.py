@@ -21,7 +21,7 @@ LONGEST_S = 24 * 3600.0
 _FILES = HostFiles("tpumon-pause-", most_of_one_user=10, most_bytes=200)
 _FRESH_S = 0.5  # a sample in progress may take longer
 _LOOK_S = 2.0
-_LOOKING_RATIO = 0.05  # of a core, where somebody has filled the directory
+_LOOKING_RATIO = 0.05  # of a core, if the directory is full of files
 
 
 class Pause(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ def _pause(text: str, uid: int) -> Pause | None:
 
 
 def _left_s(words: list[str]) -> float | None:
-    """Seconds that a pause still lasts: since this boot by a clock that nobody sets, otherwise by the wall clock."""
+    """Seconds that a pause still lasts: since this boot by a clock that cannot be set, otherwise by the wall clock."""
     if len(words) >= 3 and words[2] == boot() != "-":
         return float(words[1]) - since_boot_s()
     return float(words[0]) - time.time() if words else None

@@ -132,11 +132,11 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
 
 
 def op_within_ps(begin_ps: Ints, end_ps: Ints) -> int | None:
-    """The longest time from the begin of an op to the first end of a later one: of a window just after the begin.
+    """Longest time from the begin of an op to the first end of a later op: a window just after that begin needs it.
 
     Args:
-        begin_ps: of the ops, ascending.
-        end_ps: of the same.
+        begin_ps: begins of the ops, ascending.
+        end_ps: ends of the ops.
     """
     if len(begin_ps) < 2:
         return None

@@ -89,11 +89,11 @@ def modified(path: Path) -> float:
 def opened(file: Path) -> Iterator[BinaryIO]:
     """Opens a file to read, in so much processor time as its size allows.
 
-    Opening a pipe that nobody writes to, or reading a device, might never end.
+    Opening a pipe without a writer, or reading a device, might never end.
 
     Raises:
-        SourceError: `refused`, it is not a regular file, or packed; `too-large`, or reading it takes too long.
-        OSError: it cannot be opened.
+        SourceError: `refused`, the file is no regular one, or packed; `too-large`, also if reading takes too long.
+        OSError: the file cannot be opened.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as handle:
@@ -153,5 +153,5 @@ def why_unread(error: Exception) -> tuple[Reason, str]:
 
 
 def bug(error: Exception) -> str:
-    """The line for an error that nobody expected."""
+    """Line about an unexpected error."""
     return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"

@@ -1,4 +1,4 @@
-"""Some of the figures, with the reasons for those that are absent, and the ratios that they are made of."""
+"""Some of the figures, with the reasons for absent ones, and the ratios that figures are made of."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def table(self) -> OpTable:
-        """The ops of all its TensorCores, of which there is at least one; added up once."""
+        """Ops of all TensorCores (at least one), added up once."""
         return merge_tables([core.table for core in self.cores])
 
 

@@ -19,7 +19,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
-from tpumon_attach import announcement, marks, messages, peace, ports, server
+from tpumon_attach import announcement, marks, messages, ports, profiler_sessions, server
 
 FILES = sorted(HOOK.rglob("*.py"))
 REFUSED = "ALREADY_EXISTS: Another profiling session active."
@@ -166,7 +166,7 @@ class Session:
 def test_a_trace_waits_for_the_sample(looks: int, traces_host: bool) -> None:
     """And has begun when it returns, also where neither traces the host, as on a TPU."""
     process = Process(looks, traces_host=traces_host)
-    session = peace.Sessions(process.begin, process.is_tracing).begin()
+    session = profiler_sessions.Sessions(process.begin, process.is_tracing).begin()
 
     assert process.active is session
     session.stop()
@@ -174,10 +174,10 @@ def test_a_trace_waits_for_the_sample(looks: int, traces_host: bool) -> None:
 
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Of a session without end there is one line, and the trace is what it would have been."""
-    monkeypatch.setattr(peace, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(profiler_sessions, "PATIENCE_S", 0.02)
     monkeypatch.setattr(messages, "_stderr", messages._file_of(2))  # pytest has put a file there
     process = Process(float("inf"))
-    sessions = peace.Sessions(process.begin, process.is_tracing)
+    sessions = profiler_sessions.Sessions(process.begin, process.is_tracing)
 
     with pytest.raises(RuntimeError, match="ALREADY_EXISTS"):
         sessions.begin().stop()
@@ -191,7 +191,7 @@ def test_what_cannot_be_asked_is_left_alone() -> None:
         raise TypeError("other arguments")
 
     with pytest.raises(TypeError):
-        peace.Sessions(object, is_tracing)
+        profiler_sessions.Sessions(object, is_tracing)
 
 
 def test_after_a_lost_trace_the_next_can_begin() -> None:
@@ -205,7 +205,7 @@ def test_after_a_lost_trace_the_next_can_begin() -> None:
         """Ends it."""
         raise FrameworkError(REFUSED if session == "lost" else "disk full")
 
-    stop = peace.healing(stop_trace, forgotten.append)
+    stop = profiler_sessions.healing(stop_trace, forgotten.append)
     assert stop.__doc__ == "Ends it."
     with pytest.raises(FrameworkError, match=r"Another profiling session active.*this trace is lost"):
         stop("lost")

@@ -23,7 +23,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
-from tpumon_attach import announcement, harmless, marks, messages, peace, ports, room, server
+from tpumon_attach import announcement, harmless, marks, messages, ports, profiler_sessions, resource_limits, server
 
 JAX = {  # a version that is not known: a line is said of each module
     "jax/__init__.py": "from jax._src import xla_bridge, profiler",
@@ -331,14 +331,14 @@ def test_where_few_threads_may_start_there_is_no_server(
         (tmp_path / "groups" / name / "pids.current").write_text(f"{current}\n")
     lines: list[str] = []
     started: list[object] = []
-    monkeypatch.setattr(room, "_OWN_GROUPS", str(tmp_path / "own"))
-    monkeypatch.setattr(room, "_GROUPS", str(tmp_path / "groups"))
+    monkeypatch.setattr(resource_limits, "_OWN_GROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(resource_limits, "_GROUPS", str(tmp_path / "groups"))
     monkeypatch.setattr(server, "say", lines.append)
     monkeypatch.setattr(server._thread, "start_new_thread", lambda *given: started.append(given))
     one.start_when(lambda: True)
 
-    assert room._threads() == left
-    assert bool(started) == (left >= room._NEEDED)
+    assert resource_limits._threads() == left
+    assert bool(started) == (left >= resource_limits._NEEDED)
     assert [line.partition(" more")[0] for line in lines] == ([] if started else [f"only {left}"])
 
 
@@ -369,9 +369,9 @@ def test_where_little_memory_may_be_mapped_there_is_no_server(
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     real = resource.getrlimit
     limits = {resource.RLIMIT_AS: (used + megabytes * 1_000_000, -1)}
-    monkeypatch.setattr(room.resource, "getrlimit", lambda which: limits.get(which) or real(which))
+    monkeypatch.setattr(resource_limits.resource, "getrlimit", lambda which: limits.get(which) or real(which))
 
-    assert ("MB more memory may be mapped here (ulimit -v)" in str(room.lacking())) != enough
+    assert ("MB more memory may be mapped here (ulimit -v)" in str(resource_limits.lacking())) != enough
 
 
 @pytest.mark.parametrize(("most", "said"), [(60, True), (19_000, False)])
@@ -380,14 +380,14 @@ def test_where_a_user_may_start_few_threads_there_is_no_server(tmp_path: Path, m
     program = f"""
 import ctypes, os, resource, sys, threading
 sys.path.append({str(HOOK)!r})
-from tpumon_attach import room
+from tpumon_attach import resource_limits
 if os.getuid() == 0:
     os.setuid(54321)
     ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as a process is that did not change its user
 over = threading.Event()
 for _ in range(9): threading.Thread(target=over.wait).start()
 resource.setrlimit(resource.RLIMIT_NPROC, ({most}, {most}))
-print(room.lacking())
+print(resource_limits.lacking())
 over.set()
 """
     found = re.fullmatch(r"only (\d+) more threads may start here \(ulimit -u\)\n", run(tmp_path, program).stdout)
@@ -465,7 +465,7 @@ def test_a_trace_begins_whatever_fails(said: list[str]) -> None:
     def is_tracing() -> bool:
         return answers.pop(0)()
 
-    sessions = peace.Sessions(Session, is_tracing)
+    sessions = profiler_sessions.Sessions(Session, is_tracing)
 
     assert sessions.begin().stopped == 0
     assert len(said) == 2
@@ -473,7 +473,7 @@ def test_a_trace_begins_whatever_fails(said: list[str]) -> None:
 
 def test_what_a_session_raises_is_for_the_program() -> None:
     """A wrong option, for example."""
-    sessions = peace.Sessions(fail, lambda: False)
+    sessions = profiler_sessions.Sessions(fail, lambda: False)
     with pytest.raises(RuntimeError, match=r"^ours$"):
         sessions.begin("option")
 
@@ -491,7 +491,7 @@ def test_an_error_that_cannot_be_explained_is_the_frameworks(said: list[str]) ->
         raise error
 
     with pytest.raises(NativeError) as raised:
-        peace.healing(stop, fail)()
+        profiler_sessions.healing(stop, fail)()
     assert raised.value is error
     assert len(said) == 2
 
@@ -549,10 +549,10 @@ def test_what_the_thread_does_imports_nothing(tmp_path: Path) -> None:
 import os, socket, sys
 sys.path.append({str(HOOK)!r})
 import tpumon_attach.server
-from tpumon_attach import announcement, messages, room
+from tpumon_attach import announcement, messages, resource_limits
 before = set(sys.modules)
 with announcement.turn(): announcement.announce(1, "JAX")
-room.lacking()
+resource_limits.lacking()
 messages.say("said")
 print(sorted(set(sys.modules) - before))
 """

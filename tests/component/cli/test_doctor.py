@@ -23,7 +23,7 @@ from tpumon.cli.doctor import command, diagnosis, problems
 from tpumon.cli.doctor.command import run
 from tpumon.cli.doctor.problems import problems_of
 from tpumon.collection.sampler import host_traces
-from tpumon.collection.sources.examination import CompanionReport
+from tpumon.collection.sources.examination import ExtraSourceReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host import port_survey
@@ -310,10 +310,10 @@ def test_a_busy_tpu_node(doctor):
     assert "1 server, by Monitor" in text
 
 
-def told_of(server, companions=()):
+def told_of(server, extra_sources=()):
     return diagnosis.Diagnosis(
         versions={}, local=False, port=None, chips=(), chip_remarks=(), paused_until_unix_s=None, ports=(), problems=(),
-        servers=(server,), companions=companions, usable=False, took_s=0.1,
+        servers=(server,), extra_sources=extra_sources, usable=False, took_s=0.1,
     )  # fmt: skip
 
 
@@ -321,10 +321,10 @@ def test_a_host_without_an_address_is_one_problem():
     """Not another for its runtime metrics."""
     words = "this name has no address"
     answers = (diagnosis.RpcAnswer(rpc="Monitor", state="failed", words=words),)
-    reports = (CompanionReport(address="w:8431", state="failed", words=words),)
+    reports = (ExtraSourceReport(address="w:8431", state="failed", words=words),)
     told = told_of(
         diagnosis.ServerDiagnosis(worker="w", address="w:9999", reason="resolve", answers=answers),
-        (diagnosis.CompanionReports(kind=RuntimeMetrics, reports=reports),),
+        (diagnosis.ExtraSourceReports(kind=RuntimeMetrics, reports=reports),),
     )
 
     assert [problem.what for problem in problems_of(told)] == [f"w:9999: {words}"]

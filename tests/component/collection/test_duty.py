@@ -139,7 +139,7 @@ def tpumon(
         on_sample=(samples if samples is not None else []).append,
         open_client=NoClient,
         profilers=[job],
-        companions=[],
+        extra_sources=[],
         pause=pause,
         ledger=DutyLedger(),
     )

@@ -24,7 +24,7 @@ from tpumon.analysis.history import Histories
 from tpumon.collection.remote import RemoteFleet, exporter
 from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
-from tpumon.model import Change, Handover, Sample, Spread, StepTimes, Workers, bounded
+from tpumon.model import Change, ExporterSnapshot, Sample, Spread, StepTimes, Workers, bounded
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs.metrics import METRICS, SampleMetric
@@ -52,7 +52,7 @@ class Following:
     """What a RemoteFleet sends, in a thread as the commands run it."""
 
     def __init__(self, url, **options):
-        self.events: deque[Workers | Sample | Handover] = deque()
+        self.events: deque[Workers | Sample | ExporterSnapshot] = deque()
         self._exporter = RemoteFleet(url, poll_s=0.01, **options)
         self._stack = contextlib.ExitStack()
 
@@ -176,7 +176,7 @@ def test_each_sample_comes_once_and_workers_when_they_change():
         output.take(found("a", "c"))
         following.wait_for(lambda event: isinstance(event, Workers) and workers_of(event) == ["a", "c"])
     assert [each.figures.idle_ratio for each in following.samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
-    assert len([event for event in following.events if not isinstance(event, Handover)]) == 5 + 3
+    assert len([event for event in following.events if not isinstance(event, ExporterSnapshot)]) == 5 + 3
 
 
 def test_a_restarted_exporter_is_followed_from_its_beginning():

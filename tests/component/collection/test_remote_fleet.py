@@ -19,7 +19,7 @@ from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.fleet import Pacer
 from tpumon.collection.remote.server import Secret, TroubleError
-from tpumon.model import Handover, Sample, Workers
+from tpumon.model import ExporterSnapshot, Sample, Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs import Context
@@ -287,7 +287,7 @@ def test_several_share_the_history_that_is_handed_on(monkeypatch):
         following = asyncio.create_task(RemoteFleet(where, poll_s=60).feed(events.append))
         await until(lambda: len(asked) == exchanges)
         following.cancel()
-        assert not any(isinstance(event, (Handover, Sample)) for event in events)
+        assert not any(isinstance(event, (ExporterSnapshot, Sample)) for event in events)
         assert all(isinstance(event, Workers) for event in events)
 
     asyncio.run(main("a:1", 1))
@@ -327,9 +327,10 @@ async def test_an_answer_ends_where_it_says_though_the_connection_stays_open(ans
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
-        asking = exchange.exchange(
+        asking = exchange.get(
             place,
-            b"GET / HTTP/1.1\r\n\r\n",
+            "/",
+            {},
             exchange.AddressCache(),
             read_s=5,
             most_bytes=1000,
@@ -357,9 +358,10 @@ def test_a_host_that_does_not_answer_is_looked_up_again():
         names = exchange.AddressCache(resolve)
         place = exchange.Endpoint(host="exporter.example", port=port)
         ask = functools.partial(
-            exchange.exchange,
+            exchange.get,
             place,
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "/",
+            {"Host": "localhost"},
             names,
             read_s=5,
             most_bytes=1000,

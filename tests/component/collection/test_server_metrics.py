@@ -133,14 +133,14 @@ def test_rates_come_with_the_second_reading(monkeypatch):
     """A reading that comes too soon is compared with the one before the last."""
     clock_s = iter([10.0, 10.0, 10.0, 15.0, 15.0, 15.0, 15.2, 15.2, 15.2])
     monkeypatch.setattr(server_metrics, "time", SimpleNamespace(monotonic=lambda: next(clock_s)))
-    monkeypatch.setattr(server_metrics, "exchange", lambda *_args, **_named: answers.pop(0))
+    monkeypatch.setattr(server_metrics, "get", lambda *_args, **_named: answers.pop(0))
 
     async def answer(tokens):
         return 200, PAGE.replace(b" 100\n", b" %d\n" % tokens)
 
     async def main():
-        companion = reader("http://h:1/metrics")
-        return [(await companion.read()).figures.server.tokens_per_s for _ in range(3)]
+        extra_source = reader("http://h:1/metrics")
+        return [(await extra_source.read()).figures.server.tokens_per_s for _ in range(3)]
 
     answers = [answer(100), answer(600), answer(620)]
     assert asyncio.run(main()) == [None, pytest.approx(100), pytest.approx(100)]
@@ -154,8 +154,8 @@ def test_a_server_without_such_a_page_is_not_asked_again_soon():
     """Each question is a line in its log."""
 
     async def main(url):
-        companion = reader(url)
-        return [await companion.read() for _ in range(3)]
+        extra_source = reader(url)
+        return [await extra_source.read() for _ in range(3)]
 
     with Server(b"", 404) as server:
         readings = asyncio.run(main(server.url))

@@ -122,9 +122,9 @@ def lines_of(events):
 @pytest.mark.parametrize("known", [False, True])
 def test_samples_of_an_exporter(error, known, monkeypatch):
     """At the start and when its workers are known."""
-    broken, events = Broken(error, exporter.read_handover), []
+    broken, events = Broken(error, exporter.read_snapshot), []
     broken.broken = not known
-    monkeypatch.setattr(exporter, "read_handover", broken)
+    monkeypatch.setattr(exporter, "read_snapshot", broken)
 
     def figures():
         return sum(isinstance(event, Sample) and event.answered for event in events)

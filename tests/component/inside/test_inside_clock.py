@@ -15,7 +15,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.history import Histories
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import ProfilerSource
-from tpumon.model import Cause, Finding, Handover, Query, Spread, StatusSnapshot, Target, Workers
+from tpumon.model import Cause, ExporterSnapshot, Finding, Query, Spread, StatusSnapshot, Target, Workers
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.loop import live
 from tpumon.outputs.live.screens.screen import Reply
@@ -122,7 +122,7 @@ def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_mea
     taken = []
     sampler = Sampler(
         Fixed(), Query(level=2), Pace(num_queries=1), on_sample=taken.append, open_client=lambda _address: NoClient(),
-        profilers=[lambda *_given: Source()], companions=(), pause=no_pause,
+        profilers=[lambda *_given: Source()], extra_sources=(), pause=no_pause,
     )  # fmt: skip
     begun_s = time.monotonic()
     asyncio.run(sampler.run())
@@ -267,7 +267,7 @@ def test_what_an_exporter_said_before_the_clock_was_set_back_is_not_in_the_futur
     cause = Cause(words="input", finding="input-bound", severity="critical", since_unix_s=clocks.time())
     finding = Finding(finding="input-bound", severity="critical", workers=("w0",), since_unix_s=clocks.time())
     standing = StatusSnapshot(worker="w0", state="live", severity="critical", ok=False, ok_since_unix_s=clocks.time())
-    fleet.take(Handover(complete=True, statuses=(standing,), findings=(finding,)))
+    fleet.take(ExporterSnapshot(complete=True, statuses=(standing,), findings=(finding,)))
     fleet.take(replace(clocks.sample(), findings=(cause,), judged=("input-bound",)))
     clocks.set_by_s = -HOUR_S
     assert since_of(fleet, clocks) == [0.0] * 3

@@ -218,7 +218,7 @@ def test_ordinary_figures_are_not_touched():
     assert bounded(ordinary) is ordinary
 
 
-@pytest.mark.parametrize("broken", ["_scenes", "_controls", "_messages"])
+@pytest.mark.parametrize("broken", ["_scene_maker", "_controls", "_messages"])
 def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record_testsuite_property):
     """A fault in judging or drawing is one line on the screen; it goes when the fault does, and no old figure shows."""
     display = watched([sample("a", time_unix_s=NOW - 1, mxu_utilization_ratio=0.4)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -12,7 +13,18 @@ import pytest
 
 from fakes.run import tpumon
 from tpumon.errors import UsageError
-from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
+from tpumon.outputs import (
+    Context,
+    Export,
+    OutputOptions,
+    not_to_stdout,
+    open_output,
+    output_names,
+    parse_export,
+    parse_output,
+    stdout_names,
+    takes,
+)
 from tpumon.outputs import output as outputs
 
 pytestmark = pytest.mark.slow
@@ -21,6 +33,7 @@ HEARTBEAT = '''
 """Counts samples and ticks."""
 
 import json
+import sys
 from dataclasses import dataclass
 
 from tpumon.outputs import Output, takes
@@ -83,6 +96,10 @@ def open_noted(where, context, options):
 def open_plain(where, context):
     """Has no options."""
     return where, context
+
+
+open_noted_file = not_to_stdout(takes(Options)(lambda where, context, options: (where, context, options)))
+open_plain_file = not_to_stdout(lambda where, context: (where, context))
 
 
 @pytest.fixture
@@ -152,6 +169,17 @@ def test_a_wrong_option_is_a_usage_error_that_says_what_would_do(installed, name
     with pytest.raises(UsageError) as raised:
         open_output(name, "w", Context(), {key: text})
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("name", ["noted", "plain"])
+def test_an_output_may_say_that_it_cannot_write_to_stdout(installed, monkeypatch, name):
+    """With options of its own, and without."""
+    assert stdout_names() == ["noted", "plain"]
+    monkeypatch.setattr(sys.modules[__name__], f"open_{name}", globals()[f"open_{name}_file"])
+    assert stdout_names() == [other for other in ("noted", "plain") if other != name]
+    with pytest.raises(UsageError, match=f"{name}: choose one of auto, live, text"):
+        parse_output(name)
+    assert open_output(name, "w", Context())[0] == "w"
 
 
 def test_names_come_from_the_entry_points(installed):

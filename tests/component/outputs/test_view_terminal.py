@@ -20,7 +20,7 @@ from rich.style import Style
 
 from support import REPOSITORY
 from tpumon.outputs.live.loop.paint import Painter, wants_color
-from tpumon.outputs.live.loop.terminal import TerminalGoneError, TerminalScreen
+from tpumon.outputs.live.loop.terminal import AlternateScreen, TerminalGoneError
 
 PLAIN = Painter(color=True, ascii_only=False)
 
@@ -33,7 +33,7 @@ class Glass:
         os.set_blocking(self.master, False)
         termios.tcsetwinsize(self.slave, (lines, columns))
         self.fd = os.open(os.ttyname(self.slave), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
-        self.screen = TerminalScreen(self.fd, painter)
+        self.screen = AlternateScreen(self.fd, painter)
         self.emulator = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.emulator)
 

@@ -126,7 +126,7 @@ def test_figures_come_back_after_every_fault(record_testsuite_property):
             on_sample=take,
             options=options,
             open_client=lambda address: Client(address, max_bytes=10 * MB),
-            companions=(),
+            extra_sources=(),
         )
         running = asyncio.create_task(sampler.run())
         try:

@@ -83,7 +83,7 @@ def follow(addresses, enough, options=None):
             on_sample=take,
             options=options,
             profilers=[trace.TraceSource],
-            companions=(),
+            extra_sources=(),
         )
         running = asyncio.create_task(sampler.run())
         try:

@@ -119,7 +119,7 @@ class Run:
             on_sample=self.take,
             options=SourceOptions(),
             open_client=lambda address: Client(address, connecting=connecting),
-            companions=(),
+            extra_sources=(),
             pause=no_pause,
         )
 

@@ -107,7 +107,7 @@ def test_a_worker_that_cannot_be_read_costs_the_others_one_interval_at_most(faul
             options=SourceOptions(),
             open_client=NoClient,
             profilers=[Source],
-            companions=(),
+            extra_sources=(),
             pause=no_pause,
         )
         running = asyncio.create_task(sampler.run())

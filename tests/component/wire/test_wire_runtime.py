@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from support.samples import sample
-from tpumon.collection.sampler.supplements import CompanionLook, merged
+from tpumon.collection.sampler.extra_sources import ExtraReading, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sources import RuntimeMetrics
 from tpumon.collection.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
@@ -54,7 +54,7 @@ ANSWERS = st.dictionaries(st.sampled_from(METRICS), st.lists(rows(), max_size=8)
 def test_any_answer_makes_a_sample_that_can_be_shown(answers):
     """No exception, finite numbers, bounded rows and warnings, JSON and text."""
     reading = reading_of(answers)
-    shown = merged(sample(), [CompanionLook(RuntimeMetrics, reading)])
+    shown = merged(sample(), [ExtraReading(RuntimeMetrics, reading)])
     json.dumps(shown.to_json(), allow_nan=False)
     assert render_block(shown, level=2)
     assert len(reading.warnings) <= 20

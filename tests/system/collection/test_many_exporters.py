@@ -18,7 +18,7 @@ from support.wired import Wired
 from tpumon.collection import exchange
 from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.places import ExporterList
-from tpumon.model import Handover, Sample, Target, Workers
+from tpumon.model import ExporterSnapshot, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.system.background import Background
 from tpumon_exporters.prometheus import open_prometheus
@@ -133,7 +133,7 @@ def test_all_are_one_source(hosts):
         assert list(following.workers) == [f"w{number}" for number in range(EXPORTERS)]
         assert {one.job for one in following.workers.values()} == {"j"}
         assert following.workers["w7"].exporter == f"http://{hosts[7].address}"
-        handed = {event.exporter for event in following.events if isinstance(event, Handover)}
+        handed = {event.exporter for event in following.events if isinstance(event, ExporterSnapshot)}
         assert len(handed) == EXPORTERS
         hosts[5].take(sample("w5", address="localhost:9999", idle_ratio=0.7))
         following.wait_for(lambda: following.last("w5").figures.idle_ratio == 0.7, "the next sample")

@@ -25,11 +25,11 @@ LONG_ANSWERS = ("--output-tokens", "150")  # the log does not count the first to
 
 async def looks(url):
     """Readings with their times: the second of each pair is on this host's wall clock."""
-    companion = ServerMetrics(Target(worker="w", address="w:1", server_metrics=url), Client)
+    extra_source = ServerMetrics(Target(worker="w", address="w:1", server_metrics=url), Client)
     readings = []
     for _ in range(LOOKS):
         asked_s = time.monotonic()
-        reading = await companion.read()
+        reading = await extra_source.read()
         now_s, unix_s = (asked_s + time.monotonic()) / 2, time.time()
         readings.append((now_s, unix_s, reading.figures.server))
         await asyncio.sleep(EVERY_S)

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.handover import page_of, read_handover
+from tpumon.analysis.exporter_snapshot import page_of, read_snapshot
 from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.state_findings import all_findings
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, Finding, Handover, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model import Change, ExporterSnapshot, Finding, State, StatusSnapshot, StepTimes, Target, Workers
 from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -326,7 +326,7 @@ def test_who_was_away_for_too_long_gets_everything(hour):
 
 SERIES = RollupSeries(tuple(COMPARED))
 SERIES.add(BEGIN - 100, "live", [0.5] * len(COMPARED))
-HANDOVER = Handover(
+SNAPSHOT = ExporterSnapshot(
     complete=True,
     number=7,
     statuses=(StatusSnapshot(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
@@ -340,15 +340,15 @@ ANYTHING = st.recursive(
 )
 
 
-def page_with(handover):
+def page_with(snapshot):
     """A page as JSON has it."""
-    return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(handover))))
+    return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(snapshot))))
 
 
-def test_a_handover_survives_the_page():
-    assert read_handover(decoded(Page, json.dumps(page_with(HANDOVER))), 0.0) == HANDOVER
+def test_a_snapshot_survives_the_page():
+    assert read_snapshot(decoded(Page, json.dumps(page_with(SNAPSHOT))), 0.0) == SNAPSHOT
     down = Finding(finding="down", severity="critical", confidence="high", workers=("w",))
-    handed_on = read_handover(decoded(Page, json.dumps(page_with(replace(HANDOVER, findings=(down,))))), 0.0)
+    handed_on = read_snapshot(decoded(Page, json.dumps(page_with(replace(SNAPSHOT, findings=(down,))))), 0.0)
     assert handed_on.findings == (), "each makes its own of states"
 
 
@@ -365,22 +365,22 @@ def damaged(history, data):
 @given(st.dictionaries(st.sampled_from(["changed", "statuses", "changes", "history"]), ANYTHING), st.data())
 def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
     """Of a malformed one nothing; of a history that is, that is left out."""
-    page = page_with(HANDOVER)
+    page = page_with(SNAPSHOT)
     damaged(page["history"]["w"], data)
     page |= damage
     for name in ("statuses", "changes"):
         if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
             page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
-    handover = None
+    snapshot = None
     with contextlib.suppress(ValueError):
-        handover = read_handover(decoded(Page, json.dumps(page)), 0.0)
+        snapshot = read_snapshot(decoded(Page, json.dumps(page)), 0.0)
     fleet = Analysis()
     fleet.remember()
     fleet.take(found("w"))
-    if handover is not None:
-        fleet.take(handover)
+    if snapshot is not None:
+        fleet.take(snapshot)
     for second in range(0, 4000, 250):
         fleet.take(sample("w", time_unix_s=BEGIN + second))
     for point in fleet.status(BEGIN).workers["w"].history.series.points("mxu", 0, 2 * BEGIN):
         assert point.states <= frozenset(get_args(State))
-    fleet.handover(BEGIN)
+    fleet.snapshot(BEGIN)

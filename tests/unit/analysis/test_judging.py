@@ -13,7 +13,7 @@ from support.wired import Judged, Wired, wired
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.findings.rules.input_bound import InputBound
-from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target, Workers
+from tpumon.model import Evidence, ExporterSnapshot, Finding, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.metrics import collect
@@ -224,6 +224,6 @@ def test_an_exporters_sentence_stands_for_its_finding():
     one = judging("a")
     (cause,) = [one.judged(at("a", number)) for number in range(3)][2].findings
     judged = at("a", 3, slice="s", findings=(cause,), judged=("input-bound",))
-    handover = Handover(complete=True, findings=(finding,))
-    (block, *_) = explained(workers("a", "b"), handover, judged)
+    snapshot = ExporterSnapshot(complete=True, findings=(finding,))
+    (block, *_) = explained(workers("a", "b"), snapshot, judged)
     assert block[-1] == "Finding (critical): input-bound. On 2 of 2 workers, X. To do: do Y; then Z"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from support.given_feed import GivenFeed
 from support.sample_kinds import on_cpu
 from support.samples import failed_sample, sample
-from tpumon.analysis.findings.rule import TooFew
+from tpumon.analysis.findings.rule import NeedsFewMoreSamples
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.history import RollupSeries
 from tpumon.cli import session
@@ -22,7 +22,17 @@ from tpumon.cli.commands import once, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
 from tpumon.errors import NOT_SEEN, NoTargetError
-from tpumon.model import FunctionFigures, Handover, NotJudged, Process, Query, Spread, StepTimes, Target, Workers
+from tpumon.model import (
+    ExporterSnapshot,
+    FunctionFigures,
+    NotJudged,
+    Process,
+    Query,
+    Spread,
+    StepTimes,
+    Target,
+    Workers,
+)
 from tpumon.model.figure_table import COMPARED
 from tpumon.pipeline import FeedSettings
 from tpumon.system.signals import StoppedError
@@ -97,7 +107,7 @@ def test_a_sample_without_figures_is_made_up_for(run):
 
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run, monkeypatch):
     """After three times as many samples as needed, what is known stands, though a rule always asks for more."""
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     _, _, taken = run([lambda: answered("w0")] * 18, workers=["w0"])
     assert taken == 9
 
@@ -185,7 +195,7 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     handed_on = {"findings": (), "not_judged": tuple(few), "history": {"w0": series.to_plain()}}
     judged = ("idle", "hang") if few else ("idle", "hang", "recompiling")
     events = [lambda: answered("w0", findings=(), judged=judged, interval_s=10.0)] * 3
-    events.insert(0, Handover(complete=True, number=1, **handed_on))
+    events.insert(0, ExporterSnapshot(complete=True, number=1, **handed_on))
     _, printed, _ = run(events, workers=["w0"], command=command)
     few = ", too few for what comes and goes, such as recompiling" * (before == 20)
     assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}{few}."
@@ -201,7 +211,9 @@ def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run
     for number, state in enumerate(states):
         series.add(time.time() - 600.0 + number, state, [None] * len(COMPARED))
     events = [lambda: answered("w0", findings=(), judged=("idle", "hang", "recompiling"), interval_s=10.0)]
-    events.insert(0, Handover(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()}))
+    events.insert(
+        0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(), history={"w0": series.to_plain()})
+    )
     _, printed, _ = run(events, workers=["w0"], command=command)
     assert printed.startswith("ok: Nothing is wrong, as far as 5 samples tell")
     events = [*compiled(1.0, 3), lambda: failed("w0", "paused"), *compiled(1.0, 4)]
@@ -267,7 +279,7 @@ def test_a_silence_that_libtpu_times_is_a_hang_at_the_first_look(run):
 
 def test_who_does_not_answer_any_more_is_the_answer_and_nobody_is_asked_for_more(run, monkeypatch):
     """Nor are those that wait for it, of which no sample tells more while nothing runs."""
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     gone = [lambda: failed("w0"), *[lambda name=name: failed(name, "empty-trace") for name in NAMES[1:]]]
     status, printed, taken = run([*rounds(1), *gone * 6])
     assert (status, taken) == (1, 9)
@@ -383,7 +395,7 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
     said.clear()
-    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: TooFew("it always takes more"))
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 

@@ -19,7 +19,7 @@ from tpumon.cli.commands import mcp, why
 from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.errors import UsageError
-from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
+from tpumon.model import Evidence, ExporterSnapshot, Finding, NotJudged, Spread, StepTimes, Target, Workers
 from tpumon.moments import date_and_time
 from tpumon.pipeline import FeedSettings
 from tpumon.untrusted_text import plain_word, quote, quote_names
@@ -263,7 +263,7 @@ def test_an_answer_as_large_as_can_be_fits():
     )  # fmt: skip
     unknown = tuple(NotJudged(finding=rule.finding, reason=ODD * 100, workers=3) for rule in RULES)
     fleet = fleet_of("a")
-    fleet.take(Handover(complete=True, findings=findings, not_judged=unknown))
+    fleet.take(ExporterSnapshot(complete=True, findings=findings, not_judged=unknown))
     found = object_of(answer(fleet))
     assert found["more_findings"] == len(RULES) - len(found["findings"])
     assert found["findings"][0]["remedy"].startswith(REMEDIES[found["verdict"]][:40])

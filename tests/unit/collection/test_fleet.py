@@ -9,8 +9,8 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import (
     Cause,
+    ExporterSnapshot,
     Finding,
-    Handover,
     NotJudged,
     Spread,
     StatusSnapshot,
@@ -224,7 +224,7 @@ def test_findings_that_an_exporter_tells_are_those_that_are_shown():
     cause = Cause(words="infeed 7%", finding="input-bound", since_unix_s=NOW - 500)
     finding = Finding(finding="input-bound", severity="warning", workers=("a",), sentence="On a, 7% is infeed.")
     missing = NotJudged(finding="straggler", reason="idle time is not known", workers=2)
-    fleet.take(Handover(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
+    fleet.take(ExporterSnapshot(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
     for worker, findings in (("a", (cause,)), ("b", ())):
         fleet.take(told(worker, findings, **INFEED))
     a, b = (fleet.status(NOW).workers[worker].verdict for worker in "ab")
@@ -239,7 +239,7 @@ def test_samples_between_those_that_come_with_findings_change_nothing():
     standing = StatusSnapshot(worker="a", state="live", severity="critical", ok=False,
                         ok_since_unix_s=NOW - 500, critical_since_unix_s=NOW - 400)  # fmt: skip
     fleet = fleet_of({"a": None})
-    fleet.take(Handover(complete=True, number=1, statuses=(standing,), findings=(), not_judged=()))
+    fleet.take(ExporterSnapshot(complete=True, number=1, statuses=(standing,), findings=(), not_judged=()))
     for at, findings in [(0, None), (10, None), (20, (cause,)), (300, None), (310, None), (320, (cause,))]:
         if at == 300:
             assert fleet.status(NOW + 299).workers["a"].verdict.status == "stale"
@@ -252,7 +252,7 @@ def test_samples_between_those_that_come_with_findings_change_nothing():
 def test_an_exporter_that_does_not_judge_leaves_it_to_the_reader():
     """An old one: its samples are judged here."""
     fleet = fleet_of({"a": None}, sustained=1)
-    fleet.take(Handover(complete=True, number=1))
+    fleet.take(ExporterSnapshot(complete=True, number=1))
     fleet.take(told("a", None, **INFEED))
     assert words(fleet.status(NOW).workers["a"].verdict) == ("infeed 50%",)
     assert [one.finding for one in fleet.status(NOW).findings] == ["input-bound"]

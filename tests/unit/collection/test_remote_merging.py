@@ -10,7 +10,7 @@ from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
 from tpumon.collection.remote.merging import Merging, Source
 from tpumon.collection.remote.places import Place
-from tpumon.model import Cause, Change, Finding, Handover, Sample, StatusSnapshot, Target, Workers
+from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Sample, StatusSnapshot, Target, Workers
 
 
 class Stream:
@@ -81,7 +81,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     assert stream.names() == ["w0", "alone"]
     change = Change(number=1, time_unix_s=1.0, worker="w0", what="restart", state="live", severity="ok")
     finding = Finding(finding="hang", severity="critical", workers=("w0",))
-    handover = Handover(
+    snapshot = ExporterSnapshot(
         complete=True,
         statuses=(StatusSnapshot(worker="w0", state="live", severity="ok"),),
         changes=(change,),
@@ -89,11 +89,11 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
         findings=(finding,),
         exporter="b",
     )
-    stream.say("b", at("w0", job="ns/two", slice="s"), handover, stream.taken("w0"))
+    stream.say("b", at("w0", job="ns/two", slice="s"), snapshot, stream.taken("w0"))
     sent = stream.publish()
     assert stream.names() == ["one/s/w0", "alone", "ns/two/s/w0"]
     assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
-    (handed,) = (event for event in sent if isinstance(event, Handover))
+    (handed,) = (event for event in sent if isinstance(event, ExporterSnapshot))
     name = "ns/two/s/w0"
     assert (handed.statuses[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
     assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
@@ -229,18 +229,18 @@ def test_of_two_of_one_name_nothing_is_sent_of_the_better_one(order):
     stream = Stream(*order)
     for port, name, severity in ((1, "good", "ok"), (2, "bad", "critical")):
         found = Finding(finding="hang", severity="critical", workers=("w",))
-        handover = Handover(
+        snapshot = ExporterSnapshot(
             complete=True,
             statuses=(StatusSnapshot(worker="w", state="live", severity=severity),),
             findings=(found,) if name == "bad" else (),
             exporter=name,
         )
         workers = Workers(targets=(Target(worker="w", address=f"127.0.0.1:{port}"),), via=(name,))
-        stream.say(name, workers, handover, stream.taken(traced_s=float(port)))
+        stream.say(name, workers, snapshot, stream.taken(traced_s=float(port)))
     sent = stream.publish()
     assert [target.exporter for target in sent[0].targets] == ["bad"]
     assert {each.traced_s for each in samples(sent)} == {2.0}
-    (handed,) = (each for each in sent if isinstance(each, Handover) and each.statuses)
+    (handed,) = (each for each in sent if isinstance(each, ExporterSnapshot) and each.statuses)
     assert (handed.statuses[0].severity, handed.findings[0].workers) == ("critical", ("w",))
 
 
@@ -250,14 +250,16 @@ def test_what_is_found_of_a_worker_is_sent_again_with_the_exporter_that_counts_f
     stream.say("a", at("w", job="j", via=("1",)), stream.taken())
     found = Finding(finding="hang", severity="critical", workers=("w",))
     status = StatusSnapshot(worker="w", state="live", severity="critical")
-    stream.say("b", at("w", job="j", via=("2",)), Handover(complete=True, statuses=(status,), findings=(found,)))
-    assert not any(isinstance(each, Handover) and each.statuses for each in stream.publish())
-    for _ in range(4):
+    stream.say(
+        "b", at("w", job="j", via=("2",)), ExporterSnapshot(complete=True, statuses=(status,), findings=(found,))
+    )
+    assert not any(isinstance(each, ExporterSnapshot) and each.statuses for each in stream.publish())
+    for _ in range(5):
         stream.later(10)
         stream.say("a", stream.taken())
         stream.say("b", stream.taken())
     sent = stream.publish()
-    (handed,) = (each for each in sent if isinstance(each, Handover))
+    (handed,) = (each for each in sent if isinstance(each, ExporterSnapshot))
     assert (handed.statuses, handed.findings) == ((status,), (found,))
     assert stream.asked == ["b"]
 
@@ -310,7 +312,7 @@ def test_changes_of_workers_that_left_keep_their_names(worker):
     stream.say("b", at("w"))
     stream.publish()
     change = Change(number=1, time_unix_s=1.0, worker=worker, what="restart", state="live", severity="ok")
-    stream.say("a", Handover(complete=False, changes=(change,)))
+    stream.say("a", ExporterSnapshot(complete=False, changes=(change,)))
     assert stream.events[-1].changes == ((change,) if worker == "gone" else ())
 
 

@@ -101,7 +101,7 @@ def follow(traces, **pace):
         on_sample=samples.append,
         open_client=Channel,
         profilers=[lambda *_: traces],
-        companions=[Page()],
+        extra_sources=[Page()],
         pause=no_pause,
     )
     virtual_time.run(sampler.run())

@@ -606,7 +606,7 @@ class Changing:
 def follow(finder, *sources, for_s, runtime=None, window_s=1.0, pause=no_pause, **pace):
     """Follows whoever the finder says for so long; events in order: Workers, or Sample."""
     events = []
-    companions = () if runtime is None else (runtime,)
+    extra_sources = () if runtime is None else (runtime,)
     sampler = Sampler(
         finder,
         Query(level=2, window_s=window_s),
@@ -616,7 +616,7 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, pause=no_pause, 
         open_client=FakeClient,
         profilers=sources,
         pause=pause,
-        companions=companions,
+        extra_sources=extra_sources,
     )
 
     async def run():
@@ -694,7 +694,7 @@ READING = Reading(
 
 
 class Runtime:
-    """A companion that follows a script; the last entry goes on for ever."""
+    """An extra source that follows a script; the last entry goes on for ever."""
 
     name = "runtime-metrics"
     alone = "runtime"

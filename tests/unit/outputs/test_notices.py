@@ -103,7 +103,7 @@ def test_whatever_source_traces_a_job_says_what_it_costs():
 
 
 def test_which_metrics_are_left_is_said():
-    """By the name of the companion that answered alone."""
+    """By the name of the extra source that answered alone."""
     for source in ("runtime", "board"):
         failure = Failure(source="trace", reason="busy", message="in use", address="w:1")
         alone = replace(sample(), source=source, companions_only=True, errors=(failure,))

@@ -25,7 +25,7 @@ from support.shown import (
     screen,
 )
 from tpumon.analysis.findings import Thresholds
-from tpumon.model import Caution, Failure, Handover, Target, Workers
+from tpumon.model import Caution, ExporterSnapshot, Failure, Target, Workers
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.screens.screen import Reply
 
@@ -223,7 +223,7 @@ def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
     assert "EXPORTER DOWN >7s" in " ".join(lines(display, width, 24, now=NOW + 7)[:3])
     if width == 80:
         assert "from http://10.0.0.9:10466" in lines(display, width, 24, now=NOW + 7)[0]
-    display.take(Handover(complete=True, number=1))  # it answers again: nothing came of its workers yet
+    display.take(ExporterSnapshot(complete=True, number=1))  # it answers again: nothing came of its workers yet
     display.refresh(NOW)
     top = " ".join(lines(display, width, 24)[:3])
     assert "EXPORTER" not in top

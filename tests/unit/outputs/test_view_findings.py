@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from support.shown import NOW, answered, display_of, empty_display, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
-from tpumon.model import Cause, Evidence, Finding, Handover, NotJudged, StepTimes, Target, Workers
+from tpumon.model import Cause, Evidence, ExporterSnapshot, Finding, NotJudged, StepTimes, Target, Workers
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.style import BOLD, CRITICAL, WARN
 
@@ -28,7 +28,7 @@ def told(*findings, workers=4, not_judged=(), causes=None, judged=None, slice_=N
     display = empty_display(**settings)
     targets = (Target(worker=name_of(i), address=f"{name_of(i)}:1", slice=slice_) for i in range(workers))
     display.take(Workers(targets=tuple(targets)))
-    display.take(Handover(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
+    display.take(ExporterSnapshot(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
     for i in range(workers):
         display.take(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
     display.refresh(NOW)
@@ -86,7 +86,7 @@ def test_the_line_says_as_much_as_there_is_room_for(width, text):
     display = empty_display()
     display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
     findings = (finding("w", sentence=sentence), finding("v", finding="slow-down"))
-    display.take(Handover(complete=True, number=1, findings=findings))
+    display.take(ExporterSnapshot(complete=True, number=1, findings=findings))
     display.take(answered("v", findings=()), answered("w", findings=(cause,)))
     display.refresh(NOW)
     press(display, "G")  # details of another worker
@@ -372,7 +372,7 @@ def test_an_attached_view_shows_the_exporters_findings():
     samples = [*(replace(sample, time_unix_s=NOW - 10) for sample in samples), *samples]  # the first has no other yet
     judged = [there.take(sample).sample for sample in samples]
     own.take(*samples)
-    here.take(there.handover(NOW), *judged)
+    here.take(there.snapshot(NOW), *judged)
     for display in (here, own):
         display.refresh(NOW)
     for keys in ((), ("w",), ("esc", "enter"), ("w",)):

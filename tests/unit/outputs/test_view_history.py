@@ -12,7 +12,7 @@ from support.shown import NOW, answered, display_of, empty_display, failed, flee
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import RollupSeries
-from tpumon.model import Cause, Change, Finding, Handover, Target, Workers
+from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Target, Workers
 from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.parts import spans
@@ -380,7 +380,7 @@ def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     found = Finding(
         finding="input-bound", severity="warning", workers=("w",), since_unix_s=NOW - 500, since_or_earlier=True
     )
-    reader.take(Handover(complete=True, number=1, findings=(found,)), answered("w", findings=(cause,)))
+    reader.take(ExporterSnapshot(complete=True, number=1, findings=(found,)), answered("w", findings=(cause,)))
     reader.refresh(NOW)
     press(reader, "enter")
     assert f"! input-bound since {clock(NOW - 500, NOW)} or earlier: infeed 9%" in screen(reader, *size), (
@@ -495,7 +495,7 @@ def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows():
         fleet_.tick(now)
         always.refresh(now)
         if at in {50, 0}:  # attaches, and attaches again after a gap
-            attached.take(fleet_.handover(now), *judged)
+            attached.take(fleet_.snapshot(now), *judged)
             attached.refresh(now)
             for keys in ((), ("enter",), ("enter", "+"), ("e",)):
                 for display in (always, attached):

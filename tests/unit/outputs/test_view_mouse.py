@@ -11,9 +11,9 @@ import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.analysis.findings import Thresholds
-from tpumon.model import Change, Handover
+from tpumon.model import Change, ExporterSnapshot
 from tpumon.outputs.live.loop.paint import Painter
-from tpumon.outputs.live.loop.terminal import TerminalScreen, has_mouse
+from tpumon.outputs.live.loop.terminal import AlternateScreen, has_mouse
 from tpumon.outputs.live.screens.screen import Reply
 
 
@@ -114,7 +114,7 @@ END = b"\x1b[?1049l"
 def test_the_terminal_has_its_mouse_back_at_the_end(terminal):
     """And while the view is suspended; a terminal without a mouse is not asked."""
     ours, theirs = terminal
-    view = TerminalScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=True)
+    view = AlternateScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=True)
     view.enter()
     view.use_mouse(True)
     wait_for(ours, b"\x1b[?1000h")
@@ -127,7 +127,7 @@ def test_the_terminal_has_its_mouse_back_at_the_end(terminal):
     view.leave()
     wait_for(ours, END)
 
-    plain = TerminalScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=has_mouse("linux"))
+    plain = AlternateScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=has_mouse("linux"))
     plain.enter()
     plain.use_mouse(True)
     plain.leave()
@@ -210,14 +210,16 @@ def test_what_an_exporter_remembers_rings_nothing_whenever_the_picture_is_drawn(
         display.refresh(NOW)
         rung.append(display.take_alarm())
 
-    past = display.fleet.take(Handover(complete=True, number=1, changes=(told("w0", 1, NOW - 60),)))
+    past = display.fleet.take(ExporterSnapshot(complete=True, number=1, changes=(told("w0", 1, NOW - 60),)))
     draw()
     display.on_update(past)
     draw()
-    display.take(Handover(complete=False, number=2, changes=(told("w0", 2, NOW),)))
+    display.take(ExporterSnapshot(complete=False, number=2, changes=(told("w0", 2, NOW),)))
     draw()
     assert rung == [False, False, True]
     # After an outage it hands on everything again, by a clock that was read a little differently.
-    display.take(Handover(complete=True, number=2, changes=(told("w0", 1, NOW - 59.6), told("w0", 2, NOW + 0.4))))
+    display.take(
+        ExporterSnapshot(complete=True, number=2, changes=(told("w0", 1, NOW - 59.6), told("w0", 2, NOW + 0.4)))
+    )
     draw()
     assert rung[3:] == [False]

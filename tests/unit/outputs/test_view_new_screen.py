@@ -8,7 +8,7 @@ from support.shown import NOW, answered, display_of, failed, fleet, lines, name_
 from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.screens import screen_table as table
 from tpumon.outputs.live.screens.help_screen import HelpScreen
-from tpumon.outputs.live.screens.screen import Drawn, Key, Reply, Screen, opening
+from tpumon.outputs.live.screens.screen import Key, Picture, Reply, Screen, opening
 from tpumon.outputs.live.screens.workers_screen import WorkersScreen
 
 
@@ -28,7 +28,7 @@ class Names(Screen):
     )
 
     def draw(self, frame):
-        return Drawn(lines=[plain(f"name {row.name}", frame.width) for row in frame.rows])
+        return Picture(lines=[plain(f"name {row.name}", frame.width) for row in frame.rows])
 
 
 class Faulty(Screen):
@@ -120,7 +120,7 @@ def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):
 def test_a_frame_does_not_change_once_it_is_drawn_from(table_with, monkeypatch):
     """Messages and figures that come later are in the next one."""
     frames = []
-    monkeypatch.setattr(Names, "draw", lambda _self, frame: frames.append(frame) or Drawn(lines=[]))
+    monkeypatch.setattr(Names, "draw", lambda _self, frame: frames.append(frame) or Picture(lines=[]))
     table_with(Names())
     display = display_of(failed(name_of(0)))
     display.notice(f"{name_of(0)}: first")

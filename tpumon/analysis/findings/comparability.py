@@ -1,7 +1,7 @@
-"""Conditions of comparing: all of a slice are followed, each slice of its job, and nearly all have figures.
+"""Conditions of comparing: all workers of a slice and all slices of its job are followed, and nearly all have figures.
 
-Who is not followed, or has no figures, may be the one that the others wait for. What one worker shows by itself is
-always judged.
+A worker that is not followed, or has no figures, may be the one that the others wait for. What one worker shows by
+itself is always judged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
 from tpumon.analysis.findings.recent import SAMPLES
-from tpumon.analysis.findings.rule import Takes, TooFew
+from tpumon.analysis.findings.rule import NeedsFewMoreSamples, NeedsMoreSamples
 from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
@@ -36,9 +36,9 @@ def note_followed(job: JobState) -> None:
 
 
 def count_current(job: JobState, stale: Collection[str]) -> None:
-    """Notes who has figures now in each slice of a job, and that workers are to be compared anew.
+    """Notes how many workers of each slice of a job have figures now, so that the next judgement compares them anew.
 
-    Of many workers only once a quarter of them was queried: to look at all at each query would be quadratic.
+    In a large job this is done only after a quarter of the workers was queried: doing it each time would be quadratic.
     """
     if len(job.workers) <= _FEW or 4 * job.queries >= len(job.workers):
         job.queries = 0
@@ -51,7 +51,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states
-    return bool(states) and any(isinstance(states[rule_index].reason, TooFew) for rule_index in _CAUSES)
+    return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _CAUSES)
 
 
 def why_not_compared(group: SliceState) -> str | None:
@@ -60,7 +60,7 @@ def why_not_compared(group: SliceState) -> str | None:
         return group.not_followed
     if has_enough(group):
         return None
-    kind = TooFew if any(worker.seen is None for worker in group.workers) else Takes
+    kind = NeedsFewMoreSamples if any(worker.seen is None for worker in group.workers) else NeedsMoreSamples
     return kind(
         f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples", takes=SAMPLES
     )
@@ -72,7 +72,7 @@ def why_not_itself(worker: WorkerState) -> str | None:
 
 
 def why_not_alone(group: SliceState) -> str | None:
-    """Reason for which a worker that waits may wait for another one that is not known; None: that would be known."""
+    """Reason why a worker may wait for another one that is not visible here; None: all others are visible."""
     return group.unseen or (_EARLY if group.is_early else None)
 
 
@@ -93,7 +93,7 @@ def _not_followed(group: SliceState) -> str | None:
 
 
 def _may_have_more(group: SliceState) -> bool:
-    """True of a single worker of a named slice of unknown size: such names say who works together."""
+    """True for a single worker in a named slice of unknown size: the slice may have workers that are not followed."""
     target = group.workers[0].target
     return len(group.workers) == 1 and None not in {target.job, target.slice} and target.slice_workers is None
 

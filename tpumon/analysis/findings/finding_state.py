@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.rule import AnyRule, Member, Observation, Peer, Takes, TooFew
+from tpumon.analysis.findings.rule import AnyRule, Member, NeedsFewMoreSamples, NeedsMoreSamples, Observation, Peer
 from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
@@ -97,14 +97,14 @@ class FindingState:
     @property
     def needs_more(self) -> bool:
         """True if one or two more samples would tell, where it cannot be judged."""
-        return self.known > 0 or isinstance(self.reason, TooFew)
+        return self.known > 0 or isinstance(self.reason, NeedsFewMoreSamples)
 
     @property
     def not_judged(self) -> NotJudged | None:
-        """It with the reason for which it cannot be judged, where that is so; None: no sample came."""
+        """Finding and reason, if the finding cannot be judged; None: it was judged, or no sample came."""
         if (why := self.reason) is None and self.known:
-            why = Takes("{takes} samples in a row must agree", takes=self.needed)
-        takes = why.takes if isinstance(why, Takes) else None
+            why = NeedsMoreSamples("{takes} samples in a row must agree", takes=self.needed)
+        takes = why.takes if isinstance(why, NeedsMoreSamples) else None
         return None if why is None else NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1)
 
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
@@ -143,7 +143,7 @@ class FindingState:
         if self.unknown >= _UNKNOWN_AFTER and not is_kept:
             self.since = self.detail = None
             self.known = self.above = self.below = 0
-        if isinstance(reason, TooFew) and self.began is None:
+        if isinstance(reason, NeedsFewMoreSamples) and self.began is None:
             self.began = at
 
     def _note_known(self, severity_ratio: float, at: Moment) -> None:
@@ -187,7 +187,7 @@ class WorkerState:
         )
 
     def may_step_with(self, step_name: str | None) -> bool:
-        """False if it is known to run another program than one that steps by this."""
+        """False if the worker is known to step by another program than `step_name`."""
         return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, rule_index: int, stale: Collection[str]) -> Peer[Any] | None:
@@ -203,7 +203,7 @@ class ComparedWorkers:
     """Workers that are compared, and which of them have which finding since when.
 
     Attributes:
-        notes: how often it changed who has which finding.
+        notes: number of times that a worker got or lost a finding.
     """
 
     workers: list[WorkerState] = field(default_factory=list)
@@ -225,7 +225,7 @@ class JobState(ComparedWorkers):
 
     Attributes:
         queries: how many there were since all workers were looked at; infinite: they never were.
-        slice_stats: what workers have in common, for a rule by its index and those that may step by a name, as of then.
+        slice_stats: statistics of the workers as of that look, by rule index and by name of the step.
     """
 
     slices: list[SliceState] = field(default_factory=list)
@@ -241,10 +241,10 @@ class SliceState(ComparedWorkers):
         job: what it is a slice of.
         hidden: findings that others explain.
         interval_s: from one query of a worker to its next one, as of the last query.
-        current: how many of its workers had figures when it was looked.
-        not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
-        is_early: whether too few samples tell of any of its workers whether the others wait for it, as of that look.
-        unseen: what is not followed of it; also where nothing tells whether there is more of it than one worker.
+        current: number of its workers that had figures at the last look.
+        not_followed: words for what is not followed of the slice or job, so that it is not compared; None: nothing.
+        is_early: whether, at that look, some worker had too few samples to tell if the others wait for it.
+        unseen: words for what is not followed of the slice, or for a single worker of a slice of unknown size.
         awaited: findings that began and that a straggler may explain: which workers were not sampled since, and until
             when they are awaited.
     """
@@ -272,7 +272,7 @@ class SliceState(ComparedWorkers):
             self.awaited[finding] = others, at.time_unix_s + 2 * self.interval_s
 
     def note_sampled(self, worker: str, at: Moment) -> None:
-        """Notes that a worker of it was sampled: what awaits nobody else is shown."""
+        """Notes that a worker of the slice was sampled; findings that await no other worker are shown from now on."""
         for finding, (others, until_unix_s) in list(self.awaited.items()):
             others.discard(worker)
             if not others or at.time_unix_s >= until_unix_s:

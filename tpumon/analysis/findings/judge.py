@@ -80,7 +80,7 @@ class Judge:
         self._groups: dict[SliceKey, SliceState] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
-        """Replaces the workers; those that stay keep what is known of them."""
+        """Replaces the workers; the state of workers that stay is kept."""
         known, self._workers, self._groups = self._workers, {}, {}
         jobs: dict[tuple[str, str], JobState] = {}
         for target in targets:
@@ -150,15 +150,15 @@ class Judge:
             compared.note(finding, worker.target.worker, since)
 
     def judge(self, queries: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:
-        """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
+        """Judges a batch of queries, at most one of each worker. Queries of workers that are not followed are ignored.
 
         Args:
             queries: what was seen.
-            stale: names of workers whose figures are no longer current; with them nobody is compared.
+            stale: names of workers whose figures are no longer current; no worker is compared with them.
 
         Returns:
-            Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
-            or no longer is.
+            Names of other workers whose findings changed, because a finding of their slice now explains them, or no
+            longer does.
         """
         queried: dict[SliceState, list[WorkerState]] = {}
         for seen in queries:
@@ -325,7 +325,7 @@ def explained(
 
 
 def group_of(target: Target) -> SliceKey:
-    """Its job and slice, within which a worker is compared; workers without them are one such group."""
+    """Key of the group in which a worker is compared: job and slice. Workers without both form one group."""
     return target.job or "", target.slice or "", target.worker if target.independent else ""
 
 
@@ -337,7 +337,7 @@ def _as_info(detail: FindingDetail, why: str) -> FindingDetail:
 
 
 def _is_shown(worker: WorkerState, state: FindingState) -> bool:
-    """True if a worker has a finding, and its state does not end it: while somebody keeps figures away, it stands."""
+    """True if a worker has a finding that its state does not end; a state that only hides figures ends none."""
     seen = worker.seen
     if state.since is None or state.detail is None or seen is None:
         return False
@@ -362,7 +362,7 @@ def _causes(worker: WorkerState, hidden: Container[FindingId]) -> Iterator[Cause
                 excess=max(each.severity_ratio - 1, 0.0),
             )
         )
-    # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
+    # Among findings of equal severity, the first in the table: distances from limits are not comparable.
     yield from sorted(causes, key=lambda cause: -SEVERITY_LEVELS[cause.severity])
 
 

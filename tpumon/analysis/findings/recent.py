@@ -78,15 +78,15 @@ class RecentMedians:
 class RecentDifference(RecentMedians):
     """Difference between a worker and the others in its last samples: how much more it has of something.
 
-    Each sample holds other steps than those of the others, so it may be off by as much as steps vary. The more samples,
-    the less that matters: a small difference is seen in many of them, a large one in three.
+    Samples of two workers hold different steps, so the difference in one sample may be off by as much as steps vary.
+    More samples reduce that error: a small difference is seen in many samples, a large one in three.
 
     Attributes:
         noise: deviation of one sample, by the differences of successive ones. The greatest of four is left out, two of
             eight and more: a change of level, there and back, is no noise. Of fewer each counts: two of three numbers
             are often nearly equal by chance.
         lasting: what the last three samples show at least, or three of the last four.
-        passing: the two greatest that were there in one sample, and no longer in the next.
+        passing: the two greatest differences that were in one sample and not in the next.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
 
 
 def alike_s(step_s: float, varies_ratio: float) -> tuple[float, float]:
-    """The least and the greatest step time that may be of the same job as this one: its workers step together.
+    """Least and greatest step time that may belong to the same job as `step_s`: workers of one job step together.
 
     Args:
         step_s: a step time.

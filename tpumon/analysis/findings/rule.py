@@ -94,7 +94,7 @@ def graded(value: float, limits: Mapping[FindingSeverity, float]) -> tuple[Findi
 
     Args:
         value: the figure; where it is below all limits, as while a finding leaves, the first one counts.
-        limits: from each of them on it is so severe; the least severe one first.
+        limits: the value from which each severity holds, the least severe first.
     """
     passed = [(severity, limit) for severity, limit in limits.items() if value > limit]
     return passed[-1] if passed else next(iter(limits.items()))
@@ -125,23 +125,23 @@ class Rule(Generic[MemoryT, StatsT]):
 
     Attributes:
         finding: the finding.
-        memory_type: type of what it remembers of a worker; made anew when a job begins.
+        memory_type: type of what the rule remembers of a worker; made anew when a job begins.
         remedy: what to do about it; a page and a runbook take it from here.
-        severities: those that it can have.
+        severities: the severities that the finding can have.
         samples: how many in a row must agree; None: as many as the user wants.
         shown_by: how many samples have shown it when the strength is above 1 for the first time.
         leaves_below: the strength below which it counts as gone.
-        compares: whether it compares workers: `slice_stats` gets those of a slice that may run the same program.
-        compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
-            are followed, as far as their numbers are known, and nearly all have figures.
-        waits: whether a single worker may explain it, as the others wait for it: also one with another program. While
-            one is without figures, it is info.
-        names_cause: whether the others wait for whom it names, so that it explains what they have.
-        not_for: kinds of job for which it does not hold, and is not judged.
-        info_for: kinds of job for which it is info at most.
-        of_device: whether it rests on a device, so that a trace without one tells nothing.
-        began_is_seen: whether its begin is the last that was seen of something else: it cannot have begun earlier.
-        states: states in which it is judged beside `live`.
+        compares: whether the rule compares workers: `slice_stats` gets those of a slice that may run the same program.
+        compares_slices: whether `slice_stats` gets the workers of all slices of the job; the finding is then judged
+            only if all of them are followed, as far as their number is known, and nearly all have figures.
+        waits: whether one worker, also one with another program, may cause the finding by making the others wait.
+            While any worker has no figures, the finding is info.
+        names_cause: whether the finding names the worker that others wait for, and so explains their findings.
+        not_for: kinds of job for which the finding has no meaning, and is not judged.
+        info_for: kinds of job for which the finding is info at most.
+        of_device: whether the rule needs device figures, so that a trace without a device tells nothing.
+        began_is_seen: whether the finding begins where a sample last showed its absence: it cannot have begun earlier.
+        states: states, besides `live`, in which the finding is judged.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
     """
@@ -199,11 +199,11 @@ class Rule(Generic[MemoryT, StatsT]):
         raise NotImplementedError
 
 
-class Takes(str):
-    """A reason for which a finding cannot be judged yet: it takes more samples.
+class NeedsMoreSamples(str):
+    """Reason for which a finding cannot be judged yet: more samples are needed.
 
     Attributes:
-        takes: how many in all; None: that depends on them.
+        takes: number of samples needed in all; None: that depends on what they show.
     """
 
     __slots__ = ("takes",)
@@ -215,8 +215,8 @@ class Takes(str):
         return reason
 
 
-class TooFew(Takes):
-    """Such a reason where one or two more samples will do."""
+class NeedsFewMoreSamples(NeedsMoreSamples):
+    """Reason for which a finding cannot be judged yet: one or two more samples are needed."""
 
     __slots__ = ()
 

@@ -68,4 +68,4 @@ RULE_INDEXES: Mapping[FindingId | StateId, int] = {rule.finding: index for index
 SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
 """Findings that need the whole job to be judged."""
 CAUSES: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.names_cause)
-"""Findings that say for whom the others wait."""
+"""Findings that name the worker for which the others wait."""

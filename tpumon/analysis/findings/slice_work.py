@@ -93,7 +93,7 @@ class Noise(Struct, frozen=True):
     passing: Sequence[float] = ()
 
     def passing_of_others(self, own: Sequence[float]) -> float:
-        """The second greatest of others than the worker of which it is known: that one of them is mended is not it."""
+        """Second greatest passing difference of all workers but the one with these; one recovery is no noise."""
         others = list(self.passing)
         for each in own:
             if each in others:
@@ -235,5 +235,5 @@ def noise_of(differences: Sequence[RecentDifference]) -> Noise:
 
 
 def _medians(shown: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """The medians of figures, of those that have them."""
+    """Median of each figure over the workers that have it."""
     return {name: median(values) for name in _SHOW_WAITING if (values := [one[name] for one in shown if name in one])}

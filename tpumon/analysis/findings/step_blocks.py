@@ -1,9 +1,9 @@
 """Step times of one program in blocks of 1, 2, 4, 8 ... samples, and when the last ones are slower than those before.
 
 Blocks are compared with earlier blocks of the same length. How much these vary is what noise and periods do at that
-length, so nothing is assumed about them: longer blocks vary less by chance, and show smaller differences. What wanders
-slowly varies little within the time that a few short blocks see; so they may vary by what longer ones do. And what is
-odd now and then comes several times in a row by chance: the more often it is seen, the longer a row must be.
+length, so nothing is assumed about them: longer blocks vary less by chance, and show smaller differences. A slow drift
+shows little in a few short blocks, so short blocks may vary by as much as longer ones do. And outliers come several
+times in a row by chance: the more frequent they are, the longer a row must be.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Level:
 
     @property
     def wanders_s(self) -> float:
-        """As `varies_s`, by most differences between a block and the third after it: one change for good is none."""
+        """As `varies_s`, by the median difference of a block and the third after it: a lasting change counts little."""
         blocks_s = self.blocks.tolist()
         changes_s = sorted(map(abs, map(sub, blocks_s[_ROW:], blocks_s)))
         return self._sigmas * TO_SIGMA * median_of_ascending(changes_s) / math.sqrt(2)
@@ -137,7 +137,7 @@ class StepBlocks:
     """The step times of one program.
 
     Attributes:
-        slow: the present slow-down; None: there is none. Blocks before it stay what the present ones are compared with.
+        slow: the present slow-down, compared with the blocks before it as long as it lasts; None: there is none.
     """
 
     def __init__(self, kept: Iterable[Sequence[float]] = (), slow: Slow | None = None) -> None:
@@ -196,7 +196,7 @@ class StepBlocks:
             level.next = _Average()
 
     def _slow(self, number: int, time_s: float, at: Moment) -> Slow | None:
-        """Adds a block of this length; the slow-down that the last ones show."""
+        """Adds a block at this level; returns the slow-down that the last blocks of the level show."""
         level = self._levels[number]
         if not level.usual_s:
             level.add((time_s,))

@@ -1,4 +1,4 @@
-"""The limits of findings: those that users can set, and those of servers of models."""
+"""Limits of findings: limits that users can set, and limits for servers of models."""
 
 from __future__ import annotations
 

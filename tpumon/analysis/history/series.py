@@ -227,7 +227,7 @@ class RollupSeries:
 
     @property
     def oldest_unix_s(self) -> float | None:
-        """The earliest time of which anything is known; None: nothing is."""
+        """Time of the earliest remembered query; None: there is none."""
         with self._lock:
             ring = next((ring for ring in self._rings if ring.since_s < 0), self._rings[-1])
             return ring.starts[0] + self._shift_s if ring.starts else None
@@ -270,7 +270,7 @@ class RollupSeries:
         return [*chain.from_iterable(reversed(pieces))]
 
     def _read(self, every_s: float) -> list[tuple[float, _Ring]]:
-        """The rings, the finest first, and since when to read each: what came before is in whole rows of the next."""
+        """Rings from the finest to the coarsest, each with the time to read it from; the next has what is older."""
         read = [(_EVER_S, self._rings[-1])]
         for ring in reversed(self._rings[:-1]):
             coarser = read[0][1]

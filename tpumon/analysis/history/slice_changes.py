@@ -1,4 +1,4 @@
-"""Changes of a slice: those that several of its workers had together."""
+"""Changes of a slice: equal changes of several of its workers at about the same time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NUMBERS = re.compile(r"[\d.,]+")
 
 
 def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[Sequence[Change]]:
-    """Puts changes together that are the same, of several workers of a slice, at about the same time.
+    """Groups equal changes of several workers of a slice at about the same time.
 
     Args:
         changes: in whatever order.
         targets: the workers by name; of others it is not known what slice they belong to.
 
     Returns:
-        Those of a slice, or just one, by the time of the first.
+        Groups of changes of one slice, or single changes, by the time of the first change.
     """
     groups: list[list[Change]] = []
     last: dict[tuple[object, ...], list[Change]] = {}

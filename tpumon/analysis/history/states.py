@@ -46,8 +46,8 @@ def restarted(
 ) -> bool:
     """True if the worker's job was restarted before this sample.
 
-    It was if its process is another one, if the uptime of its runtime went back, or if it answers again after nothing
-    listened at its port, and its runtime, where it says so, began since.
+    A restart is one of: another process; an uptime of the runtime that went back; an answer after nothing had listened
+    at the port, from a runtime that, if it tells its uptime, began since.
 
     Args:
         sample: the sample.

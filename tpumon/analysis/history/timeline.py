@@ -16,13 +16,13 @@ SEVERITIES: frozenset[Status] = frozenset(get_args(Severity))
 
 
 def change_between(before: Status | None, now: Status | None) -> ChangeKind | None:
-    """Kind of the change of a worker that counted as this, and now counts as that; None: it has not changed.
+    """Kind of change from one status of a worker to the next; None: no change.
 
     A worker that is well from the first is no change.
 
     Args:
         before: its severity while it was live, otherwise its state; None: nothing was noted yet.
-        now: the same of now.
+        now: the present one.
     """
     if now == before or (now in WELL and (before is None or before in WELL)):
         return None
@@ -150,7 +150,7 @@ class StatusTimeline:
 
     @property
     def status(self) -> Status | None:
-        """Its severity while it is live, otherwise its state; None: nothing was noted yet."""
+        """Severity of a live worker, otherwise the state; None: nothing was noted yet."""
         return self.severity if self.state == "live" else self.state
 
     @property

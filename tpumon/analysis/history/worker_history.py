@@ -47,7 +47,7 @@ def _with_steps(known: Distribution | None, durations_s: Iterable[float]) -> Dis
 
 
 def _is_of(restart: Sample | None, sample: Sample) -> bool:
-    """True if a sample that shows a restart shows one that is known already: its runtime started no later."""
+    """True if a sample shows a restart that is known already: the runtime started no later than that restart."""
     uptime_s = sample.figures.runtime.uptime_s
     if restart is None or uptime_s is None:
         return False
@@ -55,7 +55,7 @@ def _is_of(restart: Sample | None, sample: Sample) -> bool:
 
 
 def _figures_of(sample: Sample) -> Mapping[str, float | None]:
-    """The compared figures, by key; only those of its kind of job."""
+    """Compared figures that belong to the kind of job, by key."""
     return values(of_job(sample).figures)
 
 
@@ -266,7 +266,7 @@ class WorkerHistory(Struct):
     def traced_ratio(self, now_unix_s: float) -> float | None:
         """Share of the last 10 minutes for which its job was traced, as far as is known here; None: it never was.
 
-        It counts from then also where it was followed later: the first traces come at once, and are few.
+        The share is of 10 minutes also if the worker was followed for less: the first traces come at once, and are few.
         """
         now_s = self.monotonic_s()
         shares = (
@@ -296,14 +296,14 @@ class Histories:
         self.finders: Mapping[str, bool] = {}
         """Whether the workers can be found, as `Workers.finders`."""
         self.unheard: tuple[str, ...] = ()
-        """Exporters whose workers nobody knows, as `Workers.unheard`."""
+        """Exporters that do not answer and whose workers are not known, as in `Workers.unheard`."""
 
     def remember(self) -> None:
         """Keeps the figures of a week, too."""
         self._remembers = True
 
     def follow(self, workers: Workers) -> None:
-        """Replaces the workers; those that stay keep their history."""
+        """Replaces the workers; a worker that stays keeps its history."""
         known = self._workers
         self._workers = {}
         self._factor = max(self._factor, -(-len(workers.targets) // _FULL_WORKERS))

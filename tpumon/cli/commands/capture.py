@@ -274,7 +274,7 @@ class _CaptureSession:
 
 
 async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) -> None:
-    """Notes why a worker has no profile; what nobody expected is a bug, or the disk's or the bucket's doing.
+    """Notes why a worker has no profile; an unexpected error is a bug, or a fault of the disk or bucket.
 
     Args:
         worker: the worker.

@@ -77,7 +77,7 @@ def _why_unread(path: Path) -> str:
 
 
 def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
-    """Every option of `tpumon`; of its commands, those that differ there, and that are set or only there are not."""
+    """Settings: every option of `tpumon`, and the options of commands that differ from those."""
     config = read_config(group, context.command).values
     settings: list[_Setting] = []
     of_group: dict[str, _Setting] = {}

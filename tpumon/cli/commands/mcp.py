@@ -144,7 +144,7 @@ def _unread(error: Exception) -> dict[str, Any]:
 
 
 def _wrong_with(expected: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """Returns what is wrong with the arguments of a call, all of which are text and required; empty: nothing."""
+    """Returns what is wrong with the arguments of a call; empty: nothing. All arguments are required texts."""
     takes = f"it takes {', '.join(expected) or 'no arguments'}"
     for name in given:
         if name not in expected:

@@ -168,7 +168,7 @@ def _show_live(settings: MonitorSettings) -> int:
 
 
 def _opened(origin: EventSource) -> tuple[Recording, float | None]:
-    """A recording and the moment to show first: the one that was asked for, or the worst.
+    """A recording and the moment to show first: the requested moment, or the worst.
 
     Raises:
         UsageError: there is no recording, or nothing of that moment.

@@ -192,7 +192,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
 
 
 def _words(cause: Cause) -> str:
-    """Its words; why nothing is seen, and what to do, is long, and the verdict has it."""
+    """Words of a cause; a reason why nothing is seen is cut short, because the verdict has it in full."""
     return NOT_SEEN if cause.words.startswith(NOT_SEEN) else cause.words
 
 

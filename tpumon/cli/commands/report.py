@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 Format = Literal["text", "markdown", "json", "html"]
 
 _JUDGED = "overview"  # the section that has findings; a page has them whatever its sections
-_PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
+_PIPE_WIDTH = 160  # of lines, if no width is given
 
 
 class ReportSettings(Struct, frozen=True, kw_only=True):

@@ -223,7 +223,7 @@ def _environment() -> dict[str, str]:
 
 
 def _addresses(job: MonitoredProcess) -> list[str]:
-    """The addresses of the job's process and of those that it has started."""
+    """Addresses of the job's process and of its descendants."""
     listeners = {listener.port: listener for listener in read_listeners()}
     attached = attached_processes(listeners.values())
     return [listeners[port].address for port, pid in attached.items() if job.pid in (pid, *ancestors_of(pid))]

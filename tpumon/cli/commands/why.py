@@ -191,7 +191,7 @@ def run_request(request: str, paths: Sequence[str], output: Literal["text", "jso
 
 
 def _missing(request: str, ids: Iterable[str]) -> str:
-    """The line that names the requests that are there, the most similar ones first."""
+    """Line that says that a request is missing, and names present ones, the most similar first."""
     nearest = sorted(ids, key=lambda each: (-_same(each, request), each))
     more = f" and {len(nearest) - _MOST_NAMED} more" if len(nearest) > _MOST_NAMED else ""
     there = ", ".join(f'"{_word(each)}"' for each in nearest[:_MOST_NAMED])
@@ -199,7 +199,7 @@ def _missing(request: str, ids: Iterable[str]) -> str:
 
 
 def _same(one: str, other: str) -> int:
-    """With how many of the same characters both begin."""
+    """Length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 

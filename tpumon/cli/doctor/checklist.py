@@ -7,8 +7,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, ServerDiagnosis
-from tpumon.collection.sources.examination import CompanionReport
+from tpumon.cli.doctor.diagnosis import Diagnosis, ExtraSourceReports, ServerDiagnosis
+from tpumon.collection.sources.examination import ExtraSourceReport
 from tpumon.discovery.host.pci_chips import Chip
 from tpumon.model import SIMULATED_MARK
 
@@ -36,8 +36,8 @@ def render(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.local or diagnosis.chips:
         yield from _section("Chips of this host", _chips(diagnosis))
     yield from _section("Profiler servers", _servers(diagnosis.servers))
-    for row in diagnosis.companions:
-        yield from _section(row.kind.about.title, _companions(row, local=diagnosis.local))
+    for row in diagnosis.extra_sources:
+        yield from _section(row.kind.about.title, _extra_sources(row, local=diagnosis.local))
     if diagnosis.local:
         yield from _section("Other ports of this host", _ports(diagnosis))
     yield from _section("What tpumon would use", _use(diagnosis))
@@ -113,7 +113,7 @@ def _more(count: int) -> Iterator[str]:
         yield f"  and {count} more (--output json has all)"
 
 
-def _companions(row: CompanionReports, *, local: bool) -> Iterator[str]:
+def _extra_sources(row: ExtraSourceReports, *, local: bool) -> Iterator[str]:
     if not row.reports:
         yield f"  {row.kind.about.nowhere if local else 'none'}"
     for report in row.reports[:_MOST]:
@@ -124,7 +124,7 @@ def _companions(row: CompanionReports, *, local: bool) -> Iterator[str]:
     yield from _offered(row.reports)
 
 
-def _offered(reports: Sequence[CompanionReport]) -> Iterator[str]:
+def _offered(reports: Sequence[ExtraSourceReport]) -> Iterator[str]:
     """Metrics that the service offers and tpumon does not show."""
     offered = {metric.name: metric for report in reports for metric in report.offered or ()}
     hidden = [metric for metric in offered.values() if not metric.shown]
@@ -153,11 +153,11 @@ def _ports(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _use(diagnosis: Diagnosis) -> Iterator[str]:
-    """The number of servers and companions that would be used, by what they give."""
+    """The number of servers and extra sources that would be used, by what they give."""
     servers = Counter(server.gives for server in diagnosis.servers if server.source is not None)
     for gives, count in servers.items():
         yield from _wrapped(f"{count} server{'s' if count > 1 else ''}, {gives}", "  ", "    ")
-    for row in diagnosis.companions:
+    for row in diagnosis.extra_sources:
         if count := sum(report.state == "ok" for report in row.reports):
             about = row.kind.about
             yield from _wrapped(f"{count} {about.gives if count == 1 else about.several or about.gives}", "  ", "    ")

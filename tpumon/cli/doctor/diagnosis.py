@@ -18,8 +18,8 @@ from msgspec.structs import asdict, replace
 from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sampler.host_traces import explained
-from tpumon.collection.sources import Client, Companion, SourceOptions
-from tpumon.collection.sources.examination import CompanionReport, Examination, RpcAnswer, State
+from tpumon.collection.sources import Client, ExtraSource, SourceOptions
+from tpumon.collection.sources.examination import Examination, ExtraSourceReport, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import signs_at, signs_of
@@ -86,11 +86,11 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     elsewhere: str = ""
 
 
-class CompanionReports(Struct, frozen=True, kw_only=True):
-    """One kind of companion, and what became of each place where it may be."""
+class ExtraSourceReports(Struct, frozen=True, kw_only=True):
+    """One kind of extra source, and what became of each place where it may be."""
 
-    kind: type[Companion]
-    reports: tuple[CompanionReport, ...] = ()
+    kind: type[ExtraSource]
+    reports: tuple[ExtraSourceReport, ...] = ()
 
 
 class OtherPort(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         port: the only port of this host that was examined; None: all.
         elsewhere: which profiler servers of this host answer at other ports than that, with a command; empty: none.
         chips, chip_remarks: as in `tpumon.discovery.host.pci_chips`, of this host.
-        companions: a row for each kind in `tpumon.collection.sources.COMPANIONS`.
+        extra_sources: a row for each kind in `tpumon.collection.sources.EXTRA_SOURCES`.
         job: a job of this host without a profiler server.
         framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
@@ -137,7 +137,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     chip_remarks: tuple[str, ...]
     paused_until_unix_s: float | None
     servers: tuple[ServerDiagnosis, ...]
-    companions: tuple[CompanionReports, ...]
+    extra_sources: tuple[ExtraSourceReports, ...]
     ports: tuple[OtherPort, ...]
     problems: tuple[Problem, ...]
     job: HostJob | None = None
@@ -146,9 +146,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """The output of `--output json`: every field; each kind of companion is a list of its own name."""
-        own = {name: value for name, value in asdict(self).items() if name != "companions"}
-        return own | {row.kind.about.key: row.reports for row in self.companions}
+        """The output of `--output json`: every field; each kind of extra source is a list of its own name."""
+        own = {name: value for name, value in asdict(self).items() if name != "extra_sources"}
+        return own | {row.kind.about.key: row.reports for row in self.extra_sources}
 
 
 async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, pages: Sequence[str] = ()) -> Diagnosis:
@@ -170,7 +170,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, page
     chips = await searching
     holders = [holder.pid for chip in chips.chips for holder in chip.holders]
     frameworks = await asyncio.to_thread(lambda: [signs_of(pid, ()).framework for pid in holders])
-    answering = any(report.state == "ok" for row in look.companions for report in row.reports)
+    answering = any(report.state == "ok" for row in look.extra_sources for report in row.reports)
     return Diagnosis(
         versions=_versions(),
         local=find is None,
@@ -180,7 +180,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool, page
         chip_remarks=chips.remarks,
         paused_until_unix_s=look.paused_until_unix_s,
         servers=tuple(look.servers),
-        companions=tuple(look.companions),
+        extra_sources=tuple(look.extra_sources),
         ports=tuple(look.ports),
         problems=tuple(look.problems),
         job=look.job,
@@ -201,7 +201,7 @@ class _Look:
         self.paused_until_unix_s = None if pause is None else pause.until_unix_s
         self.elsewhere = ""
         self.servers: list[ServerDiagnosis] = []
-        self.companions: list[CompanionReports] = []
+        self.extra_sources: list[ExtraSourceReports] = []
         self.ports: list[OtherPort] = []
         self.problems: list[Problem] = []
         self.job: HostJob | None = None
@@ -256,11 +256,11 @@ class _Look:
                 remedy = await elsewhere.remedy(server.address, asked)
                 self.servers[place] = replace(server, elsewhere=remedy)
 
-    async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
+    async def _examine(self, targets: Sequence[Target], extra_sources_of: Sequence[Target]) -> None:
         """Walks the two tables of sources."""
         servers = asyncio.gather(*(self._server(target) for target in targets))
-        companions = asyncio.gather(*(self._companions(kind, companions_of) for kind in sources.COMPANIONS))
-        self.servers, self.companions = await servers, await companions
+        extra_sources = asyncio.gather(*(self._extra_sources(kind, extra_sources_of) for kind in sources.EXTRA_SOURCES))
+        self.servers, self.extra_sources = await servers, await extra_sources
         if self.traced_s:
             with suppress(OSError):  # the tpumons of this host then count without it
                 await asyncio.to_thread(DutyLedger().add, self.traced_s)
@@ -305,33 +305,33 @@ class _Look:
                 return _examined(server, profiler.name, examination, spared)
         return replace(server, reason="unimplemented")
 
-    async def _companions(self, kind: type[Companion], targets: Sequence[Target]) -> CompanionReports:
+    async def _extra_sources(self, kind: type[ExtraSource], targets: Sequence[Target]) -> ExtraSourceReports:
         try:
             places = [*kind.places(targets)]
         except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
-            return CompanionReports(kind=kind, reports=(_bug("", error),))
-        reports = await asyncio.gather(*(self._companion(kind, place) for place in places))
-        return CompanionReports(kind=kind, reports=tuple(report for report in reports if report is not None))
+            return ExtraSourceReports(kind=kind, reports=(_bug("", error),))
+        reports = await asyncio.gather(*(self._extra_source(kind, place) for place in places))
+        return ExtraSourceReports(kind=kind, reports=tuple(report for report in reports if report is not None))
 
-    async def _companion(self, kind: type[Companion], place: Target) -> CompanionReport | None:
-        """The report of a companion; None: there is none at this place."""
-        companion: Companion | None = None
+    async def _extra_source(self, kind: type[ExtraSource], place: Target) -> ExtraSourceReport | None:
+        """The report of an extra source; None: there is none at this place."""
+        extra_source: ExtraSource | None = None
         async with self._at_once:
             try:
-                companion = kind.open(place, self._open_client, _OPTIONS)
-                if companion is None:
+                extra_source = kind.open(place, self._open_client, _OPTIONS)
+                if extra_source is None:
                     return None
                 if time.monotonic() > self._ends_s:
-                    return CompanionReport(address=place.address, state="not asked", words=_NO_TIME)
-                return await _in_time(companion.examine())
+                    return ExtraSourceReport(address=place.address, state="not asked", words=_NO_TIME)
+                return await _in_time(extra_source.examine())
             except SourceError as error:
-                return CompanionReport(address=error.address or place.address, state="failed", words=error.message)
+                return ExtraSourceReport(address=error.address or place.address, state="failed", words=error.message)
             except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
                 return _bug(place.address, error)
             finally:
                 with suppress(Exception):  # what it said stays
-                    if companion is not None:
-                        await companion.close()
+                    if extra_source is not None:
+                        await extra_source.close()
 
 
 def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDiagnosis:
@@ -342,8 +342,8 @@ def _with_owner(server: ServerDiagnosis, seen: SurveyedPort | None) -> ServerDia
     return server if seen.owner is None else replace(server, program=seen.owner.command, pid=seen.owner.pid)
 
 
-def _bug(address: str, error: Exception) -> CompanionReport:
-    return CompanionReport(address=address, state="failed", words=_bug_words(error))
+def _bug(address: str, error: Exception) -> ExtraSourceReport:
+    return ExtraSourceReport(address=address, state="failed", words=_bug_words(error))
 
 
 def _bug_words(error: Exception) -> str:
@@ -366,7 +366,7 @@ async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:
 def _of_this_host(
     profilers: Sequence[str], runtimes: Sequence[str], pages: Sequence[str]
 ) -> tuple[Sequence[Target], Sequence[Target]]:
-    """The targets at these addresses, and those whose companions to examine; all runtimes go with the first one."""
+    """Targets to examine for profilers, and for extra sources; all runtimes belong to the first target."""
     targets = [Target(worker=address, address=address) for address in profilers]
     alone = Target(worker="localhost", address=f"127.0.0.1:{SUGGESTED_PORT}")  # where its profiler would be
     first = targets[0] if targets else alone if runtimes or pages else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, ServerDiagnosis
+from tpumon.cli.doctor.diagnosis import Diagnosis, ExtraSourceReports, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for, of_others
 from tpumon.errors import MEANING, remedy
@@ -33,8 +33,8 @@ def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
             yield Problem(what=f"{port.address}{holder}: {port.words}", remedy="give the job's profiler another port")
     known = {answer.words for server in diagnosis.servers for answer in server.answers}
     has_devices = any(server.device_planes for server in diagnosis.servers)
-    for row in diagnosis.companions:
-        yield from _of_companions(row, known, has_devices=has_devices)
+    for row in diagnosis.extra_sources:
+        yield from _of_extra_sources(row, known, has_devices=has_devices)
     if any(chip.missing for chip in diagnosis.chips):
         yield Problem(
             what="some chips have no file in /dev",
@@ -90,7 +90,7 @@ def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:
             what=f"no profiler server found, but {hidden.what}",
             remedy=f"{hidden.remedy}; if the job is yours, start it with `tpumon run`",
         )
-    showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
+    showing_job = (row for row in diagnosis.extra_sources if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):
         return Problem(
             what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=add_line
@@ -117,8 +117,8 @@ def _add_line(framework: Framework | None, port: int | None = None) -> str:
     return f"start the job with `tpumon run`, or add `{line_for(framework, port)}` to it"
 
 
-def _of_companions(row: CompanionReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:
-    """Problems of companions, without those that were said of the same host already."""
+def _of_extra_sources(row: ExtraSourceReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:
+    """Problems of extra sources, without problems already named for the same host."""
     about = row.kind.about
     for report in row.reports:
         if report.state == "failed" and report.words not in known:

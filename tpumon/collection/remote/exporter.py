@@ -16,7 +16,7 @@ from http import HTTPStatus
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from tpumon.analysis.handover import dated, read_handover
+from tpumon.analysis.exporter_snapshot import dated, read_snapshot
 from tpumon.collection.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
@@ -132,7 +132,7 @@ class RemoteExporter:
         """Refuses samples that came through this process: they would go round for ever.
 
         Raises:
-            TroubleError: some do, or did a minute ago: it may have refused ours since, for the same reason.
+            TroubleError: the page has such samples, or had a minute ago: the exporter may have refused ours since.
         """
         run, now_s = page.run, self._monotonic_s()
         if self._own_run is not None and (run == self._own_run or self._own_run in page.via):
@@ -160,15 +160,15 @@ class RemoteExporter:
         shift_s = 0.0 if page.now_unix_s is None else asked_unix_s - page.now_unix_s
         shift_s = shift_s if abs(shift_s) > max(_SAME_CLOCK_S, asking_s / 2) else 0.0
         if self._page.last_bytes > LARGE_BYTES:  # it takes a while; other exporters have their turns meanwhile
-            handover = await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
+            snapshot = await in_thread(lambda: read_snapshot(page, shift_s), timeout_s=None)
         else:
-            handover = read_handover(page, shift_s)
-        if handover is not None:
-            self._changed = handover.number
-            judged = handover.findings, handover.not_judged
-            if handover.complete or handover.statuses or handover.changes or judged != self._judged:
+            snapshot = read_snapshot(page, shift_s)
+        if snapshot is not None:
+            self._changed = snapshot.number
+            judged = snapshot.findings, snapshot.not_judged
+            if snapshot.complete or snapshot.statuses or snapshot.changes or judged != self._judged:
                 self._judged = judged
-                send(replace(handover, exporter=self.name))
+                send(replace(snapshot, exporter=self.name))
         self._quiet += 1
         self._next_s = min(2.0 ** (self._quiet - 1), _LONGEST_S)
         for count, document in enumerate(page.samples, 1):
@@ -183,7 +183,7 @@ class RemoteExporter:
                 await asyncio.sleep(0)
 
     def _refuse(self, document: Raw, error: Exception, followed: Mapping[str, Target], send: Send) -> None:
-        """Sends a failed sample in place of one that cannot be read, if it says of which worker it is."""
+        """Sends a failed sample in place of an unreadable one, if its worker can be read."""
         with contextlib.suppress(ValueError):
             target = followed.get(decoded(_OfWorker, document).worker)
             if target is not None:

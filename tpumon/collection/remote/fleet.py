@@ -129,7 +129,7 @@ class RemoteFleet:
         return url in self._asking and self._asking[url][0].answers
 
     def _follow(self, places: Places) -> None:
-        """Begins to ask new exporters, and stops asking those that left."""
+        """Starts to ask new exporters, and stops asking exporters that left."""
         merging = self._merging
         wanted = {place.url: place for place in places.places}
         for url in [url for url in self._asking if url not in wanted]:

@@ -1,4 +1,4 @@
-"""The events of several exporters as one stream: whose a worker is where several have it, and its name there."""
+"""Merges the events of several exporters into one stream: picks one exporter for each worker, and a unique name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
 from tpumon.collection.remote.places import Place
-from tpumon.model import Address, Finding, Handover, Sample, Severity, SourceEvent, StatusSnapshot, Target, Workers
+from tpumon.model import (
+    Address,
+    ExporterSnapshot,
+    Finding,
+    Sample,
+    Severity,
+    SourceEvent,
+    StatusSnapshot,
+    Target,
+    Workers,
+)
 from tpumon.model.finding import MOST_WORKERS
 from tpumon.model.page import MOST_RUNS
 from tpumon.untrusted_text import one_line
@@ -40,7 +50,7 @@ class Source:
         last: the last sample of each worker.
         grades: severity of each worker as it said last; 0 is the worst.
         statuses: what it knows of each worker beside its last sample.
-        handover: what it finds and cannot judge, as it said last.
+        snapshot: what it finds and cannot judge, as it said last.
         heard: whether it answered or failed at least once.
         left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
         is_new: whether its workers are not published yet.
@@ -55,25 +65,25 @@ class Source:
     last: dict[str, Sample] = field(default_factory=dict)
     grades: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, StatusSnapshot] = field(default_factory=dict)
-    handover: Handover | None = None
+    snapshot: ExporterSnapshot | None = None
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
     held: list[SourceEvent] = field(default_factory=list)
 
     def follow(self, workers: Workers) -> None:
-        """Takes its workers; labels fill in what it does not know."""
+        """Takes the exporter's list of workers; labels fill in job and slice where it does not know them."""
         self.said, self.is_new = workers, True
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
         self.grades = {worker: grade for worker, grade in self.grades.items() if worker in self.targets}
         self.statuses = {worker: status for worker, status in self.statuses.items() if worker in self.targets}
 
-    def note(self, handover: Handover) -> None:
+    def note(self, snapshot: ExporterSnapshot) -> None:
         """Keeps what it says of its workers beside samples, for when another name or this exporter counts for one."""
-        self.handover = replace(handover, complete=False, statuses=(), changes=(), history={})
-        known = {each.worker: each for each in handover.statuses if each.worker in self.targets}
-        self.statuses = known if handover.complete else self.statuses | known
+        self.snapshot = replace(snapshot, complete=False, statuses=(), changes=(), history={})
+        known = {each.worker: each for each in snapshot.statuses if each.worker in self.targets}
+        self.statuses = known if snapshot.complete else self.statuses | known
         self.grades |= {worker: _GRADES.index(status.severity) for worker, status in known.items()}
 
     @property
@@ -158,7 +168,7 @@ class Merging:
             source.last[event.worker] = event
             if event.findings is not None:
                 source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
-        elif isinstance(event, Handover):
+        elif isinstance(event, ExporterSnapshot):
             source.note(event)
         if source.is_new:
             source.held.append(event)
@@ -232,7 +242,7 @@ class Merging:
         return key in self._said and key in self._both_live
 
     def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
-        """The one of several live ones that is shown: the first, or the worst if these are different workers."""
+        """The candidate to show among live ones: the first, or the worst if they may be different workers."""
         return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
 
     def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -240,7 +250,7 @@ class Merging:
         return [each for each in candidates if each[0].is_live(each[1], now_unix_s, now_s)]
 
     def _choose(self) -> None:
-        """Says whose each worker is: of several the first that is live, else the one whose it was."""
+        """Assigns each worker to an exporter: the first in which the worker is live, else its exporter so far."""
         having: dict[Key, list[Candidate]] = {}
         for source, worker in self._each():
             target = source.targets[worker]
@@ -276,7 +286,7 @@ class Merging:
                 yield source, worker
 
     def _named(self) -> dict[Candidate, str]:
-        """A name for each worker: the one that it has there, with job and slice where others have the same."""
+        """Name of each worker: its name at the exporter, with job and slice if others have the same name."""
         count = Counter(key[2] for key in self._owners)
         # Whose name once was not enough keeps the longer one while there is any worker of that name.
         self._collided = {name for name in self._collided if name in count} | {
@@ -304,8 +314,8 @@ class Merging:
     def _catch_up(self, source: Source, worker: str) -> None:
         """Sends what was known of a worker that has another exporter or another name from now on."""
         source.ask_for_everything()
-        if source.handover is not None and worker in source.statuses:  # until it comes
-            self._pass_on(source, replace(source.handover, statuses=(source.statuses[worker],)))
+        if source.snapshot is not None and worker in source.statuses:  # until it comes
+            self._pass_on(source, replace(source.snapshot, statuses=(source.statuses[worker],)))
         held = any(isinstance(event, Sample) and event.worker == worker for event in source.held)
         if worker in source.last and not held:
             self._pass_on(source, replace(source.last[worker], traced_s=0.0))
@@ -315,10 +325,10 @@ class Merging:
             name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
             if name is not None and target is not None:
                 self._send(replace(event, worker=name, job=event.job or target.job, slice=event.slice or target.slice))
-        elif isinstance(event, Handover):
+        elif isinstance(event, ExporterSnapshot):
 
             def name_of(worker: str) -> str | None:
-                """The name in the stream; of a worker that has left, the one that it had; None: it is another's."""
+                """Name in the stream, also of a worker that has left; None: the worker belongs to another exporter."""
                 known = self._names.get((source, worker))
                 return known or (None if worker in source.targets or worker in self._shown else worker)
 
@@ -361,27 +371,27 @@ def _joined(key: Key) -> str:
     return one_line("/".join(filter(None, key)), limit=200)
 
 
-def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handover:
-    """The handover by the names of the stream, without workers that another exporter has."""
-    names = {worker: name_of(worker) for worker in _about(handover)}
+def _renamed(snapshot: ExporterSnapshot, name_of: Callable[[str], str | None]) -> ExporterSnapshot:
+    """The snapshot by the names of the stream, without workers that another exporter has."""
+    names = {worker: name_of(worker) for worker in _about(snapshot)}
     history = {}
-    for worker, series in handover.history.items():
+    for worker, series in snapshot.history.items():
         name = "" if worker == "" else name_of(worker)
         if name is not None:
             history[name] = series
     return replace(
-        handover,
-        statuses=tuple(replace(each, worker=name) for each in handover.statuses if (name := names[each.worker])),
-        changes=tuple(replace(each, worker=name) for each in handover.changes if (name := names[each.worker])),
+        snapshot,
+        statuses=tuple(replace(each, worker=name) for each in snapshot.statuses if (name := names[each.worker])),
+        changes=tuple(replace(each, worker=name) for each in snapshot.changes if (name := names[each.worker])),
         history=history,
         findings=None
-        if handover.findings is None
-        else tuple(finding for each in handover.findings if (finding := _found(each, name_of)) is not None),
+        if snapshot.findings is None
+        else tuple(finding for each in snapshot.findings if (finding := _found(each, name_of)) is not None),
     )
 
 
-def _about(handover: Handover) -> set[str]:
-    return {each.worker for each in handover.statuses} | {each.worker for each in handover.changes}
+def _about(snapshot: ExporterSnapshot) -> set[str]:
+    return {each.worker for each in snapshot.statuses} | {each.worker for each in snapshot.changes}
 
 
 def _found(finding: Finding, name_of: Callable[[str], str | None]) -> Finding | None:

@@ -1,4 +1,4 @@
-"""A tpumon of this host that samples the jobs asked for: found by its port, and believed by whose its socket is."""
+"""Finds a tpumon of this host that samples the same jobs, by its port; trusts it by the owner of its socket."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _HERE = "localhost:"
 class Nearby(SamplesPage):
     """The samples of a tpumon of this host.
 
-    Whoever has its port later is not asked: each connection, and each answer, is checked. It is given up once another
-    user has a job that its user does not decide about, or once it has missed a job for half a minute.
+    Each connection and each answer is checked, so a later process at the same port is not asked. That tpumon is given
+    up once another user starts a job that its owner is not trusted for, or once it has missed a job for half a minute.
 
     Args:
         listener: where it listens.
-        least_level: the level that it must have at least.
+        least_level: the lowest level that will do.
         wanted: the servers asked for, by `server_name`: it must sample them, its others are left out; none: it must
             sample all jobs of this host, and nothing else.
-        is_announced: its user says that it is in this network.
+        is_announced: whether a note of its owner says that it listens in this network.
     """
 
     read_s = 3.0
@@ -90,7 +90,7 @@ class Nearby(SamplesPage):
         return len(none) < len(asked)
 
     async def check(self, connection: asyncio.StreamWriter) -> None:
-        """Refuses another user's process, and one that accepts nothing."""
+        """Refuses a process of another user, and a process that accepts no connection."""
         ends = [connection.get_extra_info(end) for end in ("peername", "sockname")]
         if None in ends:
             raise ConnectionError(None, "the connection was closed at once")
@@ -128,11 +128,11 @@ async def find_nearby(least_level: int, addresses: Collection[str] = ()) -> Near
     """Finds a tpumon of this host that samples what this process would.
 
     Args:
-        least_level: the level that it must have at least.
+        least_level: the lowest level that will do.
         addresses: of the workers; none: all jobs of this host that this process would find.
 
     Returns:
-        Its samples; None if there is none, it has no worker yet, it wants a password, or its user may not be believed.
+        Samples of that tpumon; None: there is none, it has no worker, wants a password, or its owner is not trusted.
     """
     try:
         listeners = await asyncio.to_thread(read_listeners)
@@ -169,7 +169,7 @@ class _Jobs:
         wanted: the servers that are asked for, by `server_name`; none: all.
 
     Attributes:
-        users: whose they are; -1 stands for those of other hosts' servers.
+        users: owners of the ports; -1 stands for servers of other hosts.
     """
 
     def __init__(self, listeners: Sequence[Listener], wanted: frozenset[str] = frozenset()) -> None:

@@ -1,4 +1,4 @@
-"""A server that is asked by HTTP: its URL, who asks, and what its troubles are called."""
+"""HTTP client of one exporter: its URL, the credentials, and the words for each failure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from tpumon.collection.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
+from tpumon.collection.exchange import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
 from tpumon.errors import Reason, UsageError
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected
@@ -124,10 +125,9 @@ class RemoteServer:
         path = parts.path.rstrip("/")
         for suffix in _SUFFIXES:
             path = path.removesuffix(suffix)
-        host, encrypted = parts.hostname, parts.scheme == "https"
-        shown = f"[{host}]" if ":" in host else host
+        shown = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.name = one_line(f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{path}")
-        self._place = Endpoint(host=host, port=port or (443 if encrypted else 80), encrypted=encrypted)
+        self._place = Endpoint.of(parts)
         self._path = quote(path, safe=_IN_PATHS)
         self._headers = {"Host": _host(shown, port), "Accept": "application/json"}
         if parts.username is not None:
@@ -145,20 +145,19 @@ class RemoteServer:
             TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
         """
         async with AsyncExitStack() as stack:
-            request = self._request(path, await self._auth())
+            headers = {**self._headers, **await self._auth()}
             try:
-                status, body = await exchange(
+                status, body = await get(
                     self._place,
-                    request,
+                    f"{self._path}{path}",
+                    headers,
                     self._names,
                     read_s=patience * (self.read_s or READ_S),
                     most_bytes=ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
                     check=self.check,
                 )
-                if len(body) <= LARGE_BYTES:
-                    return read(status, body)
-                return await in_thread(lambda: read(status, body), timeout_s=None)
+                return await decoded(body, partial(read, status))
             except AnswerTooLargeError:
                 raise self.trouble("too-large", f"its answer is larger than {ANSWER_BYTES >> 20} MiB") from None
             except ssl.SSLCertVerificationError as error:
@@ -189,11 +188,6 @@ class RemoteServer:
         except ValueError as error:
             raise self.trouble("refused", f"--from-auth {error}") from None
 
-    def _request(self, path: str, auth: Mapping[str, str]) -> bytes:
-        headers = {**self._headers, **auth, "Connection": "close"}
-        lines = [f"GET {self._path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-
     def refused(self, status: int) -> None:
         """Raises what a refusal means that has nothing to do with what was asked.
 
@@ -213,7 +207,7 @@ class RemoteServer:
         return TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
     def trouble_of(self, error: Exception) -> TroubleError:
-        """The trouble that an error of a refresh is; one that nobody foresaw is a bug, and names the server, too."""
+        """The failure of a refresh as a `TroubleError`; an unexpected error is a bug, and names the server, too."""
         return error if isinstance(error, TroubleError) else self.trouble("internal", unexpected(error))
 
 

@@ -1,4 +1,4 @@
-"""For how long a job may be traced: a share of its time, whoever on this host traces it."""
+"""Limits how long a job is traced: a share of its time for all tpumons of this host together."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DutyControl:
         account.followers -= 1
         if not account.followers:
             account.interval_s = 0.0
-            if account.process is None:  # nobody can tell if it is the same when somebody follows it again
+            if account.process is None:  # when it is followed again, it may be another process
                 account.unanswered_s = account.answered_s = 0.0
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if not one.is_over(now_s)}
@@ -93,7 +93,7 @@ class DutyControl:
     ) -> bool:
         """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
 
-        Others who have no verdict yet go first: their first call may cost more, and cheaper ones always be before it.
+        Tpumons without a verdict go first: their first call may cost more, and would else come after all cheaper ones.
 
         Returns:
             False, and enters nothing, if the process of its server has ended meanwhile.
@@ -240,7 +240,7 @@ class DutyControl:
         )
 
     def _look_again(self) -> None:
-        """Looks now and then, however rarely a query is due: who looks late does not know when the others traced."""
+        """Looks now and then, however rarely a query is due: a late look does not tell when the others traced."""
         if self._again is not None:
             self._again.cancel()
         if any(account.interval_s for account in self._accounts.values()):

@@ -46,7 +46,7 @@ class _CountedPeer:
 class DutyAccount:
     """Seconds for which all tpumons of this host have traced one server, as far as this one knows.
 
-    Where its process is known, it is that of this process alone: one that follows at its address begins anew.
+    If the process of the server is known, the account is of that process alone: the next one there begins anew.
 
     Args:
         duty_ratio: the share of time for which this tpumon may trace it.
@@ -112,7 +112,7 @@ class DutyAccount:
 
     @property
     def is_informed(self) -> bool:
-        """True if it was seen just now who the others are, and what they have traced."""
+        """True if the entries of the other tpumons were read just now."""
         return abs(since_boot_s() - self._looked_s) < LOOK_S
 
     @property
@@ -122,7 +122,7 @@ class DutyAccount:
 
     @property
     def others(self) -> str:
-        """The other tpumons that trace the same server, or did since this one, and what it means; empty: none does."""
+        """Words for the other tpumons that trace the same server, and what that means here; empty: there are none."""
         if self._first is not None:
             return f"{_who(self._first)} goes first, as it has no verdict yet"
         first = "" if self._went_first is None else _who(self._went_first)
@@ -168,7 +168,7 @@ class DutyAccount:
         return self._last_s + 2 * max(self._last_interval_s, (self.likely_s or 0.0) * self.pace_s)
 
     def looks_again_s(self, wait_s: float) -> float:
-        """The time until the others are asked again by who waits so long: soon, while a call may turn out dearer."""
+        """Seconds until entries of others are read again during a wait: few while they may have a call under way."""
         return min(wait_s, LOOK_S if self.is_charged_elsewhere else LOOK_AGAIN_S)
 
     @property
@@ -177,9 +177,9 @@ class DutyAccount:
         return since_boot_s() - self._charged_s < _UNDER_WAY_S
 
     def note_process(self, start: int | None, now_s: float) -> None:
-        """Notes the process that the server has now; one that restarts over and over again is traced no more for it.
+        """Notes the present process of the server. A server that restarts again and again is not traced more for that.
 
-        None: not known, or the last one has ended; whoever waits looks again.
+        None: not known, or the last process has ended; waiting calls then look again.
         """
         if start is None:
             self._renewed.set()
@@ -241,7 +241,7 @@ class DutyAccount:
         return not self.is_silent and self._debt_at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_over(self, now_s: float) -> bool:
-        """True if nobody follows the server, and what it says to the others has no effect."""
+        """True if no sampler here follows the server, and its entry has no more effect on other tpumons."""
         return not self.followers and self.entry(now_s).counts_until_s <= since_boot_s()
 
     def entry(self, now_s: float) -> Entry:
@@ -263,7 +263,7 @@ class DutyAccount:
         )
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
-        """Counts what the others say of the same process, or do not know of which."""
+        """Counts the entries of other tpumons for the same process, or for an unknown one."""
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
         begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
@@ -281,7 +281,7 @@ class DutyAccount:
         self.note_time(now_s)
 
     def note_time(self, now_s: float) -> None:
-        """Counts as sharing those who said so last, until that has no effect any more."""
+        """Updates which tpumons share the server, by their last entries that still have effect."""
         boot_s = since_boot_s()
         self._sharing = [peer for peer in self._peers if peer.entry.shares_until_s >= boot_s]
         self._count(0.0, now_s)

@@ -1,6 +1,6 @@
 """Traces of the host that have hung a job: what this host's tpumons know of them, in words.
 
-With jaxlib 0.5.0 to 0.8.3 they do so for good, unless TensorFlow is imported; tpumon takes them there only if told to.
+With jaxlib 0.5.0 to 0.8.3 they hang it for ever, unless TensorFlow is imported; tpumon takes them there only if told.
 From then on the job's server has no answer, or refuses all as busy.
 """
 
@@ -67,7 +67,7 @@ def _waits(peers: Sequence[PeerEntry], process: int | None) -> str:
 
 
 def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
-    """The entries of this user's tpumons of the same process, where that is known."""
+    """Entries of this user's tpumons about the same process; none if the process is not known."""
     return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
 
 

@@ -50,17 +50,17 @@ def pause_after_failures(count: int) -> float:
 class KeepingUp:
     """Notices when answered queries come later than planned, because there are too many for this machine.
 
-    One slow worker says nothing; half of at least eight does. Before a worker was asked twice, it tells how many of
-    those that were asked have answered: the others come first.
+    One slow worker says nothing; half of at least eight does. Before second queries, it tells how many of the queried
+    workers have answered, because the others come first.
     """
 
     def __init__(self) -> None:
         self._passed_s: dict[str, float] = {}  # from each worker's last query but one to its last
         self._late: set[str] = set()
-        self._again: set[str] = set()  # whose second interval is over: the first one has the start in it
+        self._again: set[str] = set()  # workers whose second interval is over; the first one includes the start
         self._said = False
         self._round_s = 0.0
-        self._unanswered: dict[str, float] = {}  # who was asked for the first time, and when
+        self._unanswered: dict[str, float] = {}  # workers asked for the first time, and when
         self._asked = 0  # workers that were asked since all had answered
 
     def first_asked(self, worker: str, now_s: float) -> None:
@@ -116,6 +116,6 @@ class KeepingUp:
 
 
 def on_a_tick(due_s: float, interval_s: float) -> float:
-    """The nearest tick of those of this interval, so that workers that are due together wake this process once."""
+    """Due time moved to the nearest tick of the interval, so that workers due together wake this process once."""
     tick_s = min(interval_s / 10, _LONGEST_TICK_S)
     return round(due_s / tick_s) * tick_s

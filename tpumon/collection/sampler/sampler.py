@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from tpumon.collection import sources
 from tpumon.collection.sampler.duty import DutyControl
+from tpumon.collection.sampler.extra_sources import WorkerExtraSources, merged
 from tpumon.collection.sampler.pace import KeepingUp, Pace
 from tpumon.collection.sampler.server_span import ServerSpan
-from tpumon.collection.sampler.supplements import WorkerCompanions, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import SampledWorker
-from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
+from tpumon.collection.sources import Client, ExtraSource, ProfilerFactory, SourceOptions
 from tpumon.discovery.finder import Discovery
 from tpumon.discovery.host.port_survey import Elsewhere
 from tpumon.errors import NoTargetError, TpumonError
@@ -49,7 +49,7 @@ class Sampler:
         options: what sources need to know.
         open_client: makes a channel to an address.
         profilers: tried in this order on a worker until it offers one; None: `tpumon.collection.sources.PROFILERS`.
-        companions: whose figures are merged in; None: `tpumon.collection.sources.COMPANIONS`.
+        extra_sources: whose figures are merged in; None: `tpumon.collection.sources.EXTRA_SOURCES`.
         pause: the pause in effect, if any.
         elsewhere: finds servers at other ports of this host; None: they are looked for anyway.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
@@ -66,7 +66,7 @@ class Sampler:
         options: SourceOptions | None = None,
         open_client: Callable[[str], Client] = Client,
         profilers: Sequence[ProfilerFactory] | None = None,
-        companions: Sequence[type[Companion]] | None = None,
+        extra_sources: Sequence[type[ExtraSource]] | None = None,
         pause: Callable[[], Awaitable[Pause | None]] | None = None,
         elsewhere: Elsewhere | None = None,
         ledger: DutyLedger | None = None,
@@ -79,7 +79,7 @@ class Sampler:
         self._options = options if options is not None else SourceOptions()
         self._open_client = open_client
         self._profilers = sources.PROFILERS if profilers is None else profilers
-        self._companions = sources.COMPANIONS if companions is None else companions
+        self._extra_sources = sources.EXTRA_SOURCES if extra_sources is None else extra_sources
         self._pause = pause if pause is not None else PauseWatch()
         self._elsewhere = elsewhere
         self._targets: dict[_Key, Target] = {}
@@ -165,8 +165,8 @@ class Sampler:
                 target, profilers, self._query, self._pace, self._pause, self._duty, account, progress
             )
             self._workers[key] = worker
-            companions = await stack.enter_async_context(
-                aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
+            extra_sources = await stack.enter_async_context(
+                aclosing(WorkerExtraSources(self._extra_sources, self._open_client, self._options))
             )
             limit, span = WarningLimit(), ServerSpan()
             last_s = planned_s = None
@@ -176,7 +176,7 @@ class Sampler:
                     self._keeping_up.note(target.address, planned_s, clock_s() - last_s)
                 if not asked:
                     self._keeping_up.first_asked(target.address, clock_s())
-                sample = await self._ask(worker, companions, span, self._targets[key])
+                sample = await self._ask(worker, extra_sources, span, self._targets[key])
                 if not asked:
                     round_s = self._keeping_up.first_answered(target.address, clock_s())
                 else:  # a second query, or one after a failure, waits for those that have not answered yet
@@ -193,7 +193,7 @@ class Sampler:
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
-                if await worker.wait_until(due_s, partial(self._idle_s, companions, key)):
+                if await worker.wait_until(due_s, partial(self._idle_s, extra_sources, key)):
                     await client.close()  # gRPC would wait before it looks for the next process
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:
@@ -207,23 +207,23 @@ class Sampler:
         return replace(sample, interval_s=late_s)
 
     async def _ask(
-        self, worker: SampledWorker, companions: WorkerCompanions, span: ServerSpan, target: Target
+        self, worker: SampledWorker, extra_sources: WorkerExtraSources, span: ServerSpan, target: Target
     ) -> Sample:
-        """Runs one query of the profiler and of the companions at the same time; any may be missing."""
+        """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        looked = companions.are_due(target)
+        looked = extra_sources.are_due(target)
         if looked:
-            sample, _ = await asyncio.gather(worker.ask(), companions.read(target, workers))
+            sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
         if worker.gone:  # the job may have ended since
-            await companions.read(target, workers, again=True)
+            await extra_sources.read(target, workers, again=True)
             span.forget()
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or sample.failure.reason != "paused":
-            sample = span.joined(merged(sample, companions.last), asked_s, looked=looked)
+            sample = span.joined(merged(sample, extra_sources.last), asked_s, looked=looked)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
@@ -236,9 +236,9 @@ class Sampler:
             taken_monotonic_s=taken_s,
         )
 
-    async def _idle_s(self, companions: WorkerCompanions, key: _Key) -> float | None:
-        await companions.read(self._targets[key], len(self._targets))
-        return companions.idle_s
+    async def _idle_s(self, extra_sources: WorkerExtraSources, key: _Key) -> float | None:
+        await extra_sources.read(self._targets[key], len(self._targets))
+        return extra_sources.idle_s
 
     async def _with_elsewhere(self, sample: Sample) -> Sample:
         """A sample of a worker that was not reached, with the profiler servers that this host has at other ports."""

@@ -81,9 +81,9 @@ class ServerSpan:
         """The sample with the figures of the server; the sample itself where no server is seen.
 
         Args:
-            sample: profiler and companions together.
+            sample: profiler and extra sources together.
             now_s: a monotonic clock's time.
-            looked: whether the companions were read for this sample.
+            looked: whether the extra sources were read for this sample.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
@@ -126,7 +126,7 @@ class ServerSpan:
         return any(window.programs.families for window in self._windows)
 
     def _figures(self, server: ServerFigures) -> tuple[ServerFigures, Mapping[str, str]]:
-        """The figures, with those that the server gave itself; why others are absent."""
+        """Figures of the windows and of the server's own metrics, and the reasons of absent ones."""
         windows = self._windows if self._serves else ()
         traced_s = sum(window.window_s for window in windows)
         known = all(window.programs.busy_s is not None for window in windows)
@@ -235,9 +235,9 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
 
 
 def _rate(durations_s: Sequence[float], windows: Sequence[_Window]) -> float:
-    """Runs per second. A window shows whole runs alone: each might begin in as much of it as leaves time for its end.
+    """Runs per second. A window shows only whole runs, so a run must begin early enough in it to end in it.
 
-    A run that fills more than half of a window counts as half: else one that just fits would count for many.
+    A run that fills more than half of a window counts as half of it: else a run that just fits would count for many.
     """
     lengths_s = [window.window_s for window in windows]
     return sum(

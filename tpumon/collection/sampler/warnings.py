@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class WarningLimit:
-    """Passes a worker's warnings on: those that it gave before, and one new kind a minute, twenty saved up.
+    """Limits the warnings of a worker: known kinds pass, and one new kind a minute, up to twenty at once.
 
     Warnings that differ in numbers only are of one kind.
     """

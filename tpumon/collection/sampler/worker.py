@@ -103,7 +103,7 @@ class SampledWorker:
         self._is_held = False  # by a pause
         self._woken = asyncio.Event()
         self._ended = False  # its process, as far as this host's processes are seen
-        self._must_look = False  # nobody tells between queries if anything runs
+        self._must_look = False  # between queries, no extra source tells if anything runs
         self._looked_s = float("-inf")
         self._is_others = False  # the session that was met last is another tpumon's
         self.has_answered = False
@@ -148,7 +148,7 @@ class SampledWorker:
 
     @property
     def _looks(self) -> bool:
-        """True if short looks are of use: queries are far apart, and nobody else tells meanwhile if anything runs."""
+        """True if short looks are of use: queries are far apart, and no extra source tells if anything runs."""
         if not self._must_look or self._pace.num_queries or not self._profiler.look_s(self._query):
             return False
         return self._cost_s * self._account.pace_s > _LONG_WITHOUT_A_LOOK_S
@@ -185,13 +185,12 @@ class SampledWorker:
         return probe_s if self._probes_next else due_s
 
     async def wait_until(self, due_s: float, idle_s: Callable[[], Awaitable[float | None]]) -> bool:
-        """Waits until a query is due; once a pause that held back the last one is over, only until it may be asked.
+        """Waits until a query is due; after a pause that held a query back, only until the next one is allowed.
 
         Args:
             due_s: by the loop's clock.
-            idle_s: asks for how many seconds nothing has run, which costs the job nothing; None: nobody tells, and
-                short looks do instead. It is asked while the query is far away, which is sooner and shorter if that is
-                long.
+            idle_s: gets the seconds for which nothing has run, at no cost for the job; None: not known, and short looks
+                are taken instead. Called while the query is far away; a long silence makes it sooner and shorter.
 
         Returns:
             True if `wake` has ended the wait.
@@ -244,7 +243,7 @@ class SampledWorker:
         return not self._woken.is_set()
 
     async def _runs(self, cost_s: float) -> bool | None:
-        """True if a short look shows that anything runs; None: it shows nothing, or nobody."""
+        """True if a short look shows that anything runs; None: the look does not tell."""
         self._duty.charge(self._account, cost_s)
         try:
             runs = await self._profiler.runs()
@@ -400,7 +399,7 @@ class SampledWorker:
         raise _QueryFailedError(failure, window_s)
 
     async def _explained(self, error: SourceError) -> tuple[Reason, str]:
-        """Reason and message of a failure. A session that does not end may be one that a tpumon has begun."""
+        """Reason and message of a failure; says so if the session that does not end may be a tpumon's."""
         self._is_others = False
         process = self.target.process
         if stopped := stopped_words(error, None if process is None else process.pid):
@@ -417,7 +416,7 @@ class SampledWorker:
         """Raises _QueryFailedError while sampling on this host is paused."""
         pause = await self._pause()
         if pause is not None:
-            words = "; ".join(filter(None, (str(pause), self._account.hung_by)))  # nobody asks, but that is known
+            words = "; ".join(filter(None, (str(pause), self._account.hung_by)))  # known without a query
             raise _QueryFailedError(self._failure("pause", "paused", words))
 
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:

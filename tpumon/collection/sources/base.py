@@ -121,7 +121,7 @@ class ProfilerSource(ABC):
         await self.fetch(_GLANCE)
 
     async def examine(self) -> Examination:
-        """Finds out for `doctor` whether this source works, by calls that harm nobody. Here: a query of 1 ms.
+        """Finds out for `doctor` whether this source works, by harmless calls. Here: a query of 1 ms.
 
         Raises:
             SourceError: as `fetch`.

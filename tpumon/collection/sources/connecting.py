@@ -1,7 +1,7 @@
 """Turns at making connections: few at a time, so that a thousand new workers cost little more than a dozen.
 
-gRPC makes connections in threads of its own, and starts more of them when they are behind. Whoever was connected before
-waits for others like it only, and so does whoever did not get a connection within its turn.
+gRPC makes connections in threads of its own, and starts more of them when they are behind. Servers that were
+connected before have turns of their own, and so have servers that got no connection within their turn.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Past = Literal["new", "known", "late"]
 
 
 class ConnectTurn:
-    """A turn at making one connection. It ends when the connection is there, when it took too long, or when given back.
+    """A turn at making one connection; ends when the connection is made, took too long, or is given up.
 
     Args:
-        lane: of which it is one.
+        lane: the semaphore that the turn is of.
         is_connected: whether the connection is there.
-        looks: how often to look whether it is, at most.
+        looks: how often to check that, at most.
     """
 
     def __init__(self, lane: asyncio.Semaphore, is_connected: Callable[[], bool], looks: int) -> None:
@@ -67,7 +67,7 @@ class Connecting:
         }
 
     async def turn(self, is_connected: Callable[[], bool], *, past: Past) -> ConnectTurn:
-        """Waits for a turn: a quarter of a second for a server of which nothing is known, else a second.
+        """Waits for a turn: a quarter of a second for an unknown server, else a second.
 
         Args:
             is_connected: whether the connection is there.

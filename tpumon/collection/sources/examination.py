@@ -62,7 +62,7 @@ class Offered(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """Words with which `doctor` speaks of a companion.
+    """Words with which `doctor` speaks of an extra source.
 
     Attributes:
         title: heading of its section.
@@ -87,8 +87,8 @@ class About(Struct, frozen=True, kw_only=True):
     shows_job: bool = False
 
 
-class CompanionReport(Struct, frozen=True, kw_only=True):
-    """Report about one companion at one place, for `doctor`.
+class ExtraSourceReport(Struct, frozen=True, kw_only=True):
+    """Report about one extra source at one place, for `doctor`.
 
     Attributes:
         address: where it is, or may be.

@@ -39,7 +39,7 @@ ANSWER_GRACE_S = 30.0
 """Seconds for which a call may run beyond its window: a server collects and sends for seconds after the window."""
 
 FIRST_ANSWER_S = 10.0
-"""The same for the first call of a method: a server that takes calls and never answers is soon named."""
+"""Grace of the first call of a method: a server that takes calls and never answers is soon named."""
 
 # Servers count pings that come sooner than 5 minutes apart without data as abuse and close the connection, which
 # would end a long Profile. So no sooner than that; a peer that died silently is found by the call's deadline.

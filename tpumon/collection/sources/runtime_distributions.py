@@ -73,7 +73,7 @@ def _bounds(options: Sent.BucketOptions) -> tuple[float, ...] | None:
 
 
 def _thinned(bounds: tuple[float, ...], counts: tuple[int, ...], total_s: float) -> Distribution:
-    """With at most 16 bounds, the same ones of each answer with these bounds."""
+    """Distribution with at most 16 bounds; equal bounds are always thinned in the same way."""
     every = math.ceil(len(bounds) / _MOST_BUCKETS)
     kept = range(len(bounds) % every or every, len(bounds) + 1, every)  # places after those that stay: the last does
     edges = [0, *kept]

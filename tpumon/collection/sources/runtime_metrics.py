@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from msgspec.structs import replace
 
 from tpumon import proto as wire
-from tpumon.collection.sources.companion import Companion, OpenClient, Reading
-from tpumon.collection.sources.examination import About, CompanionReport, Offered
+from tpumon.collection.sources.examination import About, ExtraSourceReport, Offered
+from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.rpc import Client
 from tpumon.collection.sources.runtime_rows import METRICS, reading_of
 from tpumon.errors import SourceError
@@ -50,7 +50,7 @@ _ABOUT_ONE_METRIC = frozenset({"internal", "malformed", "refused", "too-large"})
 _Answer = TypeVar("_Answer")
 
 
-class RuntimeReport(CompanionReport, frozen=True, kw_only=True):
+class RuntimeReport(ExtraSourceReport, frozen=True, kw_only=True):
     """Report about a runtime metric service, for `doctor`; `duty_cycle_ratio` is the average over its devices."""
 
     devices: int = 0
@@ -69,7 +69,7 @@ class RuntimeReport(CompanionReport, frozen=True, kw_only=True):
         return ", ".join(parts)
 
 
-class RuntimeMetrics(Companion):
+class RuntimeMetrics(ExtraSource):
     """One worker's runtime metric service.
 
     Source: /tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric, one call a metric, all at once.
@@ -144,7 +144,7 @@ class RuntimeMetrics(Companion):
         """
         return await self._first_that_answers(_list)
 
-    async def examine(self) -> CompanionReport:
+    async def examine(self) -> ExtraSourceReport:
         """Finds out for `doctor` what it gives and what it lists."""
         reading = await self.read()
         address = self.address or self._addresses[0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tpumon.collection.sources.companion import Reading
+from tpumon.collection.sources.extra_source import Reading
 from tpumon.collection.sources.monitor_rpc import ratio_of_percent
 from tpumon.collection.sources.runtime_distributions import distribution_of
 from tpumon.model import (

@@ -14,13 +14,12 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from tpumon.collection.exchange import LARGE_BYTES, AddressCache, AnswerTooLargeError, Endpoint, exchange
-from tpumon.collection.sources.companion import Companion, OpenClient, Reading
-from tpumon.collection.sources.examination import About, CompanionReport
+from tpumon.collection.exchange import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
+from tpumon.collection.sources.examination import About, ExtraSourceReport
+from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
 from tpumon.errors import Reason, SourceError
 from tpumon.model import Figures, Target
-from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _MOVED = {http.client.TEMPORARY_REDIRECT, http.client.PERMANENT_REDIRECT}
 _FORBIDDEN = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
-class ServerMetrics(Companion):
+class ServerMetrics(ExtraSource):
     """One worker's server, as it counts its requests itself.
 
     Source: GET of the page, on a connection of its own, within 2 s. No redirect is followed.
@@ -74,10 +73,8 @@ class ServerMetrics(Companion):
         super().__init__(target, open_client)
         self._url = target.server_metrics or ""
         parts = urlsplit(self._url)
-        encrypted = parts.scheme == "https"
-        port = parts.port or (443 if encrypted else 80)
-        self._place = Endpoint(host=parts.hostname or "", port=port, encrypted=encrypted)
-        self._host, self._path = parts.netloc, parts.path or "/metrics"
+        self._place = Endpoint.of(parts)
+        self._headers, self._path = {"Host": parts.netloc, "Accept": "text/plain"}, parts.path or "/metrics"
         self._names = AddressCache()
         self._pages: list[tuple[float, ServerPage]] = []  # the last one, and that before
         self._again_s = -math.inf
@@ -111,17 +108,19 @@ class ServerMetrics(Companion):
             self._again_s = now_s + _ASK_AGAIN_S
         return Reading(figures=self._figures(now_s, page))
 
-    async def examine(self) -> CompanionReport:
+    async def examine(self) -> ExtraSourceReport:
         """Finds out for `doctor` whose page it is, and which figures it has."""
         reading = await self.read()
         if reading is None:
-            return CompanionReport(address=self._url, state="absent", words="nothing listens there")
+            return ExtraSourceReport(address=self._url, state="absent", words="nothing listens there")
         server = reading.figures.server
         if server is None:
-            return CompanionReport(address=self._url, state="absent", words="no metrics of a server's requests")
+            return ExtraSourceReport(address=self._url, state="absent", words="no metrics of a server's requests")
         title = next((page.names.title for _, page in self._pages if page.names is not None), "")
         figures = [name for name, value in asdict(server).items() if isinstance(value, (int, float))]
-        return CompanionReport(address=self._url, state="ok", words=f"{title}: {', '.join(figures) or 'no figure now'}")
+        return ExtraSourceReport(
+            address=self._url, state="ok", words=f"{title}: {', '.join(figures) or 'no figure now'}"
+        )
 
     def _figures(self, now_s: float, page: ServerPage) -> Figures:
         """The figures of this page and the one before; of that one's before if it was read just now."""
@@ -159,11 +158,8 @@ class ServerMetrics(Companion):
         return await self._read(status, body)
 
     async def _get(self, path: str) -> tuple[int, bytes]:
-        lines = (f"GET {path} HTTP/1.1", f"Host: {self._host}", "Accept: text/plain", "Connection: close")
-        request = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-        return await exchange(
-            self._place, request, self._names, read_s=_ANSWER_S, most_bytes=_MOST_BYTES, is_large=_no_turn
-        )
+        place, names = self._place, self._names
+        return await get(place, path, self._headers, names, read_s=_ANSWER_S, most_bytes=_MOST_BYTES, is_large=_no_turn)
 
     async def _read(self, status: int, body: bytes) -> ServerPage:
         if status == http.client.NOT_FOUND:
@@ -173,9 +169,7 @@ class ServerMetrics(Companion):
         if status != http.client.OK:
             raise self._error("malformed", f"HTTP {status} in place of metrics")
         try:
-            if len(body) <= LARGE_BYTES:
-                return page_of(body)
-            return await in_thread(lambda: page_of(body), timeout_s=None)
+            return await decoded(body, page_of)
         except ValueError as error:
             raise self._error("malformed", f"no page of metrics: {error}") from None
 

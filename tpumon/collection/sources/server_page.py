@@ -1,6 +1,6 @@
 """The page of metrics that a server of models has, and the figures that two readings of it give.
 
-`SERVERS` is the one table of names: whose they are, since when, and what to read where a version lacks one.
+`SERVERS` is the one table of names: of which server, since which version, and the substitutes in other versions.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class _Reader:
         raise _AbsentError(_NOT_SERVED)
 
     def _kv_used(self, gauges: Sequence[Gauge]) -> float:
-        """The mean over engines, whose caches are of one size: so the share of all of them together."""
+        """Mean over engines; their caches have one size, so the mean is the share of all caches together."""
         gauge = next((gauge for gauge in gauges if self._page.of(gauge.name)), None)
         if gauge is None:
             raise _AbsentError(_NOT_SERVED)
@@ -251,7 +251,7 @@ class _Reader:
         return {labels: value - before.get(labels, 0.0) for labels, value in now.items()}
 
     def _first_token(self, name: str) -> Percentiles:
-        """Of the requests since the page before; within a bucket, values are taken as evenly spread."""
+        """Percentiles of the requests since the page before; values within a bucket count as evenly spread."""
         counts: dict[float, float] = {}
         for labels, count in self._increases(f"{name}_bucket").items():
             bound = _bound_of(labels)

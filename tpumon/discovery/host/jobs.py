@@ -40,7 +40,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> str:
-        """Its framework or its TPU, as the middle of a sentence."""
+        """Words for what the job runs, for the middle of a sentence."""
         return f"runs {self.framework}" if self.framework is not None else "has a TPU open"
 
     @property
@@ -49,9 +49,9 @@ class HostJob(Struct, frozen=True, kw_only=True):
         return f"pid {self.pid} `{self.name}` {self.runs} but has no profiler server"
 
     def not_yet(self, now_unix_s: float) -> tuple[str, str] | None:
-        """The words that its profiler server is still to come, or cannot answer, and what to do; None: it needs one.
+        """Words for why the job's profiler server cannot answer yet, and what to do; None: the job needs a server.
 
-        They hold no number that changes: a line is logged each time that it differs from the one before.
+        The words hold no number that changes: a line is logged each time that it differs from the last one.
         """
         who = f"pid {self.pid} `{self.name}`"
         if self.stopped:

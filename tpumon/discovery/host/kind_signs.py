@@ -14,7 +14,7 @@ _SERVER = re.compile(
 
 
 def kind_signs_of(commands: Iterable[str | None]) -> tuple[KindSign, ...]:
-    """Signs in the commands of a process and of those that it descends from; each is a program and its script."""
+    """Signs in the commands of a process and of its ancestors; a command is a program and its script."""
     known = [command for command in commands if command is not None]
     signs: list[tuple[KindSign, re.Pattern[str]]] = [("notebook", _NOTEBOOK), ("server", _SERVER)]
     return tuple(sign for sign, pattern in signs if any(pattern.search(command) for command in known))

@@ -67,7 +67,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """Its program and script or module, or what is known of these."""
+        """Program and script or module of the process, as far as known."""
         return self.process.command if self.process is not None and self.process.command else self.program
 
     def is_kin_of(self, other: Owner) -> bool:
@@ -124,7 +124,7 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
 
 
 def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
-    """The user whose process has this end of a connection within this host; None: none has taken it, or not known.
+    """User who owns this end of a connection within this host; None: no process has accepted it, or not known.
 
     A connection that nobody has accepted yet has no inode, and is listed as root's by some kernels.
 
@@ -182,7 +182,7 @@ def page_of(owner: Owner, listeners: Iterable[Listener], owners: Mapping[int, Ow
     Args:
         owner: a process of the job; what it descends from and what descends from it belongs to the job.
         listeners: what listens on this host.
-        owners: whose that is, by port.
+        owners: the process that listens, by port.
     """
     for listener in listeners:
         one = owners.get(listener.port)

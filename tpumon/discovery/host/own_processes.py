@@ -17,18 +17,18 @@ from tpumon.discovery.host.listening import Owner, find_owners, read_listeners
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address, Target
 
-_LOOK_S = 5.0  # reading who listens costs as much as asking some workers
+_LOOK_S = 5.0  # reading all listeners costs as much as asking some workers
 
 
 class WithProcesses(Refreshed):
-    """Another discovery's workers; those of this host with their process, if that is a job's and can be seen.
+    """Adds to another discovery's workers of this host their process, if it can be seen and is a job's.
 
     What only passes a connection on, such as ssh or a container's proxy, is no worker's process.
 
     Args:
         discovery: finds the workers.
         proc: where to look.
-        every_s: how often to look at who listens.
+        every_s: seconds from one look at the listening processes to the next.
     """
 
     def __init__(self, discovery: Discovery, *, proc: Path = PROC, every_s: float = _LOOK_S) -> None:
@@ -52,7 +52,7 @@ class WithProcesses(Refreshed):
             yield target if owner is None else replace(target, process=owner.process, kind_signs=owner.kind_signs)
 
     def _find_owners(self, ports: Collection[int]) -> None:
-        """Finds who listens to these ports, where that is no longer who did."""
+        """Finds the processes that listen at these ports, as far as they have changed."""
         try:
             listeners = [one for one in read_listeners(self._proc) if one.port in ports]
         except OSError:
@@ -75,7 +75,7 @@ class WithProcesses(Refreshed):
 
 
 def ports_here(addresses: Collection[str], proc: Path = PROC) -> Mapping[str, int]:
-    """The ports of those that are on this host, by address: of loopback, its name, or one of its interfaces."""
+    """Ports by address, of addresses of this host: loopback, its name, or one of its interfaces."""
     places = {address: Address.parse(address) for address in addresses}
     own = {socket.gethostname(), *_own_ips(proc)}
     return {

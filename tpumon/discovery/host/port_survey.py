@@ -90,9 +90,8 @@ def why_not_approached(
 ) -> str | None:
     """The reason why a listening port is not called; None: it is called.
 
-    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
-    called whoever listens there; any other only if its process can have a profiler server. A job that is attached
-    says where it is.
+    A job listens on more ports than its profiler's, and strangers on others. Usual ports of profilers are always
+    called; any other port only if its process can have a profiler server. An attached job announces its port.
     """
     if owner is not None and owner.is_tpumon:
         return "it is tpumon's own"
@@ -149,9 +148,9 @@ async def survey(port: int | None = None) -> list[SurveyedPort]:
 
 
 class Elsewhere:
-    """Profiler servers of this host at other ports than those that were asked in vain.
+    """Finds profiler servers of this host at other ports than the ones that did not answer.
 
-    Ports are called again only when something else listens on this host, so nobody is called on and on.
+    Ports are called again only when the listeners of this host have changed, so no process is called on and on.
     """
 
     def __init__(self) -> None:
@@ -195,7 +194,7 @@ def _holder(owner: Owner | None) -> str:
 
 
 def _without_subprocesses(seen: Iterable[SurveyedPort]) -> list[SurveyedPort]:
-    """Servers of subprocesses count as such, not as profilers of their own."""
+    """Marks profiler servers of subprocesses as no profilers of their own."""
     listed = list(seen)
     pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
     return [

@@ -1,4 +1,4 @@
-"""Adds the addresses of workers' runtime metric services: those that the user named, otherwise libtpu's usual port."""
+"""Adds the addresses of workers' runtime metric services: named by the user, otherwise libtpu's usual port."""
 
 from __future__ import annotations
 

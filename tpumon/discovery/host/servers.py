@@ -220,7 +220,7 @@ class LocalDiscovery:
             self._others = await self._elsewhere.remedy(f"127.0.0.1:{self._port}")
 
     async def _name_workers(self, now_s: float) -> None:
-        """Names those that are new: the host, for what is at the port that was its first one, else host and port."""
+        """Names new workers: by the host at its first port, by host and port at others."""
         here = {
             one.listener.port: one
             for one in self._not_subprocesses(list(self._workers.values()))
@@ -415,7 +415,7 @@ class LocalDiscovery:
         return tuple(f"localhost:{port}" for port in ports)
 
     def _runtime_ports(self) -> list[int]:
-        """Ports where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
+        """Ports where a runtime metric service seems to listen; no stranger's, as they are asked again and again."""
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
 

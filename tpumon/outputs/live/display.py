@@ -21,11 +21,11 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
-from tpumon.outputs.live.parts.scene import Scenes
+from tpumon.outputs.live.parts.scene import SceneMaker
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Reply, Screen
+from tpumon.outputs.live.screens.screen import Hit, Picture, Reply, Screen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class Display(Output):
         self.recorded = ""
         self.progress: Progress | None = None
         self._glyphs = ASCII if settings.ascii else UNICODE
-        self._scenes = Scenes(analysis, self._glyphs)
+        self._scene_maker = SceneMaker(analysis, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
-        self._controls = Controls(self._scenes.scene(0.0), order, settings.filter)
+        self._controls = Controls(self._scene_maker.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
         self._key_sections = table.key_sections(settings.more_keys)
         self._now_unix_s = 0.0
@@ -100,13 +100,13 @@ class Display(Output):
         return alarm
 
     def on_update(self, update: Update) -> None:
-        """Notes who the workers are; all else is asked for at the next `refresh`."""
+        """Notes a new list of workers; `refresh` asks the analysis for all else."""
         if update.workers is not None:
             self._messages.follow(update.workers)
 
     def start_again(self, analysis: Analysis) -> None:
         """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
-        self._scenes, self._messages = Scenes(analysis, self._glyphs), Messages()
+        self._scene_maker, self._messages = SceneMaker(analysis, self._glyphs), Messages()
         self._last_change = None
 
     def notice(self, line: str) -> None:
@@ -132,13 +132,13 @@ class Display(Output):
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            self._controls.update(self._scenes.scene(now_unix_s))
+            self._controls.update(self._scene_maker.scene(now_unix_s))
             self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot read the status: {_where(error)}"  # what is known is old: it is not shown
 
     def _note_changes(self) -> None:
-        """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
+        """Adds a message for each worker that became critical or restarted; sets the alarm for critical and down."""
         status = self._controls.latest.status
         if self._last_change is None:
             self._last_change = status.changes[-1].number if status.changes else 0
@@ -290,7 +290,7 @@ class Display(Output):
         )
 
     def _screen(self, frame: Frame) -> Screen:
-        """The screen on top; one that no longer fits is closed, one that raises is not."""
+        """Screen on top. A screen that no longer fits is closed; a screen that raises stays open."""
         while self._controls.screens:
             screen = self._screens[self._controls.screens[-1]]
             if _answer(screen.fits, frame) is not False:
@@ -298,14 +298,14 @@ class Display(Output):
             self._controls.back()
         return next(screen for screen in table.HOMES if _answer(screen.fits, frame) is not False)
 
-    def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
+    def _draw(self, screen: Screen, frame: Frame) -> tuple[Picture, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
         try:
             drawn = screen.draw(frame)
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             text = f" Cannot show {screen.title}: {_where(error)}; sampling goes on"
             text = tame(text, ascii_only=frame.glyphs.ascii)
-            drawn = Drawn(lines=[plain(part, frame.width, CRITICAL) for part in wrapped(text, frame.width)])
+            drawn = Picture(lines=[plain(part, frame.width, CRITICAL) for part in wrapped(text, frame.width)])
         controls = self._controls
         controls.page = drawn.page or max(frame.height - 1, 1)
         if drawn.position is not None:

@@ -112,7 +112,7 @@ class Player(Display):
         return now_unix_s + max(until_s / self._speed, _FRAME_S)
 
     def _press(self, name: str) -> Reply:
-        """Takes a key: those that move the time, and all others for the display."""
+        """Handles a key: moves the time, or passes the key to the display."""
         if self._controls.typing:
             return super()._press(name)
         at_unix_s = self._time(self._now_s())
@@ -186,7 +186,7 @@ class Player(Display):
         return self._read[-1][1].number if self._read else 0
 
     def _changes(self) -> list[tuple[float, Change]]:
-        """The changes that were read, with the moments at which they showed; those of a slice as one, as it began."""
+        """Changes that were read, with the moments at which they showed; changes of a slice as one, as it began."""
         read_at = {change.number: at_unix_s for at_unix_s, change in self._read}
         changes = self._analysis.status(self._read_unix_s).by_slice(change for _, change in self._read)
         return [(read_at[change.number], change) for change in changes]

@@ -92,7 +92,7 @@ def collect(
     asked = status.all() if workers is None else workers
     followed = [each for each in asked if each.target.exporter is None or (whole and each.verdict.state != "stale")]
     current = [(each, each.sample) for each in followed if each.sample is not None]
-    # Also of a worker whose figures somebody keeps away: it is as judged last.
+    # Also of a worker whose figures are kept away: its status is the last judgement.
     judged = [(each.name, each.findings) for each in asked if each.verdict.state not in NOT_THERE]
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):

@@ -21,5 +21,5 @@ def hashed(seed: int, *keys: int) -> int:
 
 
 def chance(seed: int, *keys: int) -> float:
-    """The same as a number from 0 to 1."""
+    """`hashed` as a number from 0 to 1."""
     return hashed(seed, *keys) / (1 << 64)

@@ -90,7 +90,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     @property
     def row(self) -> Kind:
-        """Its row in the table of kinds."""
+        """Row of the fault in the table of kinds."""
         return KINDS[self.kind]
 
     @property
@@ -112,7 +112,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         return float(own if own is not None else -1 if default is None else default)
 
     def bound(self, topology: Topology, seed: int) -> Fault:
-        """The same fault with its worker and core; the seed picks those that are not given.
+        """Fault with a worker and a core; the seed picks what is not given.
 
         Raises:
             UsageError: the TPU has no such worker or core.

@@ -50,7 +50,7 @@ _SQUEEZE = tuple(
 
 
 def decode_varints(words: Words) -> tuple[Words, Ints]:
-    """The varints that begin at the lowest byte of each word of eight, and their lengths; 0 for one that goes on."""
+    """Varints at the begin of each word of eight bytes, and their lengths; 0: the varint is longer than the word."""
     ends = ~words
     ends &= _TOP_BITS
     last = ends & -ends  # the top bit of a varint's last byte
@@ -84,7 +84,7 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
 
 
 def first_ids(events: Packed) -> Ints:
-    """The metadata ids of events by the field that they begin with; UNKNOWN for those that begin with another.
+    """Metadata id of each event that begins with that field; UNKNOWN: the event begins with another field.
 
     Args:
         events: of one line, serialized; at least one.
@@ -156,7 +156,7 @@ class _Decoder:
         )
 
     def _walk(self) -> None:
-        """Goes through all events field by field; notes those that it cannot read as odd."""
+        """Goes through all events field by field; notes unreadable events as odd."""
         rows, at, ends = np.arange(self._count), self._packed.begin, self._packed.end
         for _ in range(_MOST_ROUNDS):
             going = at < ends
@@ -179,7 +179,7 @@ class _Decoder:
     def _fields(self, words: Words) -> list[tuple[int, slice | Ints]]:
         """The fields that some events have next, by their tags, and which events have each; nearly always all.
 
-        A stat is told by its first bytes but for the length; where events differ, only one that is wanted.
+        A stat is recognised by its first bytes without the length; if events differ, only wanted stats are.
         """
         first, differing = int(words[0]), int(np.bitwise_or.reduce(words ^ words[0]))
         telling = _STAT_HEAD if first & _TAG == _STAT else _TAG
@@ -276,7 +276,7 @@ class _Decoder:
         self._stats[number].put(rows, values, is_double=is_double)
 
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
-        """The varints that begin at these positions, and where they end; _NOWHERE for one that does not."""
+        """Varints at these positions, and their ends; _NOWHERE: the varint has no end."""
         values, lengths = decode_varints(self._words[at])
         after = at + lengths
         if not lengths.all():

@@ -151,7 +151,7 @@ def unknown_bytes_ratio(table: OpTable) -> float | None:
 
 
 def _share(amounts: Floats, of: Mask, picked: Mask) -> float | None:
-    """Share of the amounts of some ops that is of picked ones; None of nothing."""
+    """Share of picked ops in the amounts of some ops; None: the amounts are 0."""
     whole = float(amounts[of].sum())
     return float(amounts[of & picked].sum()) / whole if whole else None
 

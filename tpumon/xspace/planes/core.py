@@ -84,7 +84,7 @@ def chip_times_ps(cores: Iterable[tuple[CorePlace, CoreDuty]]) -> tuple[int, int
 
 
 class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
-    """A TensorCore's lines of steps and modules, as read. Its ops, of which there are many, are read when asked for.
+    """A TensorCore's lines of steps and modules, as read. Its many ops are read when asked for.
 
     Attributes:
         plane: the core's.
@@ -113,7 +113,7 @@ class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, steps=steps, modules=modules, span_ps=span_ps)
 
     def read_ops(self) -> Events:
-        """Its ops in the order of the device's clock, their stats included.
+        """Ops of the core in the order of the device's clock, with their stats.
 
         Raises:
             SourceError: `malformed`.

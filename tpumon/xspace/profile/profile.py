@@ -135,7 +135,7 @@ def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
 
 
 def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[int, str]:
-    """Names of programs by their numbers; those that did not run in the window are looked for in all metadata."""
+    """Names of programs by number; a program that did not run in the window is looked up in all metadata."""
     names = {number: trace.program_names[number] for number in wanted if number in trace.program_names}
     for plane in space.tensor_cores:
         if len(names) == len(wanted):

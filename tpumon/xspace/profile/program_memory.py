@@ -121,7 +121,7 @@ def _memory(number: int, name: str, program: HloProgram) -> ProgramMemory:
 
 
 def _size(sized: BufferAllocation | LogicalBuffer) -> int:
-    """Its bytes; 0 where the trace says what cannot be."""
+    """Size in bytes; 0 if the size in the trace is impossible."""
     return sized.size if 0 <= sized.size < LARGEST else 0
 
 

@@ -66,7 +66,7 @@ def top_ops(space: Space, trace: Trace, most: int) -> tuple[tuple[OpFigures, ...
 
 
 def _longest(self_ps: Floats, most: int, rows: Ints) -> Ints:
-    """The rows with the greatest times, and those that take as long as the last of them."""
+    """Rows with the greatest times, and further rows that take as long as the last of these."""
     if len(rows) <= most:
         return rows
     least_ps = np.partition(self_ps, -most)[-most]

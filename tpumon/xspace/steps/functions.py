@@ -94,7 +94,7 @@ class Runs(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def whole_ps(self) -> Ints:
-        """Durations of those that the window shows whole."""
+        """Durations of the runs that the window shows whole."""
         return self.duration_ps[int(self.cut[0]) : len(self) - int(self.cut[1])]
 
     @property
@@ -159,7 +159,7 @@ class Function(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def weight_ps(self) -> int:
-        """Its time on devices; if unknown, in calls."""
+        """Time of the function on devices; if unknown, in calls."""
         if self.device_ps is not None:
             return self.device_ps
         return sum(int(runs.duration_ps.sum()) for runs in self.places.values())

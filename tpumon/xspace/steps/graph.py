@@ -207,7 +207,7 @@ class _Edges:
         Args:
             numbers: of each root, one array for each way.
             roots: different nodes.
-            nodes: those that are asked for.
+            nodes: the nodes to number.
         """
         least = [np.full(len(self._above), _NONE) for _ in numbers]
         for own, numbered in zip(least, numbers, strict=True):
@@ -234,7 +234,7 @@ class _Edges:
 
 
 def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:
-    """Hands numbers on from nodes to those below them, the least ones first, so that each is visited once.
+    """Passes numbers from nodes to the nodes below, the least first, so that each node is visited once.
 
     Args:
         least: of each node, by its own row.
@@ -242,7 +242,7 @@ def _handed_on(least: Ints, above: Ints, below: Ints) -> Ints:
         below: of each edge: its end.
 
     Returns:
-        Of each node, the least of itself and of all that leads to it.
+        For each node the least number of itself and of all nodes that lead to it.
     """
     after = below[np.argsort(above, kind="stable")].tolist()
     at = np.concatenate([[0], np.cumsum(np.bincount(above, minlength=len(least)))]).tolist()

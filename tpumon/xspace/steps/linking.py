@@ -57,7 +57,7 @@ class _CappedError(Exception):
 
 
 def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> Numbered:
-    """The markers of every core, numbered so that the same step has the same number; those that do not count are out.
+    """The markers of every core, numbered so that equal steps have equal numbers; without markers that do not count.
 
     XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
 

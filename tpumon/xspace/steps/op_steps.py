@@ -29,7 +29,7 @@ class OpSteps(Struct, frozen=True, kw_only=True, eq=False):
         return OpSteps(key=self.key[rows], step=self.step[rows], self_ps=self.self_ps[rows])
 
     def moved(self, place: Ints) -> OpSteps:
-        """The same steps elsewhere in a list; `place` has the new index of each, -1 where it is left out."""
+        """Steps at new places of a list; `place` has the new index of each, -1: the step is left out."""
         step = place[self.step]
         kept = step >= 0
         return OpSteps(key=self.key[kept], step=step[kept], self_ps=self.self_ps[kept])

@@ -35,7 +35,7 @@ STEP_PARTS = (
 
 
 class CoreSteps(Struct, frozen=True, kw_only=True, eq=False):
-    """The steps of one core, those that have both a marker and ops.
+    """Steps of one core that have both a marker and ops.
 
     Attributes:
         groups: number of each step, ascending; the same step has the same number on all cores of a host.
@@ -338,7 +338,7 @@ def host_steps(cores: Sequence[CoreSteps], step_of: Mapping[int, int] = _UNNUMBE
 
 
 def _ops_of_all(cores: Iterable[tuple[CoreSteps, Ints]]) -> OpSteps | None:
-    """The time of each op in the steps of a host; None where nobody wants it."""
+    """Time of each op in the steps of a host; None if not asked for."""
     held: list[OpSteps] = []
     for core, where in cores:
         if core.ops is None:

@@ -118,7 +118,7 @@ class CoreRuns:
 
     @cached_property
     def _of(self) -> dict[str, Ints]:
-        """Of each function: its runs, ascending."""
+        """Runs of each function, ascending."""
         parts: dict[str, list[Ints]] = {}
         for function, runs in zip(self.functions, self.runs_of, strict=True):
             parts.setdefault(function, []).append(runs)

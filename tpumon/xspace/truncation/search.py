@@ -229,7 +229,7 @@ def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
 
 
 def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
-    """Cores whose events end long before other cores'; those that work by themselves may have been idle."""
+    """Cores whose events end long before other cores'; a core that works by itself may have been idle."""
     ends_ps = [int(core.activity[1][-1]) for core in cores]
     first_ps, last_ps = min(int(core.activity[0][0]) for core in cores), max(ends_ps)
     periods = _periods_ps(cores)

@@ -70,9 +70,9 @@ class SliceActivity(Struct, frozen=True):
 
     Attributes:
         empty: workers that do nothing and have no work in their queue.
-        waiting: the others that do nothing, and have some.
-        away: workers that do not answer; where there is none, those of which nothing is known now.
-        away_is_down: whether they do not answer.
+        waiting: workers that do nothing and have work in their queue.
+        away: workers that do not answer; if all answer, workers without current figures.
+        away_is_down: whether the workers in `away` do not answer.
         going: time and step time of the last step seen of each worker.
         varies_ratio: how much step times of the slice vary from sample to sample.
     """
@@ -105,15 +105,15 @@ class SliceActivity(Struct, frozen=True):
         return least_s <= step_s <= greatest_s
 
     def stopped_first(self, own_s: float | None) -> tuple[str, ...]:
-        """Of the workers possibly in the same job, those without work while others have some."""
+        """Workers, possibly of the same job, that have no queued work while others have some."""
         return self.alike(self.empty, own_s) if self.alike(self.waiting, own_s) else ()
 
 
 class Hang(Rule[Activity, SliceActivity]):
     """No step and no op for several samples in a row, after the job had run steps.
 
-    A checkpoint, an evaluation on the host and a compilation look the same for a while. So it is `info` at first, also
-    where others have queued work: they may wait for who writes the checkpoint.
+    A checkpoint, an evaluation on the host and a compilation look the same for a while. So the finding is `info` at
+    first, also where others have queued work: they may wait for the worker that writes the checkpoint.
     """
 
     finding = "hang"
@@ -153,7 +153,7 @@ class Hang(Rule[Activity, SliceActivity]):
             memory.is_watched = False
 
     def resume(self, memory: Activity, kept: KeptWorker) -> None:
-        """Takes when it last did something, since when it is silent, its longest pause, and its step time."""
+        """Restores the last activity of a worker, the begin of its silence, its longest pause and its step time."""
         activity = kept.activity
         if activity.active_unix_s is not None:
             memory.active, memory.is_watched = Moment(activity.active_unix_s), False
@@ -193,7 +193,7 @@ class Hang(Rule[Activity, SliceActivity]):
         )
 
     def severity_ratio(self, member: Member[Activity, SliceActivity]) -> float | str:
-        """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
+        """Samples without activity in a row, relative to how many must agree; more for a worker that stopped first."""
         if (why_not_seen := member.seen.sample.why_not_seen) is not None:
             return why_not_seen
         if member.memory.active is None:
@@ -209,11 +209,11 @@ class Hang(Rule[Activity, SliceActivity]):
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
     def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
-        """At the last activity seen."""
+        """Moment of the last activity seen."""
         return member.memory.active
 
     def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
-        """Names who stopped first or does not answer, where that is known."""
+        """Names the workers that stopped first or do not answer, if known."""
         memory, goes_on = member.memory, member.slice_stats.goes_on(member.memory)
         usual_s = min(_PAUSES * memory.longest_s, _LIMIT_S)
         limit_s, critical_s = max(_WARNING_S if goes_on else _CRITICAL_S, usual_s), max(_CRITICAL_S, usual_s)

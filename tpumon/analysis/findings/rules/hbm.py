@@ -132,10 +132,10 @@ class _Blocks:
             self.values.append(used)
 
     def left(self, used: float, at: Moment) -> _Left | None:
-        """Time until the device, of which so much is used, is full; None: it does not grow.
+        """Time until a device with this share in use is full; None: use does not grow.
 
-        Its peaks are what does not fit: they rise at the mean pace, at that of the last blocks, or faster and faster.
-        To come back to where it was before is no growth.
+        The peaks reach the limit first: they rise at the mean pace, at the pace of the last blocks, or faster and
+        faster. A return to an earlier level is no growth.
         """
         values = [block.usual for block in self.blocks]
         if len(values) < _BLOCKS or values[-1] - max(values[0], self.highest) < self.rise_ratio:
@@ -165,7 +165,7 @@ class HbmBlocks:
     short: _Blocks = field(default_factory=lambda: _Blocks(_SHORT_S, _FAST_RISE_RATIO))
 
     def growing(self, seen: Observation) -> tuple[_Blocks, _Left] | None:
-        """The longest blocks that show it to grow, and the time until it is full by those that say least; or None."""
+        """Longest blocks that show growth, and the shortest time until HBM is full by any blocks; None: no growth."""
         used = seen.values[HBM.key] or 0.0
         known = [(one, left) for one in (self.long, self.short) if (left := one.left(used, seen.at)) is not None]
         return (known[0][0], min(left for _, left in known)) if known else None

@@ -1,4 +1,4 @@
-"""not-observed: nobody can say how the worker is."""
+"""not-observed: there are no figures by which to judge the worker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NotObserved(Rule[Unobserved, None]):
         return member.memory.since
 
     def detail(self, member: Member[Unobserved, None]) -> FindingDetail:
-        """Says who is in the way."""
+        """Says what keeps figures away."""
         since = member.memory.since
         for_s = 0.0 if since is None else seconds_between(since, member.seen.at)
         severity, limit_s = graded(for_s, {"info": _LIMIT_S, "warning": _LONG_S})

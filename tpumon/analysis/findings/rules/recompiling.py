@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, Takes, TooFew
+from tpumon.analysis.findings.rule import (
+    PAUSING,
+    SERVERS,
+    Member,
+    NeedsFewMoreSamples,
+    NeedsMoreSamples,
+    Observation,
+    Rule,
+)
 from tpumon.model import Evidence, Figures, FindingDetail
 
 _OFTEN = 2  # samples
@@ -25,8 +33,8 @@ class Compiling:
     """Samples that showed compiling amid steps.
 
     Attributes:
-        often: number of them that it takes.
-        samples: number of those that tell whether it compiles.
+        often: number of such samples that make a finding.
+        samples: number of samples that tell whether the host compiles.
         count: number of such samples, none of them far from the one before.
         gap: the furthest that two of them are apart, in samples.
         quiet: samples since the last one.
@@ -53,10 +61,10 @@ class Compiling:
 
     @property
     def severity_ratio(self) -> float | str:
-        """The same; a text: why that is not known."""
+        """`count_ratio`, or as text the reason why it is not known."""
         if not self.samples:
             return _NOT_KNOWN
-        return self.count_ratio if self.samples >= _OFTEN else TooFew(takes=_OFTEN)
+        return self.count_ratio if self.samples >= _OFTEN else NeedsFewMoreSamples(takes=_OFTEN)
 
     def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
@@ -83,9 +91,9 @@ class Programs:
     Attributes:
         seen: ids of programs that ran, the last one last.
         functions: the program that each function ran as last.
-        samples: number of those that show what ran, or that nothing did.
+        samples: number of samples that show what ran, or that nothing did.
         paused: whether nothing has run since the last step.
-        function: the one that became another program last.
+        function: the function that became another program last.
         new: counts samples with such a program.
         others: counts samples with another program that no compiling explains: no pause, or it ran before.
         unlike: number of changes since a program came back.
@@ -108,7 +116,7 @@ class Programs:
         before one that only tpumon has not seen is chance.
         """
         if self.samples < _FEWEST:
-            return Takes(takes=_FEWEST)
+            return NeedsMoreSamples(takes=_FEWEST)
         tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
         return self.new.count_ratio if tells else 0.0
 

@@ -36,7 +36,7 @@ class _Program:
         key: what the trace says of it.
         flops: MXU utilization times step time, where nothing else tells programs apart: the same for all steps of a
             program, however fast they are. None: not needed, or not known.
-        others: samples of other programs since its last one.
+        others: number of samples of other programs since the last sample of this one.
     """
 
     key: _Key
@@ -58,7 +58,7 @@ class StepBaselines:
 
     @property
     def current(self) -> _Program | None:
-        """The program that is judged: one that is slow, among those that run in turn, otherwise the latest."""
+        """The program to judge: a slow one among programs that run in turn, otherwise the latest."""
         slow = [one for one in self.programs if one.steps.slow is not None and one.others < _OTHERS]
         return next(iter((slow or self.programs)[-1:]), None)
 
@@ -77,7 +77,7 @@ class SliceSteps:
     _common: dict[tuple[int, int], Slow | None] = field(default_factory=dict)
 
     def common(self, steps: StepBlocks) -> Slow | None:
-        """The slow-down of most workers whose steps are as long as these; None: most have none."""
+        """Slow-down of most workers with steps of this length; None: most have no slow-down."""
         now_s = steps.now_s
         if now_s is None or (steps.slow is None and not any(self.slow)):
             return None
@@ -138,7 +138,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         program.steps.add(step_s, (steps.count if steps is not None else None) or 1, seen.at)
 
     def resume(self, memory: StepBaselines, kept: KeptWorker) -> None:
-        """Takes the step times of its programs."""
+        """Restores the step times of the worker's programs."""
         memory.programs = [
             _Program(
                 (one.source, one.step_source, one.step_name, one.program),
@@ -187,7 +187,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         return 0.0
 
     def began(self, member: Member[StepBaselines, SliceSteps]) -> Moment | None:
-        """At its first block of slow steps."""
+        """Begin of the first block of slow steps."""
         program = member.memory.current
         slow = None if program is None else program.steps.slow
         return None if slow is None else slow.since

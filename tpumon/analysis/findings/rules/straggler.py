@@ -1,8 +1,8 @@
 """straggler: the worker that the others of its slice wait for.
 
-All workers of a slice step together, so their step times are equal. The one that they wait for is the one that waits
-least itself: it has the least idle time and the least time in collectives, and so the most work of its own. Waiting for
-input is no work: a worker that starves has its own finding. The same holds of the slices of one job.
+All workers of a slice step together, so their step times are equal. The worker that the others wait for waits least
+itself: it has the least idle time and the least time in collectives, and so the most work of its own. Waiting for input
+is no work: a worker without input has another finding. The same holds for the slices of one job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpumon.analysis.findings.recent import (
     chance,
     median_of_others,
 )
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule, TooFew, graded
+from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, graded
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
@@ -83,7 +83,7 @@ _NOBODY = SliceWork([], [], [])
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
-    """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
+    """Worker, core or slice with more own work than the median of its peers, while its peers wait more."""
 
     finding = "straggler"
     info_for = SERVERS
@@ -139,7 +139,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def severity_ratio(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         """More work and less waiting than the others, each relative to its limit: the lesser counts.
 
-        Of a core, or of the whole slice, if that is more.
+        The greatest of three: of the worker, of one of its cores, of its whole slice.
         """
         ratio = self._greatest(member)
         if isinstance(ratio, str):
@@ -147,7 +147,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         member.memory.was_found = ratio > (self.leaves_below if member.memory.was_found else 1)
         known = _of_core(member), self._of_worker(member), self._known_of_slice(member)
         is_open = any(one is not None and one.is_open and one.severity_ratio > 0 for one in known)
-        return TooFew(_VARIES) if is_open and not member.memory.was_found else ratio
+        return NeedsFewMoreSamples(_VARIES) if is_open and not member.memory.was_found else ratio
 
     def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
@@ -159,7 +159,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             known = max(of_slice.severity_ratio, known or 0.0)
         if len(others.waited) < FEWEST:
             if known is None and others.beside is not None:
-                return TooFew(takes=SAMPLES)
+                return NeedsFewMoreSamples(takes=SAMPLES)
             return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
@@ -170,14 +170,14 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return _OTHER_STEPS if known is None else known
         of_worker = self._of_worker(member)
         if of_worker is None and (known is None or known <= 1):
-            return TooFew(takes=SAMPLES)
+            return NeedsFewMoreSamples(takes=SAMPLES)
         return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
     def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         return self._of(member.memory.more, member.memory.less, _others(member).noise)
 
     def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
-        """The difference of the worker's whole slice; None: not known, or there is no other slice."""
+        """Excess of the worker's whole slice over the other slices; None: not known, or there is no other slice."""
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
@@ -207,7 +207,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return replace(_telling(excesses), is_open=is_open)
 
     def detail(self, member: Member[WorkAndWaiting, _Slices]) -> FindingDetail:
-        """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
+        """Describes the slow worker and how much others wait; the words begin with what is slow, as lists cut them."""
         memory, slow_core = member.memory, _of_core(member) or _NO_DIFFERENCE
         less, (chip, core) = slow_core.more, memory.core or (0, 0)
         of_core = (
@@ -323,13 +323,13 @@ def _waited_by(core: CoreFigures) -> float | None:
 
 
 def _shown(seen: Observation) -> Mapping[str, float]:
-    """The figures that show how a worker waits, by name; only those that are known."""
+    """Known figures that show how a worker waits, by name."""
     shares = {COLLECTIVES_SHARE: op_time_ratio(seen, "collective"), IDLE_SHARE: seen.figures.idle_ratio}
     return {name: share for name, share in shares.items() if share is not None}
 
 
 def _told(beside: Comparison, others: str) -> str:
-    """Words for the figure that shows who waits: "collectives 16%, the median 39%"."""
+    """Words for the figure that shows the waiting: "collectives 16%, the median 39%"."""
     name, own, theirs = beside.telling()
     return f"{_LABELS[name]} {own:.0%}, {others} {theirs:.0%}"
 

@@ -111,7 +111,7 @@ def leave_turn() -> None:
 
 
 def _folder() -> str:
-    """The directory of this user. Nobody else may write to it."""
+    """The directory of this user, to which no other user may write."""
     home = os.environ.get("TPUMON_ATTACH_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
     folder = os.path.join(home, f"tpumon-run-{os.geteuid()}")
     with suppress(FileExistsError):

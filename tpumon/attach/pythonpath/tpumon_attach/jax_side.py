@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpumon_attach.messages import say
-from tpumon_attach.peace import Sessions, healing
+from tpumon_attach.profiler_sessions import Sessions, healing
 from tpumon_attach.server import Server
 from tpumon_attach.stand_in import StandIn
 

@@ -25,7 +25,7 @@ def say(message: str) -> None:
     """Prints one line on stderr; drops it where that would block or fail.
 
     Drops it, too, if descriptor 2 is another file than at the start. The program may have put its log there, or a file
-    of its data got the number of a stderr that was closed: a lost line is better than one in somebody's data.
+    of its data got the number of a closed stderr: a lost line is better than a line in the program's data.
     """
     line = " ".join(message.split())[:_LONGEST]
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tpumon_attach import announcement, ports, room
+from tpumon_attach import announcement, ports, resource_limits
 from tpumon_attach.harmless import harmless
 from tpumon_attach.messages import say
 
@@ -53,7 +53,7 @@ class Server:
         if self._thread_pid is not None or sys.is_finalizing():
             return
         self._thread_pid = os.getpid()
-        if not self._has_room():
+        if not self._has_resources():
             return
 
         @harmless("its profiler server cannot be started")
@@ -117,7 +117,7 @@ class Server:
 
     def _start_once(self) -> None:
         with self._lock, announcement.turn():
-            if self._of_program or self._port is not None or not self._has_room():
+            if self._of_program or self._port is not None or not self._has_resources():
                 return
             for port in ports.candidates():
                 ours = self._start(port)
@@ -129,8 +129,8 @@ class Server:
                 del ours  # another process was faster
             say(f"no free port for {self._framework}'s profiler server; TPUMON_ATTACH_PORT names the first to try")
 
-    def _has_room(self) -> bool:
-        lacking = room.lacking()
+    def _has_resources(self) -> bool:
+        lacking = resource_limits.lacking()
         if lacking is not None:
             say(f"{lacking}: {self._framework} gets no profiler server")
         return lacking is None
@@ -152,7 +152,7 @@ class Server:
 
 @harmless("a process that it forked is not")
 def _after_fork() -> None:
-    """In a child: keeps the parent's servers for good, also when the interpreter takes its modules down.
+    """Runs in a forked child: never ends the parent's servers, not even when the interpreter exits.
 
     To end a server is to wait for its threads. There are none in a child, so it would wait for ever.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpumon_attach.harmless import harmless
 from tpumon_attach.messages import say
-from tpumon_attach.peace import LOOK_S, PATIENCE_S
+from tpumon_attach.profiler_sessions import LOOK_S, PATIENCE_S
 from tpumon_attach.server import Server
 from tpumon_attach.stand_in import StandIn
 

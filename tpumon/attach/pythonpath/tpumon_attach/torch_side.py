@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpumon_attach.messages import say
-from tpumon_attach.peace import Sessions, healing
+from tpumon_attach.profiler_sessions import Sessions, healing
 from tpumon_attach.server import Server
 
 

@@ -208,7 +208,7 @@ class Profiler:
         self.forget()
 
     async def look(self) -> None:
-        """Looks for signs of what the job is, on this host only; calls nobody. Part of `approach` unless done before.
+        """Looks for signs of the kind of job, on this host only; calls no server. Part of `approach`, unless done.
 
         It takes a second at most, in which the job is not traced.
         """
@@ -325,7 +325,7 @@ class Profiler:
         return max(wanted.safe_level, _STEP_MARKER_LEVEL if signs.framework == "PyTorch/XLA" else 0)
 
     async def may_raise_host_level(self) -> bool:
-        """True if a trace with more host events than usual harms nobody: the user chose no level, the server is safe.
+        """True if a trace with more host events than usual is harmless: the user chose no level, the server is safe.
 
         A server that was not asked yet gets another probe first: GetSnapshot takes the data of a continuous session.
 
@@ -345,7 +345,7 @@ class Profiler:
     async def _host_events_safe(self) -> bool:
         """True if host tracing is safe on this server: does not deadlock a job without TensorFlow.
 
-        Servers that know GetSnapshot are; jaxlib 0.5.0 to 0.8.3 do not know it, and hang for good at host level 1.
+        Servers that know GetSnapshot are safe; jaxlib 0.5.0 to 0.8.3 do not know it, and hang for ever at host level 1.
         Asked only if host events are to be collected: the call takes a snapshot of a continuous session if one runs.
         """
         try:

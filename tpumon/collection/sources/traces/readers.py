@@ -66,7 +66,7 @@ class Readers:
         return await in_thread(lambda: self._read(xspace, ops), timeout_s=None)
 
     def end(self) -> None:
-        """Ends the processes that read nothing now, for good; a process that reads ends when its stdin does."""
+        """Ends all idle processes; a busy one ends when its stdin ends. No process starts again."""
         with contextlib.suppress(queue.Empty):
             while True:
                 if (process := self._free.get_nowait()) is not None:

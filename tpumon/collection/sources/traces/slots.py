@@ -25,8 +25,8 @@ class TraceSlots:
 
     Attributes:
         in_time: for workers whose last trace came in time over the connection that they have now.
-        others: for all others. Some may never answer: who is silent passes the turn on.
-        heavy: for those of them whose traces are large or take long to read.
+        others: for all other workers. Some may never answer: a silent worker passes the turn on.
+        heavy: for workers in time whose traces are large or take long to read.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class TraceSlots:
 
         Args:
             in_time: whether the worker answers in time.
-            heavy: whether its traces are.
+            heavy: whether its traces are large or take long to read.
             window_s: how long it traces before it can answer.
 
         Yields:
-            a function to call when the answer is there; who has not called it in time passes the turn on.
+            a function to call when the answer is there; if it is not called in time, the turn passes on.
         """
         turns = (self.heavy if heavy else self.in_time) if in_time else self.others
         await turns.acquire()

@@ -261,7 +261,7 @@ class TraceSource(ProfilerSource):
     async def _may_explain(self) -> bool:
         """True for the one trace per process of the job that is to tell why the device is idle.
 
-        It holds far more events, which the job's server collects for seconds: so it is short.
+        Such a trace holds far more events, which the server collects for seconds, so its window is short.
         """
         process = self._profiler.known.signs.pid
         if self._unexplained_on != self._client.connection or process in self._explained:
@@ -275,7 +275,7 @@ class TraceSource(ProfilerSource):
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
     ) -> _Taken:
-        """Takes the trace. Who answered in time last must do so again; others have all the time of the call."""
+        """Takes the trace. A worker that answered in time must do so again; others have the whole deadline."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         if self._profiler.known.may_hang and host_level != 0:
             self.unanswered_s = since_boot_s()

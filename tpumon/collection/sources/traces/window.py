@@ -106,9 +106,9 @@ class Window:
 
 
 def figures_of_window(trace: TraceFigures, window_s: float) -> Figures:
-    """The figures, told for how long the profiler looked: a whole trace shows when the device ran alone.
+    """Figures corrected for the length of the window: a trace shows only the time in which the device ran.
 
-    Where it stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
+    If the device stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
     """
     figures = trace.figures
     programs = figures.traced_programs

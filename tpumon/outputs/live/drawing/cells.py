@@ -68,7 +68,7 @@ def number(value: float | None) -> str:
 
 
 def number_short(value: float | None) -> str:
-    """The same in four cells: 812, 12k, 1.2M."""
+    """A count or rate in four cells: 812, 12k, 1.2M."""
     if value is None or not math.isfinite(value) or value < 9999.5:
         return number(value)
     return f"{value / 1e3:.0f}k" if value < 999.5e3 else f"{value / 1e6:.0f}M"

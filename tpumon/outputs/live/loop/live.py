@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tpumon.outputs.live.loop.keys import KeyParser
 from tpumon.outputs.live.loop.terminal import (
+    AlternateScreen,
     CaughtStderr,
     TerminalGoneError,
-    TerminalScreen,
     has_mouse,
     in_background,
     open_terminal,
@@ -93,7 +93,7 @@ def run(
 
     terminal = open_terminal()
     painter = Painter(color=wants_color(color, os.environ), ascii_only=ascii_only)
-    screen = TerminalScreen(terminal, painter, has_mouse=has_mouse(os.environ.get("TERM", "")))
+    screen = AlternateScreen(terminal, painter, has_mouse=has_mouse(os.environ.get("TERM", "")))
     signals, stderr = _Signals(), CaughtStderr(terminal)
     try:
         signals.install()
@@ -191,7 +191,7 @@ class _Loop(Generic[_Event]):
         wake_fd: int,
         deliver: Callable[[_Event], None],
         terminal: int,
-        screen: TerminalScreen,
+        screen: AlternateScreen,
         signals: _Signals,
         stderr: CaughtStderr,
     ) -> None:

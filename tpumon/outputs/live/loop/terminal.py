@@ -62,8 +62,8 @@ def in_background(fd: int) -> bool:
         return False
 
 
-class TerminalScreen:
-    """The screen of a terminal: writes only the lines that have changed.
+class AlternateScreen:
+    """The alternate screen of a terminal: writes only the lines that have changed.
 
     All methods return at once. Output that the terminal does not accept yet is `pending`; meanwhile nothing is drawn.
 
@@ -260,7 +260,7 @@ class CaughtStderr:
         self._saved = os.dup(2)
         self.fd, write_end = os.pipe()
         for end in (self.fd, write_end):
-            os.set_blocking(end, False)  # who writes there must not wait for us
+            os.set_blocking(end, False)  # other writers must not wait for this process
         os.dup2(write_end, 2)
         os.close(write_end)
 

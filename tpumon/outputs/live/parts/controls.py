@@ -228,7 +228,7 @@ class Controls:
         self.selected = self.rows[max(min(target, len(self.rows) - 1), 0)].name
 
     def choose_end(self, *, first: bool) -> None:
-        """Chooses the last row, or none, which keeps the first row in sight whoever it is."""
+        """Chooses the last row; or none, so that the list stays at its first row."""
         self.selected = None if first or not self.rows else self.rows[-1].name
 
     def click(self, name: str) -> None:

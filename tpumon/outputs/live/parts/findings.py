@@ -42,7 +42,7 @@ def concerns(finding: Finding, row: WorkerStatus) -> bool:
 
 
 def worst_line(frame: Frame) -> Lines:
-    """One line about the worst finding: who, since when, and as much of what is the matter as there is room for."""
+    """One line about the worst finding: workers, begin, and as much of the sentence as fits."""
     marked = marking(frame.scene)
     if not marked:
         return []
@@ -82,7 +82,7 @@ def _words(frame: Frame, finding: Finding) -> Iterator[str]:
 
 
 def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
-    """The findings of a worker, a line each, with since when; also those that do not mark it."""
+    """Lines about the findings of a worker, with the begin of each; also findings that do not mark the worker."""
     lines: Lines = []
     for cause in row.verdict.causes:
         if cause.finding is not None:

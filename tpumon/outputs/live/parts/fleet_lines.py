@@ -39,14 +39,14 @@ _MOST_WHO = 8
 
 
 def figures(scene: Scene, level: int) -> list[Figure]:
-    """The figures to show: those that some worker has had, and those that are always shown."""
+    """Figures to show: figures that some worker has had, and figures that are always shown."""
     return [
         figure for figure in scene.held if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
     ]
 
 
 def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """A title and a line per figure: average, min, max and who has them, number of workers, the average over time."""
+    """A title, and per figure a line: average, min, max with workers, number of workers, the average over time."""
     trend, who = scene.trend_of_fleet(), min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
     left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
     names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + LEAST_SPARK else {}

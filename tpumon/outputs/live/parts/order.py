@@ -114,7 +114,7 @@ def _has(key: str, figures: Figures) -> bool:
 
 
 def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:
-    """The findings that many workers have; never those that name the one that the others wait for."""
+    """Findings that many workers have, without findings that name the worker that others wait for."""
     counts = Counter(cause.finding for row in rows for cause in row.verdict.marking if cause.finding is not None)
     return frozenset(
         finding for finding, count in counts.items() if count > _FEW_RATIO * len(rows) and finding not in _TELLING
@@ -122,7 +122,7 @@ def _shared(rows: Sequence[WorkerStatus]) -> frozenset[FindingId]:
 
 
 def _rank(row: WorkerStatus) -> int:
-    """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
+    """Rank of a row's worker; `info` ranks the same as `ok`."""
     return _RANK_OF_WELL if row.verdict.status in WELL else row.verdict.rank
 
 

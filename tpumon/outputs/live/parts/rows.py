@@ -174,7 +174,7 @@ class Rows:
         self._sparks = self._spark_columns(room - self._gap, level)
         self._tail = room
         self.title_places: list[tuple[str, int, int]] = []
-        """Of the titles that `titles` has drawn: sort key, first cell, and the cell behind the last."""
+        """Sort key, first cell and the cell behind the last, for each title that `titles` has drawn."""
 
     def _fitting_processes(self, room: int) -> tuple[Mapping[str, str], int]:
         """Processes that tell rows apart, and the cells that they take, the gap before them included."""
@@ -265,7 +265,7 @@ class Rows:
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
-        """Without figures: the worker's state and for how long; after n/a cells if there is room."""
+        """State of a worker without figures, and for how long; after n/a cells if there is room."""
         look = look_of(row)
         words = absent_words(row, now_unix_s)
         findings = (cause for cause in row.verdict.reasons if cause.finding is not None)
@@ -290,7 +290,7 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     wanted = soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
     if not any(map(math.isfinite, values)):
         return wanted
-    return scene.steady.axis(figure.key, values, wanted, scene.time_unix_s)
+    return scene.stable_axes.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
 def axis_title(figure: Figure, axis: Axis) -> str:

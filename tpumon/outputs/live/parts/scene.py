@@ -16,7 +16,7 @@ from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
 from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
-from tpumon.outputs.live.drawing.steady import Steady
+from tpumon.outputs.live.drawing.stable_axes import StableAxes
 from tpumon.outputs.live.drawing.style import Glyphs
 
 _USUAL_INTERVAL_S = 10.0
@@ -71,7 +71,7 @@ class Scene(Struct, frozen=True, kw_only=True):
         labels: short names of the workers.
         held: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
-        steady: what outlives a scene: the axes of graphs, and the order of parts.
+        stable_axes: what outlives a scene: the axes of graphs, and the order of parts.
     """
 
     status: FleetStatus
@@ -83,7 +83,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     labels: Labels
     held: Sequence[Figure]
     seen: frozenset[str]
-    steady: Steady
+    stable_axes: StableAxes
 
     @property
     def leading(self) -> tuple[Figure, ...]:
@@ -160,15 +160,15 @@ def _with_figures(history: WorkerHistory) -> Sample | None:
     return history.last if history.last is not None and history.last.answered else history.answer
 
 
-class Scenes:
-    """Makes scenes from the analysis."""
+class SceneMaker:
+    """Makes scenes from the status that the analysis gives; keeps what outlives a scene."""
 
     def __init__(self, analysis: Analysis, glyphs: Glyphs) -> None:
         self._analysis = analysis
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
-        self._steady = Steady()
+        self._stable_axes = StableAxes()
 
     def scene(self, now_unix_s: float) -> Scene:
         status = _of_jobs(self._analysis.status(now_unix_s))
@@ -197,12 +197,12 @@ class Scenes:
             labels=self._labels,
             held=held,
             seen=self._seen & {figure.key for figure in held},
-            steady=self._steady,
+            stable_axes=self._stable_axes,
         )
 
 
 def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
-    """As `Scene.leading`, of the figures that say something of some worker's job."""
+    """`Scene.leading` for these held figures."""
     return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
 
 

@@ -16,7 +16,7 @@ SPANS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 30, 60, 120, 360, 72
 
 _LONGEST_AT_FIRST_S = 3600.0
 _ROWS_A_COLUMN = 3  # of history: with fewer, its rows and the columns do not begin together
-_STATE_LASTS_S = 60.0  # without a query; then nobody watched
+_STATE_LASTS_S = 60.0  # without a query; after that, no tpumon watched
 _WHY_ABSENT: tuple[State, ...] = ("down", "no-activity", "busy", "continuous", "paused", "stale", "waiting")
 
 
@@ -45,7 +45,7 @@ def span_of(series: RollupSeries, chosen_s: float | None, end_unix_s: float | No
 
 
 def known_of(series: RollupSeries, now_unix_s: float) -> Span | None:
-    """The time of which anything is known of a worker, until the time that is shown; None: nothing is."""
+    """Span of the remembered figures of a worker, until the time that is shown; None: there are none."""
     oldest_unix_s, newest_unix_s = series.oldest_unix_s, series.newest_unix_s
     if oldest_unix_s is None or newest_unix_s is None:
         return None
@@ -58,7 +58,7 @@ class SpanColumns:
 
     Attributes:
         bands: the least, the median and the greatest value of each; nan where the figure is absent.
-        states: of each the state in which the worker had no figures; None where it had some, or nobody watched.
+        states: state of the worker in columns without figures; None: there are figures, or no tpumon watched.
         ends: least and greatest value in the span; None: there is none.
     """
 
@@ -119,7 +119,7 @@ def _by_column(points: Iterable[Point], length_s: float, first: int, last: int) 
 
 
 def _column(points: Sequence[Point]) -> tuple[Band, State | None]:
-    """Least, median and greatest value of some points; without any, the state because of which there is none."""
+    """Least, median and greatest value of some points; without a value, the state that explains it."""
     lows = [point.min for point in points if point.min is not None]
     mids = [point.median for point in points if point.median is not None]
     highs = [point.max for point in points if point.max is not None]

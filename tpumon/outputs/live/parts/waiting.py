@@ -41,7 +41,7 @@ def countdown(frame: Frame, row: WorkerStatus | None) -> str:
 
     Args:
         frame: what is shown.
-        row: the worker that the screen is about; None: all workers, of which the next one counts.
+        row: the worker that the screen is about; None: all workers, and the next query of any counts.
     """
     doing = _next(frame, [row] if row is not None else frame.scene.rows)
     if doing is None:

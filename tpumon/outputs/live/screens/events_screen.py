@@ -9,7 +9,7 @@ from tpumon.outputs.live.drawing.line import plain
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
+from tpumon.outputs.live.screens.screen import Hit, Picture, Screen, opening
 
 _NAME_SHARE = 4  # of the width, a name takes one part at most
 
@@ -26,13 +26,13 @@ class EventsScreen(Screen):
     def about(self, frame: Frame) -> WorkerStatus | None:
         return frame.opened_row
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """A line per change, one for what happened to a slice; a click opens the worker, or the first of them."""
         row = frame.opened_row
         changes = frame.scene.changes_of(None if row is None else row.name)
         if not changes:
             whom = "any worker" if row is None else frame.scene.labels.whole(row.name)
-            return Drawn(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
+            return Picture(lines=[plain(f" no change of {whom} since it is followed", frame.width)])
         shown = frame.scene.status.by_slice(changes)[::-1]
         names = [change.worker for change in shown if change.what != "exporter"]
         width = min(max(map(len, names), default=0), frame.width // _NAME_SHARE)
@@ -43,4 +43,4 @@ class EventsScreen(Screen):
             for place, change in enumerate(shown, 1)
             if first[change.number] in frame.scene.status.workers
         ]
-        return Drawn(lines=[title, *change_lines(frame, shown, width)], hits=hits)
+        return Picture(lines=[title, *change_lines(frame, shown, width)], hits=hits)

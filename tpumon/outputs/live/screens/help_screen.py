@@ -9,7 +9,7 @@ from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.drawing.line import Line, Lines, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, LOOKS, Glyphs
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.screens.screen import Drawn, Screen
+from tpumon.outputs.live.screens.screen import Picture, Screen
 
 _KEY = 22
 
@@ -72,7 +72,7 @@ class HelpScreen(Screen):
     name = "help"
     title = "the help screen"
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """One section after another, to scroll through."""
         page = _Page(frame.width, frame.glyphs)
         for section in frame.keys:
@@ -96,7 +96,7 @@ class HelpScreen(Screen):
             page.title(title)
             for name, text in pairs:
                 page.pair(name, text)
-        return Drawn(lines=page.lines)
+        return Picture(lines=page.lines)
 
 
 class _Page:

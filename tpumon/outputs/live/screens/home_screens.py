@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpumon.outputs.live.drawing.line import Line, tame, wrapped
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Screen
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Picture, Screen
 from tpumon.outputs.live.screens.workers_screen import OPEN_WORKER, filter_notes
 from tpumon.outputs.live.worker.worker_page import WorkerPage
 
@@ -18,7 +18,7 @@ class WaitingScreen(Screen):
     def fits(self, frame: Frame) -> bool:
         return not frame.scene.rows
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """The reason that discovery gives; what goes on meanwhile, and what to do."""
         text = tame(frame.scene.status.waiting or "looking for jobs", ascii_only=frame.glyphs.ascii)
         parts = ["", *wrapped(text, frame.width - 2)]
@@ -27,7 +27,7 @@ class WaitingScreen(Screen):
             for command, words in _WAYS_OUT:
                 if command not in text:
                     parts += ["", *wrapped(f"{words}: {command}", frame.width - 2)]
-        return Drawn(lines=[Line(frame.width).fill(1).add(part).segments() if part else [] for part in parts])
+        return Picture(lines=[Line(frame.width).fill(1).add(part).segments() if part else [] for part in parts])
 
 
 _WAYS_OUT = (
@@ -46,6 +46,6 @@ class AloneScreen(Screen):
     def fits(self, frame: Frame) -> bool:
         return len(frame.scene.rows) == 1 and len(frame.rows) == 1
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """Figures first; graphs fill the rest."""
-        return Drawn(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))
+        return Picture(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))

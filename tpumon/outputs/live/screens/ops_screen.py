@@ -9,7 +9,7 @@ from tpumon.outputs.live.drawing.style import BOLD, DIM
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import BY_CATEGORY, BY_TIME, category_table, op_table, sorted_ops, why_no_ops
-from tpumon.outputs.live.screens.screen import Drawn, Key, Screen, opening
+from tpumon.outputs.live.screens.screen import Key, Picture, Screen, opening
 
 _NOTE = "Shares: of the time of all cores, idle time included. FLOPS, HBM BW: of the peak, while it ran."
 
@@ -41,7 +41,7 @@ class OpsScreen(Screen):
     def about(self, frame: Frame) -> WorkerStatus | None:
         return _row(frame)
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """Operations, then categories; or why there are none."""
         row = _row(frame)
         assert row is not None, "shown only where it fits"
@@ -49,7 +49,7 @@ class OpsScreen(Screen):
         why = why_no_ops(row, frame.level)
         if why is not None or row.sample is None:
             text = f" No operations of {name}: {tame(why or '', ascii_only=frame.glyphs.ascii)}"
-            return Drawn(lines=[plain(part, frame.width) for part in wrapped(text, frame.width, indent=2)])
+            return Picture(lines=[plain(part, frame.width) for part in wrapped(text, frame.width, indent=2)])
         sample, width, glyphs = row.sample, frame.width, frame.glyphs
         ops, categories = sorted_ops(sample, frame.controls.ops_by), sample.figures.op_categories or ()
         share = percent(sum(op.time_ratio for op in ops))
@@ -59,7 +59,7 @@ class OpsScreen(Screen):
         if categories:
             lines += [[], *category_table(categories, width, glyphs)]
         lines += [[], *(plain(f" {part}", width, DIM) for part in wrapped(_NOTE, max(width - 2, 1)))]
-        return Drawn(lines=lines)
+        return Picture(lines=lines)
 
 
 def _other(order: str) -> str:

@@ -60,7 +60,7 @@ class Key(Struct, frozen=True, kw_only=True):
         return ", ".join(_WRITTEN.get(name, name) for name in self.names)
 
     def footer(self, controls: Controls, arrows: str) -> str:
-        """Its words in the footer: `s sort`; empty: not now."""
+        """Words of the key in the footer: `s sort`; empty: not now."""
         hint = self.hint if isinstance(self.hint, str) else self.hint(controls)
         first = arrows if self.names[0] == "up" else _WRITTEN.get(self.names[0], self.names[0])
         return hint and f"{first} {hint}"
@@ -81,8 +81,8 @@ class Hit(Struct, frozen=True):
     press: Callable[[Controls], object] | str
 
 
-class Drawn(Struct, frozen=True, kw_only=True):
-    """Picture of a screen.
+class Picture(Struct, frozen=True, kw_only=True):
+    """Lines that a screen has drawn from a frame, and what the display needs to show them.
 
     Attributes:
         lines: if there are more than the frame is high, the display scrolls through them.
@@ -127,8 +127,8 @@ class Screen(Protocol):
         return None
 
     @abstractmethod
-    def draw(self, frame: Frame) -> Drawn:
-        """Its lines, each at most `frame.width` cells wide."""
+    def draw(self, frame: Frame) -> Picture:
+        """Draws the lines, each at most `frame.width` cells wide."""
 
 
 def opening(name: str, *keys: str, hint: str | Callable[[Controls], str], words: str) -> Key:

@@ -92,7 +92,7 @@ def keys_on(screen: Screen) -> Iterator[Key]:
 
 
 def key_sections(more: Sequence[KeySection] = ()) -> list[KeySection]:
-    """Every key with what it does: those of `more`, which win, those that work everywhere, those of each screen."""
+    """Every key with what it does: keys of `more`, which win, keys that work everywhere, keys of each screen."""
     taken = {name for section in more for key in section.keys for name in key.names.split()}
     openers = [screen.opened_by for screen in SCREENS if screen.opened_by is not None]
     sections = [*more, KeySection("Keys", _words([*KEYS, *openers, *SCROLLING], taken))]

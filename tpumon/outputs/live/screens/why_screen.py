@@ -1,4 +1,4 @@
-"""All findings with their evidence, and those that cannot be judged."""
+"""All findings with their evidence, and the findings that cannot be judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpumon.outputs.live.drawing.line import Lines, plain, wrapped
 from tpumon.outputs.live.drawing.style import BOLD
 from tpumon.outputs.live.parts.findings import concerns, finding_lines, not_judged_lines
 from tpumon.outputs.live.parts.frame import Frame
-from tpumon.outputs.live.screens.screen import Drawn, Hit, Screen, opening
+from tpumon.outputs.live.screens.screen import Hit, Picture, Screen, opening
 
 _MOST = 200  # findings that are explained: workers that are judged on their own have one each
 
@@ -30,7 +30,7 @@ class WhyScreen(Screen):
     def about(self, frame: Frame) -> WorkerStatus | None:
         return frame.opened_row
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """Findings, a few lines each, then what cannot be judged; a click on a finding opens its worst worker."""
         row, scene = frame.opened_row, frame.scene
         findings = [one for one in all_findings(scene.status) if row is None or concerns(one, row)]
@@ -48,7 +48,7 @@ class WhyScreen(Screen):
             title = " What cannot be judged, so that its absence is no all-clear:"
             lines += [[], *(plain(part, frame.width, BOLD) for part in wrapped(title, frame.width, indent=1))]
             lines += not_judged_lines(frame, missing, of_all=row is None)
-        return Drawn(lines=lines, hits=hits)
+        return Picture(lines=lines, hits=hits)
 
 
 def _title(frame: Frame, count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpumon.analysis import WorkerStatus
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.notes import about
-from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Key, Screen
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Key, Picture, Screen
 from tpumon.outputs.live.worker.worker_page import WorkerPage
 
 _LEAST_CHART_HEIGHT = 5
@@ -32,11 +32,11 @@ class WorkerScreen(Screen):
     def about(self, frame: Frame) -> WorkerStatus | None:
         return frame.opened_row
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """All of it; graphs grow into what would be empty."""
         row = frame.opened_row
         assert row is not None, "shown only where it fits"
         page = WorkerPage(frame, row, about(frame.messages, row.history.target))
         lines = page.all(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
         place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
-        return Drawn(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])
+        return Picture(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])

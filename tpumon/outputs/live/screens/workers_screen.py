@@ -13,7 +13,7 @@ from tpumon.outputs.live.parts import fleet_lines
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import Rows, axis_of, axis_title
-from tpumon.outputs.live.screens.screen import SPAN_KEYS, Drawn, Hit, Key, Screen
+from tpumon.outputs.live.screens.screen import SPAN_KEYS, Hit, Key, Picture, Screen
 from tpumon.outputs.live.worker.worker_page import WorkerPage
 
 _FEW = 16
@@ -78,12 +78,12 @@ class WorkersScreen(Screen):
         *SPAN_KEYS,
     )
 
-    def draw(self, frame: Frame) -> Drawn:
+    def draw(self, frame: Frame) -> Picture:
         """Summary, rows, and a preview or a line about the worst."""
         total = len(frame.scene.rows)
         notes = filter_notes(frame)
         if not frame.rows:
-            return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
+            return Picture(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
             order = frame.controls.order
             notes.append(f"s sort:{order.by}{' reversed' * order.reverse}{' held' * order.held}")
@@ -100,7 +100,7 @@ class WorkersScreen(Screen):
         lines = [*above, *rows, *below][: frame.height]
         hits += [Hit(place, 0, frame.width, "w") for place, line in enumerate(lines) if worst and line is worst[0]]
         among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
-        return Drawn(
+        return Picture(
             lines=lines,
             position=f"{top + 1}-{top + len(visible)}/{among}" if visible else f"0/{among}",
             page=max(page, 1),
@@ -185,7 +185,7 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
 
 
 def _worst(frame: Frame) -> Lines:
-    """One line about the worst of those whose rows do not say since when; none where all are ok."""
+    """One line about the worst live worker, as rows do not say since when; no line if all are ok."""
     marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
     return [] if worst is None else [WorkerPage(frame, worst).line()]

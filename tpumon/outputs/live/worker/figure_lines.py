@@ -23,7 +23,7 @@ _WITH_NAMES, _SHORT_NAME = 30, 6
 
 
 def _shown(sample: Sample, level: int) -> list[Figure]:
-    """The compared figures in the table's order: those that are there, always shown, or absent for a known reason.
+    """Compared figures in the table's order that are present, always shown, or absent for a known reason.
 
     On a CPU also those of the host: there is little else.
     """

@@ -7,7 +7,7 @@ from tpumon.model import Figures
 from tpumon.model.figure_table import STEP, STEP_PARTS
 from tpumon.outputs.live.drawing.cells import percent, step_cell, step_word
 from tpumon.outputs.live.drawing.line import Line, Lines, tame
-from tpumon.outputs.live.drawing.steady import Steady
+from tpumon.outputs.live.drawing.stable_axes import StableAxes
 from tpumon.outputs.live.drawing.style import BOLD, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.peers import Peers
@@ -38,7 +38,7 @@ def part_table(figures: Figures, peers: Peers, width: int, glyphs: Glyphs) -> Li
     return [line.segments() for line in (title, *rows)]
 
 
-def part_line(row: WorkerStatus, peers: Peers, steady: Steady, width: int, glyphs: Glyphs) -> Lines:
+def part_line(row: WorkerStatus, peers: Peers, stable_axes: StableAxes, width: int, glyphs: Glyphs) -> Lines:
     """The parts in one line, as many as fit; beside each the slice's median.
 
     Parts that differ from the slice's come first, then the greatest; none moves while figures only jitter.
@@ -51,8 +51,8 @@ def part_line(row: WorkerStatus, peers: Peers, steady: Steady, width: int, glyph
     for name, value in parts.items():
         differs = abs(value - usual.get(name, value))
         places[name] = (
-            -steady.size((row.name, name, "differs"), differs, _NOISE * whole_s),
-            -steady.size((row.name, name), value, LEAST_SHARE * whole_s),
+            -stable_axes.size((row.name, name, "differs"), differs, _NOISE * whole_s),
+            -stable_axes.size((row.name, name), value, LEAST_SHARE * whole_s),
         )
     line = Line(width).fill(2).add("A step:".ljust(10), BOLD)
     for name in sorted(places, key=places.__getitem__):

@@ -29,7 +29,7 @@ class Peers(Struct, frozen=True):
 
 
 ALONE = Peers()
-"""There is nobody to compare with."""
+"""Peers of a worker without others to compare with."""
 
 
 def peers_of(scene: Scene, row: WorkerStatus) -> Peers:

@@ -104,7 +104,7 @@ class WorkerPage:
         self._peers = peers_of(frame.scene, row)
 
     def top(self) -> Lines:
-        """Its identity, verdict and figures."""
+        """Identity, verdict and figures of the worker."""
         return self._who() + self._process() + self._kind() + self._verdict() + self._figures()
 
     def _fitting_parts(self) -> Lines:
@@ -120,7 +120,7 @@ class WorkerPage:
     def _part_line(self) -> Lines:
         if self._level < 2:
             return []
-        return part_line(self._row, self._peers, self._scene.steady, self._width, self._glyphs)
+        return part_line(self._row, self._peers, self._scene.stable_axes, self._width, self._glyphs)
 
     def screen(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
@@ -141,7 +141,7 @@ class WorkerPage:
         return self._filled((self._who() + self._verdict())[:height], height)
 
     def line(self) -> list[Segment]:
-        """Its verdict in one line: who, since when and why."""
+        """Verdict on the worker in one line, with name, begin and reason."""
         name = self._scene.labels.whole(self._row.name)
         mark, text = self._verdict_text()
         text = text.removeprefix(f"{self._look.word} ")  # the mark says so already
@@ -230,7 +230,7 @@ class WorkerPage:
         shown = (self._row.name, frame.controls.span_s, frame.controls.end_unix_s)
 
         def axis(figure: Figure, values: Sequence[float]) -> Axis:
-            return self._scene.steady.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
+            return self._scene.stable_axes.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
 
         graphed = Graphed(
             series=series, span=span, fresh_for_s=fresh_for_s, words=words, axis=axis, is_seen=self._row.is_seen
@@ -301,7 +301,7 @@ class WorkerPage:
         return lines + self._text(WITHOUT_TPU, DIM)
 
     def _verdict(self) -> Lines:
-        """Its mark and state; without figures, or while the next are late, also what is done about it now."""
+        """Mark and state of the worker; without figures, or while they are late, also the sampler's present action."""
         mark, text = self._verdict_text()
         doing = waiting_words(self._frame, self._row, late_only=has_figures(self._row))
         return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
@@ -311,7 +311,7 @@ class WorkerPage:
         return look_of(self._row)
 
     def _verdict_text(self) -> tuple[str, str]:
-        """Its mark, and its state, since when and why."""
+        """Mark of the worker, and its state with begin and reason."""
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {self._began(verdict.since_unix_s)}"
         if verdict.state != "live":

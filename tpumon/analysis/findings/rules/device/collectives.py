@@ -19,14 +19,14 @@ _Step = tuple[str, str]  # a slice, and what it steps by
 
 
 class WaitRule(ShareRule):
-    """A share of which the least of a job counts, of those workers whose steps are as long, whatever they step by."""
+    """Rule about a share of waiting: the least share counts among workers of a job with steps of equal length."""
 
     compares = True
     compares_slices = True
     waits = True
 
     def slice_stats(self, peers: Sequence[Peer[None]]) -> LeastShares:
-        """The least share of each slice and program, or of those that step with it if that is less."""
+        """Least share by slice and program, over all that may step together with them."""
         shares: dict[_Step, float] = {}
         steps_s: dict[_Step, list[float]] = {}
         is_whole = True
@@ -44,7 +44,7 @@ class WaitRule(ShareRule):
 
 
 def _least_of_alike(shares: dict[_Step, float], step_s: Mapping[_Step, float]) -> dict[_Step, float]:
-    """The least share of each and those whose steps are as long, also because that is not known."""
+    """Least share by step, over all steps of similar or unknown length."""
     if not step_s or max(step_s.values()) <= alike_s(min(step_s.values()), 0.0)[1]:
         return dict.fromkeys(shares, min(shares.values()))
     if len(shares) > _MOST_STEPS:

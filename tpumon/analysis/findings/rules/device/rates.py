@@ -95,7 +95,7 @@ class MemoryBound(UtilizationBound):
 
 
 class ComputeBound(UtilizationBound):
-    """Matrix units above 70 %, HBM bandwidth below 50 %. It is how it should be."""
+    """Matrix units above 70 %, HBM bandwidth below 50 %: a job as it should be."""
 
     finding = "compute-bound"
     remedy = (

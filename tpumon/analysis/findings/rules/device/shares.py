@@ -17,11 +17,11 @@ from tpumon.model import Evidence, FindingDetail
 
 
 class LeastShares(Struct, frozen=True):
-    """The least share of the workers that take part with one.
+    """Least shares over the workers that step together.
 
     Attributes:
         by_step: the shares, by slice and what it steps by; none where workers are not compared.
-        is_whole: whether all workers have one: who has none may be the one that the others wait for.
+        is_whole: whether all workers have a share: the others may wait for a worker without one.
     """
 
     by_step: Mapping[tuple[str, str], float] = MappingProxyType({})

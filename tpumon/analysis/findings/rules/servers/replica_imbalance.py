@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tpumon.analysis.findings.recent import median_of_ascending
-from tpumon.analysis.findings.rule import Member, Observation, Peer, TooFew
+from tpumon.analysis.findings.rule import Member, NeedsFewMoreSamples, Observation, Peer
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of
 from tpumon.model import Evidence, FindingDetail
 
@@ -77,7 +77,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
         requests, busy = _compared(member)
         if requests is None and busy is None:
             few = 0 < max(len(member.memory.requests), len(member.memory.busy_ratio)) < _FEW
-            return TooFew(takes=_FEW) if few else "no other replica of its job is followed"
+            return NeedsFewMoreSamples(takes=_FEW) if few else "no other replica of its job is followed"
         return max(self._of_requests(requests), self._of_busy(busy))
 
     def _of_requests(self, requests: _Beside | None) -> float:
@@ -108,7 +108,7 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
 
 
 def _compared(member: Member[Load, Loads]) -> tuple[_Beside | None, _Beside | None]:
-    """Its requests and its busy share, each beside the usual one."""
+    """Requests and busy share of a worker, each beside the usual value of its replicas."""
     worker, loads = member.seen.target.worker, member.slice_stats
     return _beside(worker, loads.requests), _beside(worker, loads.busy_ratio)
 

@@ -21,7 +21,7 @@ class Standstill:
 
     Attributes:
         has_worked: whether a program or a token was ever seen; before that it may compile what the first request needs.
-        since: the sample from which on that is so; None: the last one was none.
+        since: the sample that began the standstill; None: the last sample showed none.
         last: the last sample that told.
         step_s: the longest step, or run of a program, that was seen.
     """
@@ -73,7 +73,7 @@ class Stuck(ServerRule[Standstill, None]):
             memory.since = seen.at
 
     def resume(self, memory: Standstill, kept: KeptWorker) -> None:
-        """Takes whether it was seen to work, and since when it was stuck."""
+        """Restores whether the worker was seen to work, and since when it was stuck."""
         memory.has_worked = kept.activity.active_unix_s is not None
         for finding in kept.findings:
             if finding.finding == self.finding:
@@ -93,7 +93,7 @@ class Stuck(ServerRule[Standstill, None]):
         return max(self.limits.stuck_s, min(longest_s, _LONGEST_S))
 
     def began(self, member: Member[Standstill, None]) -> Moment | None:
-        """At the sample up to which tokens came, or the first one that showed it."""
+        """Moment of the last sample with tokens, or of the first sample that showed the standstill."""
         return member.memory.since
 
     def detail(self, member: Member[Standstill, None]) -> FindingDetail:

@@ -1,4 +1,4 @@
-"""Companions of one worker: when each is read beside the profiler, and how its figures join the sample."""
+"""Extra sources of one worker: when each is read beside the profiler, and how its figures join the sample."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpumon.collection.sampler.pace import LONGEST_PAUSE_S
-from tpumon.collection.sources import Companion, OpenClient, Reading, SourceOptions
-from tpumon.collection.sources.companion import present
+from tpumon.collection.sources import ExtraSource, OpenClient, Reading, SourceOptions
+from tpumon.collection.sources.extra_source import present
 from tpumon.errors import MEANING, SourceError
 from tpumon.model import Failure, Figures, Sample, Target
 from tpumon.untrusted_text import one_line
@@ -19,15 +19,15 @@ _GAP_PER_WORKER_S = 0.02
 _GAP_WITHOUT_S = 20.0  # where nothing answered so far
 
 
-class CompanionLook(NamedTuple):
-    """The last reading of one companion, or its failure."""
+class ExtraReading(NamedTuple):
+    """The last reading of one extra source, or its failure."""
 
-    kind: type[Companion]
+    kind: type[ExtraSource]
     result: Reading | Failure
 
 
-class WorkerCompanions:
-    """All companions of one worker.
+class WorkerExtraSources:
+    """All extra sources of one worker.
 
     Args:
         kinds: which to read.
@@ -35,15 +35,15 @@ class WorkerCompanions:
         options: what sources need to know.
     """
 
-    def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
-        self._readers = [_CompanionReader(kind, open_client, options) for kind in kinds]
+    def __init__(self, kinds: Sequence[type[ExtraSource]], open_client: OpenClient, options: SourceOptions) -> None:
+        self._readers = [_ExtraSourceReader(kind, open_client, options) for kind in kinds]
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> None:
-        """Reads those that are due.
+        """Reads the extra sources that are due.
 
         Args:
-            target: the worker, whose companions may have moved.
-            workers: how many are followed: the more, the less often each is read.
+            target: the worker, whose extra sources may have moved.
+            workers: number of workers followed; the more, the less often each source is read.
             again: also read whatever gave a reading before.
         """
         await asyncio.gather(
@@ -51,13 +51,13 @@ class WorkerCompanions:
         )
 
     def are_due(self, target: Target) -> bool:
-        """True if any is to be read."""
+        """True if any extra source is due."""
         return any(reader.is_due(target) for reader in self._readers)
 
     @property
-    def last(self) -> list[CompanionLook]:
-        """The latest reading of each companion that is there, or why it could not be read."""
-        return [CompanionLook(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
+    def last(self) -> list[ExtraReading]:
+        """The latest reading of each extra source that is there, or why it could not be read."""
+        return [ExtraReading(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     @property
     def idle_s(self) -> float | None:
@@ -72,15 +72,15 @@ class WorkerCompanions:
         await asyncio.gather(*(reader.aclose() for reader in self._readers))
 
 
-class _CompanionReader:
-    """One companion of one worker, read no more often than is worth it. A bug in it is a failure of its own."""
+class _ExtraSourceReader:
+    """One extra source of one worker, read no more often than is worth it. A bug in it is a failure of its own."""
 
-    def __init__(self, kind: type[Companion], open_client: OpenClient, options: SourceOptions) -> None:
+    def __init__(self, kind: type[ExtraSource], open_client: OpenClient, options: SourceOptions) -> None:
         self.kind = kind
         self._open_client = open_client
         self._options = options
         self._target: Target | None = None
-        self._companion: Companion | None = None
+        self._extra_source: ExtraSource | None = None
         self.last: Reading | Failure | None = None
         self._next_s = 0.0
         self._was_there = False
@@ -88,7 +88,7 @@ class _CompanionReader:
     def is_due(self, target: Target, *, again: bool = False) -> bool:
         if target is not self._target and target != self._target:
             return True
-        if self._companion is None:
+        if self._extra_source is None:
             return False
         return (again and self.last is not None) or self._next_s <= asyncio.get_running_loop().time()
 
@@ -96,12 +96,12 @@ class _CompanionReader:
         if target != self._target:
             await self.aclose()
             self._target, self.last, self._next_s, self._was_there = target, None, 0.0, False
-            self._companion = None
+            self._extra_source = None
             self.last = await _guarded(self.kind, target, self._open)
-        companion, now_s = self._companion, asyncio.get_running_loop().time()
-        if companion is None:
+        extra_source, now_s = self._extra_source, asyncio.get_running_loop().time()
+        if extra_source is None:
             return
-        self.last = await _guarded(self.kind, target, lambda: companion.read())  # noqa: PLW0108 - it may have no read
+        self.last = await _guarded(self.kind, target, lambda: extra_source.read())  # noqa: PLW0108 - it may have no read
         if isinstance(self.last, Failure) and MEANING[self.last.reason].unreached and not self._was_there:
             self.last = None  # it was only looked for and need not exist
         self._was_there = self._was_there or self.last is not None
@@ -110,19 +110,19 @@ class _CompanionReader:
 
     async def _open(self) -> None:
         assert self._target is not None
-        self._companion = self.kind.open(self._target, self._open_client, self._options)
+        self._extra_source = self.kind.open(self._target, self._open_client, self._options)
 
     async def aclose(self) -> None:
         """Closes its connection; if that fails, there is nothing left to read."""
-        companion = self._companion
-        if companion is not None and self._target is not None:
-            await _guarded(self.kind, self._target, lambda: companion.close())  # noqa: PLW0108
+        extra_source = self._extra_source
+        if extra_source is not None and self._target is not None:
+            await _guarded(self.kind, self._target, lambda: extra_source.close())  # noqa: PLW0108
 
 
 async def _guarded(
-    kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
+    kind: type[ExtraSource], target: Target, call: Callable[[], Awaitable[Reading | None]]
 ) -> Reading | Failure | None:
-    """Result of a companion's method; its failure if it fails: the profiler's figures stay."""
+    """Result of an extra source's method; its failure if it fails: the profiler's figures stay."""
     try:
         return await call()
     except SourceError as error:
@@ -131,22 +131,22 @@ async def _guarded(
         return _bug(kind, error, target.address)
 
 
-def _bug(kind: type[Companion], error: Exception, address: str) -> Failure:
+def _bug(kind: type[ExtraSource], error: Exception, address: str) -> Failure:
     words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
     return Failure(source=kind.name, reason="internal", message=words, address=address)
 
 
-def merged(sample: Sample, looks: Sequence[CompanionLook]) -> Sample:
-    """The profiler's sample with the companions' figures; what the profiler measured stays."""
+def merged(sample: Sample, looks: Sequence[ExtraReading]) -> Sample:
+    """The profiler's sample with the extra sources' figures; what the profiler measured stays."""
     for look in looks:
         try:
             sample = _with(sample, look)
         except Exception as error:  # noqa: BLE001 - nor must odd figures
-            sample = _with(sample, CompanionLook(look.kind, _bug(look.kind, error, sample.address)))
+            sample = _with(sample, ExtraReading(look.kind, _bug(look.kind, error, sample.address)))
     return sample
 
 
-def _with(sample: Sample, look: CompanionLook) -> Sample:
+def _with(sample: Sample, look: ExtraReading) -> Sample:
     reading = look.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
@@ -156,7 +156,7 @@ def _with(sample: Sample, look: CompanionLook) -> Sample:
         sample,
         source=sample.source or look.kind.alone or look.kind.name,
         companions_only=sample.companions_only or sample.source is None,
-        # A profiler that never answered has no interval yet; it is tried, and companions are read, this often.
+        # A profiler that never answered has no interval yet; it is tried, and extra sources are read, this often.
         interval_s=sample.interval_s if sample.interval_s is not None else LONGEST_PAUSE_S,
         simulated=sample.simulated or reading.simulated,
         figures=_filled(sample.figures, reading.figures),

@@ -1,4 +1,4 @@
-"""Room for a profiler server: where gRPC gets too little, it ends the process."""
+"""The limits within which gRPC must fit: where it gets too little of a resource, it ends the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GROUPS = "/sys/fs/cgroup"
 
 
 def lacking() -> str | None:
-    """The resource of which this process has too little, for a line; None: there is enough."""
+    """Words for the resource that this process lacks; None: there is enough of each."""
     for left, needed, what in (
         (_files(), _NEEDED, "more files may be opened here (ulimit -n)"),
         (_megabytes(), _NEEDED_MB, "MB more memory may be mapped here (ulimit -v)"),
@@ -85,7 +85,7 @@ def _threads_of_user() -> float:
 
 
 def _folders() -> Iterator[str]:
-    """Those of the groups, and of the groups above."""
+    """Folders of the control groups of this process, and of their parents."""
     try:
         with open(_OWN_GROUPS, "rb") as file:
             lines = file.read().splitlines()

@@ -1,4 +1,4 @@
-"""Base of companions: sources whose figures join those of the profiler."""
+"""Base of extra sources: sources whose figures join those of the profiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from msgspec import Struct, field
 from msgspec.structs import fields
 
-from tpumon.collection.sources.examination import About, CompanionReport
+from tpumon.collection.sources.examination import About, ExtraSourceReport
 from tpumon.model import Figures
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ OpenClient = Callable[[str], "Client"]
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """Result of one look at a companion.
+    """Result of one look at an extra source.
 
     Attributes:
         figures: they fill in what the profiler left absent.
         warnings: what a reader of the figures should know.
-        failures: parts that failed although the companion answered.
+        failures: parts that failed although the extra source answered.
         simulated: whether tpumon's simulator answered.
     """
 
@@ -42,10 +42,10 @@ class Reading(Struct, frozen=True, kw_only=True):
         return (*(caution.message for caution in self.warnings), *(failure.message for failure in self.failures))
 
 
-class Companion(ABC):
+class ExtraSource(ABC):
     """Reads further figures of one worker, beside its profiler; remembers what it needs about that worker.
 
-    A new one is a file here and a line in `tpumon.collection.sources.COMPANIONS`.
+    A new one is a file here and a line in `tpumon.collection.sources.EXTRA_SOURCES`.
 
     Args:
         target: the worker.
@@ -53,7 +53,7 @@ class Companion(ABC):
 
     Attributes:
         name: as in `Failure.source`.
-        alone: as in `Sample.source` if companions alone answered, this one first; empty: its name.
+        alone: as in `Sample.source` if extra sources alone answered, this one first; empty: its name.
         title: what the live view calls it then; empty: the same.
         about: how `doctor` speaks of it.
         shows_life: whether its answer shows that the worker lives; if not, it counts only where something else does.
@@ -73,12 +73,12 @@ class Companion(ABC):
 
     @classmethod
     def open(cls, target: Target, open_client: OpenClient, options: SourceOptions) -> Self | None:  # noqa: ARG003
-        """The companion of one worker; makes no call yet. None if it has none, or none is asked for."""
+        """The extra source of one worker; makes no call yet. None if it has none, or none is asked for."""
         return cls(target, open_client)
 
     @classmethod
     def places(cls, targets: Sequence[Target]) -> Sequence[Target]:
-        """The targets to examine for `doctor`: one for each place where there may be such a companion."""
+        """The targets to examine for `doctor`: one for each place where there may be such an extra source."""
         return targets
 
     @property
@@ -94,7 +94,7 @@ class Companion(ABC):
             SourceError: something is there, but does not answer as it should.
         """
 
-    async def examine(self) -> CompanionReport:
+    async def examine(self) -> ExtraSourceReport:
         """Finds out for `doctor` what it gives.
 
         Raises:
@@ -103,8 +103,8 @@ class Companion(ABC):
         address = self.address or self.target.address
         reading = await self.read()
         if reading is None:
-            return CompanionReport(address=address, state="absent", words="not there")
-        return CompanionReport(
+            return ExtraSourceReport(address=address, state="absent", words="not there")
+        return ExtraSourceReport(
             address=self.address or address,
             state="ok",
             words=", ".join(present(reading.figures)) or "no figure now",

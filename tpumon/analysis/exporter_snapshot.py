@@ -1,4 +1,4 @@
-"""The knowledge that a running exporter hands on to its readers, as a part of its `/samples` page."""
+"""Snapshots of running exporters as a part of their `/samples` pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.analysis.history import RollupSeries
-from tpumon.model import Cause, Finding, Handover, StateId, StatusSnapshot
+from tpumon.model import Cause, ExporterSnapshot, Finding, StateId, StatusSnapshot
 from tpumon.model.documents import LATEST_UNIX_S, encoded_part
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -20,21 +20,21 @@ _MOST_NAMED = 20  # each sample says which findings its worker has
 _FindingT = TypeVar("_FindingT", Cause, Finding)
 
 
-def page_of(handover: Handover) -> dict[str, Any]:
-    """The fields of a `Page` that hold a handover; `read_handover` reverses it."""
-    findings, history = handover.findings, handover.history
+def page_of(snapshot: ExporterSnapshot) -> dict[str, Any]:
+    """The fields of a `Page` that hold a snapshot; `read_snapshot` reverses it."""
+    findings, history = snapshot.findings, snapshot.history
     return {
-        "changed": handover.number,
-        "statuses": handover.statuses,
-        "changes": handover.changes,
+        "changed": snapshot.number,
+        "statuses": snapshot.statuses,
+        "changes": snapshot.changes,
         "findings": None if findings is None else tuple(one.naming(_MOST_NAMED) for one in findings),
-        "not_judged": handover.not_judged,
-        "history": {name: encoded_part(each) for name, each in history.items()} if handover.complete else None,
+        "not_judged": snapshot.not_judged,
+        "history": {name: encoded_part(each) for name, each in history.items()} if snapshot.complete else None,
     }
 
 
-def read_handover(page: Page, shift_s: float) -> Handover | None:
-    """The handover in a page; None if it has none.
+def read_snapshot(page: Page, shift_s: float) -> ExporterSnapshot | None:
+    """The snapshot in a page; None if it has none.
 
     Args:
         page: the whole page.
@@ -42,7 +42,7 @@ def read_handover(page: Page, shift_s: float) -> Handover | None:
     """
     if page.changed is None:
         return None
-    return Handover(
+    return ExporterSnapshot(
         complete=page.history is not None,
         number=page.changed,
         statuses=tuple(_shifted(snapshot, shift_s) for snapshot in page.statuses),
@@ -59,12 +59,12 @@ def read_handover(page: Page, shift_s: float) -> Handover | None:
 
 
 def _is_judged(finding: Finding) -> bool:
-    """False of one made of a state, which each tpumon makes itself."""
+    """False for a finding made of a state: each tpumon makes such findings itself."""
     return finding.finding not in get_args(StateId)
 
 
 def dated(findings: Iterable[_FindingT], shift_s: float) -> Iterator[_FindingT]:
-    """Findings whose times are by another clock, by this machine's: `shift_s` later."""
+    """Findings with times moved by `shift_s`, from another machine's clock to this machine's."""
     for one in findings:
         since_unix_s = _time(one.since_unix_s, shift_s)
         yield one if since_unix_s == one.since_unix_s else replace(one, since_unix_s=since_unix_s)
@@ -87,8 +87,8 @@ def _shifted(snapshot: StatusSnapshot, shift_s: float) -> StatusSnapshot:
     )
 
 
-def histories_of(handover: Handover) -> Iterator[tuple[str, RollupSeries]]:
-    """Yields the histories in a handover by worker, without those that are damaged or of another version."""
-    for worker, plain in handover.history.items():
+def histories_of(snapshot: ExporterSnapshot) -> Iterator[tuple[str, RollupSeries]]:
+    """Yields the histories in a snapshot by worker, without damaged ones and other versions."""
+    for worker, plain in snapshot.history.items():
         with suppress(ValueError):
-            yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=handover.shift_s)
+            yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=snapshot.shift_s)

@@ -24,7 +24,7 @@ class _Kept(Struct):
     since_unix_s: float
 
 
-class Steady:
+class StableAxes:
     """Remembers axes and sizes by name."""
 
     def __init__(self) -> None:

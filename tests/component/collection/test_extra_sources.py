@@ -1,4 +1,4 @@
-"""A companion as docs/architecture.md says to add one: a class and an entry in the table."""
+"""An extra source as docs/architecture.md says to add one: a class and an entry in the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.shown import answered, display_of, name_of, press, screen
 from tpumon.cli.doctor import command as doctor
 from tpumon.collection import sources
 from tpumon.collection.sampler import Pace, Sampler
-from tpumon.collection.sources import Companion, ProfilerSource, Reading
+from tpumon.collection.sources import ExtraSource, ProfilerSource, Reading
 from tpumon.collection.sources.examination import About
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.selection import Selection
@@ -23,7 +23,7 @@ from tpumon.model import Caution, Figures, Query, Sample, Target
 from tpumon.model.documents import encoded
 
 
-class BoardMemory(Companion):
+class BoardMemory(ExtraSource):
     """Memory as a board management controller might report it; the second target of a test has none."""
 
     name = "board"
@@ -42,7 +42,7 @@ class BoardMemory(Companion):
 
 @pytest.fixture(autouse=True)
 def table(monkeypatch):
-    monkeypatch.setattr(sources, "COMPANIONS", (*sources.COMPANIONS, BoardMemory))
+    monkeypatch.setattr(sources, "EXTRA_SOURCES", (*sources.EXTRA_SOURCES, BoardMemory))
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ class Counters(ProfilerSource):
 
 
 def odd(**parts):
-    """A companion with odd parts."""
+    """An extra source with odd parts."""
     about = About(title="Odd", key="odd", gives="odd: nothing")
     return type("Odd", (BoardMemory,), {"name": "odd", "about": about, **parts})
 
@@ -122,7 +122,7 @@ ODD = {
 @pytest.mark.parametrize("parts", ODD.values(), ids=ODD)
 def test_a_bug_in_one_costs_neither_the_profilers_figures_nor_those_of_others(node, monkeypatch, parts):
     """It is a failure of its own, while sampling and in what doctor reports."""
-    monkeypatch.setattr(sources, "COMPANIONS", (odd(**parts), BoardMemory))
+    monkeypatch.setattr(sources, "EXTRA_SOURCES", (odd(**parts), BoardMemory))
     sample = sample_of("w0", node.address)
     assert (sample.source, sample.figures.hbm_used_bytes) == ("monitor", 3 << 30)
     ((source, reason, message),) = [(error.source, error.reason, error.message) for error in sample.errors]
@@ -142,7 +142,7 @@ def test_a_bug_in_one_costs_neither_the_profilers_figures_nor_those_of_others(no
 def test_a_bug_in_one_costs_nothing_else_in_what_doctor_reports(node, capsys, monkeypatch, tmp_path, parts):
     """Its own row says so."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
-    monkeypatch.setattr(sources, "COMPANIONS", (odd(**parts), BoardMemory))
+    monkeypatch.setattr(sources, "EXTRA_SOURCES", (odd(**parts), BoardMemory))
     doctor.run(where=Selection(addresses=(node.address,)), output="json")
     shown = json.loads(capsys.readouterr().out)
     (report,) = shown["odd"]
@@ -153,7 +153,7 @@ def test_a_bug_in_one_costs_nothing_else_in_what_doctor_reports(node, capsys, mo
 
 def test_titles_of_sources_are_shown(monkeypatch):
     """That of a profiler on the worker's page, and all in the help."""
-    monkeypatch.setattr(sources, "COMPANIONS", (*sources.COMPANIONS, odd(title="the board"), BoardMemory))
+    monkeypatch.setattr(sources, "EXTRA_SOURCES", (*sources.EXTRA_SOURCES, odd(title="the board"), BoardMemory))
     monkeypatch.setattr(sources, "PROFILERS", (*sources.PROFILERS, Counters))
     display = display_of(answered(name_of(0), source="counters"))
     press(display, "enter")
@@ -167,7 +167,7 @@ def test_titles_of_sources_are_shown(monkeypatch):
 def test_one_that_cannot_be_closed_ends_no_run(node, capsys, monkeypatch, tmp_path):
     """What it read stays."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
-    monkeypatch.setattr(sources, "COMPANIONS", (odd(close=odd_method(OSError("a bug"))),))
+    monkeypatch.setattr(sources, "EXTRA_SOURCES", (odd(close=odd_method(OSError("a bug"))),))
     assert sample_of("w0", node.address).figures.hbm_used_bytes == 3 << 30
     doctor.run(where=Selection(addresses=(node.address,)), output="json")
     assert [report["state"] for report in json.loads(capsys.readouterr().out)["odd"]] == ["ok"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.shown import NOW, answered, display_of, lines, name_of, press, screen
 from tpumon.model import StepTimes
 from tpumon.outputs.live.drawing.graphs import soft_axis, soft_ratio_axis
-from tpumon.outputs.live.drawing.steady import Steady
+from tpumon.outputs.live.drawing.stable_axes import StableAxes
 
 JITTER = st.lists(st.floats(0.96, 1.04), min_size=2, max_size=40)
 PARTS = {"high_flops_compute": 0.03, "low_flops_compute": 0.01, "collective": 0.0098, "idle": 0.0102, "infeed": 0.0027}
@@ -20,29 +20,29 @@ PARTS = {"high_flops_compute": 0.03, "low_flops_compute": 0.01, "collective": 0.
 @given(st.floats(1e-4, 100.0), JITTER)
 def test_an_axis_stays_while_values_only_jitter(value, jitter):
     """By four percent, for however long."""
-    steady = Steady()
-    axes = [
-        steady.axis("step", (value * factor,), soft_axis([value * factor]), 1000.0 * number)
+    axes = StableAxes()
+    seen = [
+        axes.axis("step", (value * factor,), soft_axis([value * factor]), 1000.0 * number)
         for number, factor in enumerate(jitter)
     ]
-    assert len(set(axes)) == 1
+    assert len(set(seen)) == 1
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
 def test_an_axis_holds_all_values(values):
     """It grows at once."""
-    steady = Steady()
+    axes = StableAxes()
     for number, value in enumerate(values):
-        low, high = steady.axis("mxu", (value,), soft_ratio_axis([value]), number)
+        low, high = axes.axis("mxu", (value,), soft_ratio_axis([value]), number)
         assert low <= value <= high
 
 
 def test_an_axis_shrinks_once_it_was_too_long_for_five_minutes():
     """Not before, and not if it was needed in between."""
-    steady = Steady()
+    axes = StableAxes()
 
     def axis(value, at_s):
-        return steady.axis("step", (value,), soft_axis([value]), at_s)
+        return axes.axis("step", (value,), soft_axis([value]), at_s)
 
     first = axis(1.0, 0.0)
     long = axis(10.0, 1.0)
@@ -55,10 +55,10 @@ def test_an_axis_shrinks_once_it_was_too_long_for_five_minutes():
 
 def test_a_size_changes_only_if_a_value_clearly_does():
     """Noise around the border of two sizes does not make it one, then the other."""
-    steady = Steady()
-    assert len({steady.size("part", value, 0.01) for value in (0.109, 0.111, 0.1, 0.12, 0.109)}) == 1
-    assert steady.size("tiny", 1e300, 5e-324) > 0
-    assert steady.size("part", 0.2, 0.01) > steady.size("other", 0.1, 0.01) > steady.size("none", 0.0, 0.01) == 0
+    axes = StableAxes()
+    assert len({axes.size("part", value, 0.01) for value in (0.109, 0.111, 0.1, 0.12, 0.109)}) == 1
+    assert axes.size("tiny", 1e300, 5e-324) > 0
+    assert axes.size("part", 0.2, 0.01) > axes.size("other", 0.1, 0.01) > axes.size("none", 0.0, 0.01) == 0
 
 
 def jittering(query, number, **more):
@@ -118,8 +118,8 @@ def test_the_header_tells_the_order_by_worst_from_that_by_name():
 
 
 def test_what_is_remembered_is_bounded():
-    steady = Steady()
+    axes = StableAxes()
     for number in range(2000):
-        steady.axis(number, [1.0], (0.0, 1.0), 0.0)
-        steady.size(number, 2.0, 1.0)
-    assert len(steady._axes) == len(steady._sizes) == 512
+        axes.axis(number, [1.0], (0.0, 1.0), 0.0)
+        axes.size(number, 2.0, 1.0)
+    assert len(axes._axes) == len(axes._sizes) == 512

@@ -28,7 +28,7 @@ class Sessions:
     """Begins profiling sessions of the program while no other one is active.
 
     Args:
-        begin: makes a session. If another one is active it makes one that fails when it is ended.
+        begin: makes a session; while another session is active, a session that fails when it is ended.
         is_tracing: whether any session of this process traces the host.
 
     Raises:
