@@ -151,6 +151,7 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("INTERVAL = 5", r"there is no option INTERVAL; did you mean interval\?$"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
         ("max-duty = 7", "max-duty in .*config.toml: 7: give a share of .*; for percent, write 7%"),
+        ("max-duty = 1.0", "max-duty in .*config.toml: 1.0: give a share .*; for percent, write 1%; for all of it, "),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
