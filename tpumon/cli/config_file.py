@@ -24,7 +24,7 @@ import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
 from tpumon.cli.legacy import translate
-from tpumon.cli.values import FORMS, READERS, advice, formats_of
+from tpumon.cli.values import FORMS, READERS, advice, formats_of, refuse_empty
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -263,6 +263,7 @@ def _check(
 
 def _read(name: str, option: Any, value: object, readers: Readers) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
+    refuse_empty(option, value)
     texts = ["a table"] if isinstance(value, dict) else _texts(value)
     text, formats = ",".join(texts), formats_of(option)
     if isinstance(value, dict) or (formats and text not in formats):

@@ -13,6 +13,7 @@ from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
 from tpumon.cli.process import command_of
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.discovery.selection import Selection
 from tpumon.errors import UsageError
 from tpumon.outputs import Export
 from tpumon.pipeline import FeedSettings
@@ -413,6 +414,23 @@ def test_errors_say_what_to_do(arguments, message):
     with pytest.raises(UsageError) as caught:
         settings(*arguments)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("command", "name"), EVERY_OPTION, ids=lambda value: value or "tpumon")
+def test_no_option_that_takes_text_takes_an_empty_one(command, name):
+    """`--tpu=$TPU` of a script that has not set it does not mean the jobs of this host."""
+    (option,) = (one for one in visible_options(COMMANDS[command]) if one.opts[0] == name)
+    if option.type_descriptor.annotation not in {str, list[str]}:
+        return
+    for value in ("", " "):
+        with pytest.raises(UsageError, match=f"^{name}: it is empty; give "):
+            command_of([*command.split(), f"{name}={value}", *ARGUMENTS.get(command, [])])
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch):
+    for name in SAMPLES:
+        monkeypatch.setenv(f"TPUMON_{name[2:].upper().replace('-', '_')}", "")
+    assert settings().feed.origin.selection == Selection()
 
 
 def test_help_is_a_command_for_those_who_type_it(capsys):
