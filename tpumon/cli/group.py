@@ -56,6 +56,8 @@ class CommandGroup(TyperGroup):
             del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
         if args[:1] == ["help"]:
             args = [*args[1:2], "--help"]
+        elif args[1:] == ["help"] and args[0] in {*self.commands} - {"run"} and not os.path.exists("help"):  # noqa: PTH110
+            args = [args[0], "--help"]
         translated, notes = translate(args)
         for note in notes:
             _log.warning("%s", note)

@@ -445,11 +445,22 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch):
     assert settings().feed.origin.selection == Selection()
 
 
-def test_help_is_a_command_for_those_who_type_it(capsys):
-    """With the name of a command, or without."""
-    for words, usage in ((["help"], "tpumon [OPTIONS] COMMAND"), (["help", "run"], "tpumon run [OPTIONS]")):
-        assert command_of(words)() == 0
-        assert f"Usage: {usage}" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [("help", "tpumon [OPTIONS] COMMAND"), ("help run", "tpumon run [OPTIONS]"), ("why help", "tpumon why [OPTIONS]")],
+)
+def test_help_is_a_command_for_those_who_type_it(words, usage, tmp_path, monkeypatch, capsys):
+    """With the name of a command, before it or after it, or without."""
+    monkeypatch.chdir(tmp_path)
+    assert command_of(words.split())() == 0
+    assert f"Usage: {usage}" in capsys.readouterr().out
+
+
+def test_help_may_be_a_program_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert settings("run", "help").program == ["help"]
+    (tmp_path / "help").mkdir()
+    assert settings("analyze", "help").paths == ["help"]
 
 
 def test_a_misspelled_variable_is_named(monkeypatch, capsys):
