@@ -78,7 +78,7 @@ class Quantity(Struct, frozen=True):
         least, most = (parse(bound, self.unit) if bound else None for bound in (self.least, self.most))
         if value is None or value < (least or 0.0) or (most is not None and value > most):
             return None
-        is_doubtful = self.kind == "share" and not self.most and value >= 1 and "%" not in text  # 5 is hardly 500%
+        is_doubtful = self.kind == "share" and value >= 1 and "%" not in text  # 1 may be meant as 1%, 5 as 5%
         return None if is_doubtful else value
 
     def _advice(self, how_many: str, ending: str) -> str:
@@ -88,11 +88,12 @@ class Quantity(Struct, frozen=True):
         return f"give {how_many} {self.kind}{ending}{each * bool(bounds)}{bounds}, such as {self.example}"
 
     def _percent_hint(self, parts: Sequence[str]) -> str:
-        """Advice for numbers above 1 that should be shares; empty: none."""
-        numbers = [part.strip() for part in parts]
-        ratios = [_ratio(number) or 0.0 for number in numbers if "%" not in number]
-        if self.kind != "share" or len(ratios) < len(parts) or max(ratios) < 1:
+        """Advice for numbers from 1 on that should be shares; empty: none."""
+        numbers = [number for part in parts if "%" not in part and (_ratio(number := part.strip()) or 0.0) >= 1]
+        if self.kind != "share" or not numbers:
             return ""
+        if any(_ratio(number) == 1 for number in numbers):
+            return "; for percent, write 1%; for all of it, 100%"
         return f"; for percent, write {','.join(f'{number}%' for number in numbers)}"
 
 

@@ -24,7 +24,7 @@ import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
 from tpumon.cli.legacy import translate
-from tpumon.cli.values import FORMS, READERS, advice, formats_of
+from tpumon.cli.values import FORMS, READERS, advice, formats_of, refuse_empty
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -263,6 +263,7 @@ def _check(
 
 def _read(name: str, option: Any, value: object, readers: Readers) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
+    refuse_empty(option, value)
     texts = ["a table"] if isinstance(value, dict) else _texts(value)
     text, formats = ",".join(texts), formats_of(option)
     if isinstance(value, dict) or (formats and text not in formats):
@@ -321,10 +322,10 @@ def misspelled_variables(group: TyperGroup, environment: Mapping[str, str]) -> I
         word = _key(rest.strip("_").lower())
         command, _, option = word.partition("-")
         its = [name for name, _ in options_of(group.commands[command])] if command in group.commands else []
-        if of_command := _nearest(option, its):
+        if of_command := nearest(option, its):
             by_file = "" if command in WITHOUT_FILE else f", or [{command}] {of_command} in the file"
             yield variable, f"--{of_command}{by_file}"
-        elif near := _nearest(word, names) or _nearest(_OF_FILES.sub("", word), names):
+        elif near := nearest(word, names) or nearest(_OF_FILES.sub("", word), names):
             yield variable, variable_of(near)
 
 
@@ -390,16 +391,16 @@ def _check_known(
         if key in known:
             continue
         if commands and isinstance(keys[key], dict):
-            near = _nearest(key.lower(), commands)
+            near = nearest(key.lower(), commands)
             hint = f"did you mean [{near}]?" if near else "a table is named like its command: see tpumon --help"
             raise UsageError(f"{path}: there is no command {key}; {hint}")
-        near = _nearest(key.lower(), known)
+        near = nearest(key.lower(), known)
         hint = f"did you mean {near}?" if near else "keys are options without the dashes; see tpumon --help"
         hint = "another command has it: put it before the first table" if key in elsewhere else hint
         raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
 
 
-def _nearest(word: str, names: Sequence[str]) -> str | None:
+def nearest(word: str, names: Sequence[str]) -> str | None:
     """The name that someone meant: a few letters differ, or are in another order, or are left out (`cfg`, `conf`)."""
     alike = difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE)
     begun = [name for name in names if len(word) >= _FEWEST and name[0] == word[0]]

@@ -10,17 +10,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from tpumon.cli import completion as completing
 from tpumon.cli.config_file import (
     WITHOUT_FILE,
     check_variables,
     config_path,
     misspelled_variables,
+    nearest,
     read_config,
     variable_of,
 )
 from tpumon.cli.legacy import translate
 from tpumon.cli.options import OWN_TABLE
-from tpumon.cli.values import advice
+from tpumon.cli.values import advice, formats_of
 from tpumon.system.console import terminal_is_utf_8
 from tpumon.untrusted_text import one_line
 
@@ -32,6 +34,8 @@ ENVIRONMENT = {"auto_envvar_prefix": "TPUMON"}
 _COLUMNS = 80  # with fewer, frames leave too little room for names
 _INDENT = 4
 _SHOWING = frozenset({"--help", "-h", "--version"})
+_FORMS = {"--plain": "text", "--json": "jsonl", "--jsonl": "json"}  # one writes many objects, the other commands one
+_MOST_NAMED = 3
 
 
 class CommandGroup(TyperGroup):
@@ -52,6 +56,8 @@ class CommandGroup(TyperGroup):
             del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
         if args[:1] == ["help"]:
             args = [*args[1:2], "--help"]
+        elif args[1:] == ["help"] and args[0] in {*self.commands} - {"run"} and not os.path.exists("help"):  # noqa: PTH110
+            args = [args[0], "--help"]
         translated, notes = translate(args)
         for note in notes:
             _log.warning("%s", note)
@@ -81,6 +87,15 @@ class CommandGroup(TyperGroup):
         if hint:
             ctx.fail(f"No such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; an error in how it is typed tells of which command it is."""
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined] # of a usage error
+            raise
 
 
 def _without_columns(group: Any, ctx: Any) -> None:
@@ -114,30 +129,38 @@ def _hint_for(word: str) -> str:
     return ""
 
 
-def _hint_for_option(name: str, group: Any) -> str:
-    """The commands that have an option which this one lacks; empty: none."""
+def _hint_for_option(name: str, context: Any) -> str:
+    """What to write instead of an option that a command lacks, or the commands that have it; empty: neither."""
     if name == "--top":
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
     if name == "--config":
         return "TPUMON_CONFIG names the file: TPUMON_CONFIG=FILE tpumon ..."
-    if name == "--plain":
-        return "for plain text: --output text"
-    having = [command for command, its in group.commands.items() for one in its.params if name in one.opts]
-    names = ", ".join(f"tpumon {each}" for each in having)
-    return f"{names} {'has' if len(having) == 1 else 'have'} it" if having else ""
+    output = next((one for one in context.command.params if one.name == "output"), None)
+    forms = [] if output is None else formats_of(output) or completing.outputs()
+    if form := next((one for one in (name.removeprefix("--"), _FORMS.get(name)) if one in forms), ""):
+        return f"write --output {form}"
+    group = context.find_root().command
+    commands = {"tpumon": group} | {f"tpumon {one}": command for one, command in group.commands.items()}
+    having = [command for command, its in commands.items() for one in its.params if name in one.opts]
+    more = " and others" if len(having) > _MOST_NAMED else ""
+    return f"{', '.join(having[:_MOST_NAMED])}{more} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
 def explanation(error: typer.TyperException) -> str:
     """The error in one line, with the option, variable or key of the file, and the page to read."""
     context = getattr(error, "ctx", None)
-    page = f"(see {'tpumon' if context is None else context.command_path} --help)"
-    wrong = getattr(error, "option_name", None)
-    if wrong is not None and context is not None and (hint := _hint_for_option(wrong, context.find_root().command)):
-        return f"no such option: {wrong}; {hint}"
-    options = [] if wrong is None or context is None else [each for one in context.command.params for each in one.opts]
-    begun = [each for each in options if each.startswith(wrong)]
-    if near := begun or getattr(error, "possibilities", None):  # the closest first, which the message would sort
-        return f"no such option: {wrong}; did you mean {' or '.join(near[:2])}? {page}"
+    path = "tpumon" if context is None else " ".join(filter(None, (context.command_path, context.invoked_subcommand)))
+    page = f"(see {path} --help)"
+    if context is not None and hasattr(error, "possibilities"):  # it is no option
+        wrong = str(getattr(error, "option_name", ""))
+        if hint := _hint_for_option(wrong, context):
+            return f"no such option: {wrong}; {hint}"
+        options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
+        begun = [each for each in options if each.startswith(wrong)]
+        alike = nearest(wrong, options) or nearest(wrong[2:], [each[2:] for each in options]) or ""
+        if near := " or ".join(begun[:2]) or alike:
+            return f"no such option: {wrong}; did you mean --{near.removeprefix('--')}? {page}"
+        return f"no such option: {wrong} {page}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
         return f"{message[:1].lower()}{message[1:]} {page}"

@@ -9,12 +9,19 @@ import typer
 from msgspec import Struct, StructMeta
 
 from tpumon.cli import completion as completing
+from tpumon.cli.values import refuse_empty
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.model import MOST_OPS, JobKindName
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system import console
 
-option = partial(typer.Option, show_envvar=False)
+
+def _not_empty(parameter: typer.CallbackParam, value: Any) -> Any:
+    refuse_empty(parameter, value)
+    return value
+
+
+option = partial(typer.Option, show_envvar=False, callback=_not_empty)
 _target = partial(option, rich_help_panel="Targets")
 measured = partial(option, rich_help_panel="What to measure")
 written = partial(option, rich_help_panel="Output")
@@ -58,14 +65,13 @@ def is_given_beside(context: typer.Context, name: str, *others: str) -> bool:
 
 
 def _strength_of(context: typer.Context, name: str) -> int:
-    """The place of the way in which an option is given among all; -1: it is not, or is empty."""
+    """The place of the way in which an option is given among all; -1: it is not, or is off."""
     source = context.get_parameter_source(name)
     way = "" if source is None else source.name
     if way == "DEFAULT_MAP" and name in context.meta.get(OWN_TABLE, ()):
         way = OWN_TABLE
-    value = context.params.get(name)
-    is_empty = not any(value) if isinstance(value, (list, tuple)) else not value
-    return -1 if way not in _WAYS or (is_empty and way != "COMMANDLINE") else _WAYS.index(way)
+    is_off = not context.params.get(name) and way != "COMMANDLINE"
+    return -1 if way not in _WAYS or is_off else _WAYS.index(way)
 
 
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:

@@ -207,8 +207,6 @@ def feed_of(
         )
     if outputs.record is None and is_typed(context, "record_keep"):
         raise UsageError("--record-keep requires --record DIR")
-    if outputs.web_config == "":
-        raise UsageError("--web-config is empty; name a file, or leave the option out")
     if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = outputs.with_ops or 0
@@ -375,6 +373,8 @@ def selection_of(
     services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
+    if targets.tpu and not tpus:
+        raise UsageError("--tpu names no TPU; give NAME,..., or leave it out")
     if tpus and services:
         _log.info("ignoring --tpu: --service-addr is given, too")
     if level > 0 and services and workers:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tpumon.discovery.addresses import parse_addresses
+from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.quantities import Quantity
 from tpumon.system.exporter_ports import parse_listen
@@ -134,6 +135,14 @@ FORMS: Mapping[str, Callable[[str], object]] = MappingProxyType(
     }
 )
 """The same without a look at what is installed: for options of commands that do not run, whose exporters may lack."""
+
+
+def refuse_empty(option: Any, value: object) -> None:
+    """Raises UsageError if a value, or one of several, is empty: of a script, it is a variable that was not set."""
+    given = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(one, str) and not one.strip() for one in given):
+        else_ = "" if option.required else ", or leave it out"
+        raise UsageError(f"{option.opts[0]}: it is empty; give {option.metavar}{else_}")
 
 
 def formats_of(option: Any) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.model.finding import MOST_WORKERS
 from tpumon.model.sample import EXPORTER
 from tpumon.moments import moment_of
-from tpumon.system.logdir import TRACE_SUFFIX
+from tpumon.system.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
 _log = logging.getLogger(__name__)
@@ -315,8 +316,14 @@ def _files_of(where: str) -> Sequence[Path]:
         else:
             kinds = (PLAIN, PACKED, PACKED_BY_OTHERS)
             files = sorted(one for one in path.iterdir() if one.name.endswith(kinds) and one.is_file())[-_MOST_FILES:]
+        is_profile = (path / SESSIONS).is_dir() or any(path.glob(f"*{TRACE_SUFFIX}"))
     except OSError as error:
         raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
+    if path.name.endswith(TRACE_SUFFIX) or (is_profile and not files):
+        judging = f"tpumon why --from {shlex.quote(one_line(where))}"
+        raise UsageError(
+            f"--from {one_line(where)}: a profile, not samples: for tpumon analyze, or to judge it: {judging}"
+        )
     if not files:
         raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
     return files

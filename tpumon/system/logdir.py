@@ -59,7 +59,11 @@ class LogDir(ABC):
 
     @abstractmethod
     def discard(self, session: str, file_name: str | None = None) -> None:
-        """Removes a file if it exists, and its session and what is above it where that is left empty. Never fails."""
+        """Removes a file if it exists, and its session where that is left empty, and closes. Never fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Removes what was made above the sessions where that is left empty. Never fails."""
 
 
 def open_logdir(where: str) -> LogDir:
@@ -110,10 +114,16 @@ class LocalLogDir(LogDir):
         except RuntimeError as error:
             raise UsageError(f"--logdir {where}: {error}") from error
         super().__init__(str(self._root))
+        self._made: list[Path] = []
+
+    def _make(self, directory: Path, *, exist_ok: bool = True) -> None:
+        """Makes a directory, and notes what was not there of those above the sessions."""
+        self._made = self._made or [one for one in (self._root, *self._root.parents) if not one.exists()]
+        directory.mkdir(parents=True, exist_ok=exist_ok)
 
     def prepare(self) -> None:
         with _explained("write", self.root, OSError):
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._make(self._root)
             with tempfile.TemporaryFile(dir=self._root):
                 pass
 
@@ -124,21 +134,21 @@ class LocalLogDir(LogDir):
         """Makes the directory of a session; False if it exists: another tpumon may begin in the same second."""
         with _explained("write", self._root / session, OSError):
             try:
-                (self._root / session).mkdir(parents=True)
+                self._make(self._root / session, exist_ok=False)
             except FileExistsError:
                 return False
         return True
 
     def make_session(self, session: str) -> None:
         with _explained("write", self._root / session, OSError):
-            (self._root / session).mkdir(parents=True, exist_ok=True)
+            self._make(self._root / session)
 
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         path = self._root / session / file_name
         partial = path.with_name(f".{file_name}.{os.getpid()}.partial")
         try:
             with _explained("write", path, OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                self._make(path.parent)
                 with partial.open("xb") as file:
                     file.write(content)
                     file.flush()
@@ -163,8 +173,13 @@ class LocalLogDir(LogDir):
             if file_name is not None:
                 (directory / file_name).unlink()
         with contextlib.suppress(OSError):  # it holds other workers' files
-            for empty in (directory, self._root, self._root.parent):
-                empty.rmdir()
+            directory.rmdir()
+        self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it holds sessions
+            for made in self._made:
+                made.rmdir()
 
 
 class RemoteLogDir(LogDir):
@@ -209,6 +224,9 @@ class RemoteLogDir(LogDir):
                 return bytes(file.read())
 
     def discard(self, session: str, file_name: str | None = None) -> None:
-        if file_name is not None:  # buckets have no empty directories
+        if file_name is not None:
             with contextlib.suppress(Exception):
                 self._gfile.remove(f"{self.root}/{session}/{file_name}")
+
+    def close(self) -> None:
+        """Does nothing: buckets have no empty directories."""

@@ -26,7 +26,8 @@ EXPORTER = "--from http://127.0.0.1:1"
         (f"--export carrier-pigeon {ADDRESS}", "NAME=WHERE"),
         (f"--export pigeon=x {ADDRESS}", "prometheus"),
         (f"--export jsonl=- {ADDRESS}", "stdout is taken"),
-        (f"--web-config= {ADDRESS}", "--web-config is empty"),
+        (f"--web-config= {ADDRESS}", "--web-config: it is empty"),
+        ("--tpu=, --num-queries 1", "--tpu names no TPU"),
         (f"--web-config web.yml {ADDRESS}", "add --listen"),
         (f"--infeed-limits 0.2,0.1 {ADDRESS}", "smaller first"),
         (f"--fleet-summary {ADDRESS}", "jsonl"),
@@ -49,3 +50,14 @@ def test_what_cannot_be_obeyed_is_said(words, hint, monkeypatch, capfd):
     said = capfd.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert hint in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [("--tpu my-tpu", 2), (f"{ADDRESS} --num-tracing-attempts 1", 1), ("--targets none.json", 2), ("--port 1", 3)],
+)
+def test_a_profile_that_fails_leaves_nothing(words, status, tmp_path, monkeypatch):
+    """Of the log directory, whether it was found wrong before a worker was asked, or after."""
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    assert process._run(f"--level 0 --logdir {tmp_path}/made {words}".split()) == status
+    assert list(tmp_path.iterdir()) == []

@@ -322,7 +322,7 @@ def test_who_listens_in_another_network_that_shares_the_directory_stays_announce
 
 
 SIMULATED = ("simulate", "v5e-8", "--port", "9999")
-SERVE = ("serve", "--listen", "127.0.0.1:0", "--max-duty", "1", "--interval", "1")
+SERVE = ("serve", "--listen", "127.0.0.1:0", "--max-duty", "100%", "--interval", "1")
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_once_reads_it_and_says_so_unless_sampling_is_asked_for(served):
         read = tpumon("once", "--output", "json", *named, env=shared)
         assert f"showing what {url}" in read.err
         assert json.loads(read.out)["workers"]
-    own = tpumon("once", "--output", "json", "--max-duty", "1", "--num-queries", "1", env=shared)
+    own = tpumon("once", "--output", "json", "--max-duty", "100%", "--num-queries", "1", env=shared)
     assert "showing what" not in own.err
     text = tpumon("--output", "jsonl", "--num-queries", "1", env=shared)
     assert "showing what" not in text.err

@@ -605,7 +605,7 @@ def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(st
         (0.4, None, "", True),
         (0.1, None, "", False),
         (0.4, 1.0, "", False),
-        (0.4, None, "slow-down@0:by=1+slow-core@0:by=1+straggler@0:by=1+", False),
+        (0.4, None, "slow-down@0:by=100%+slow-core@0:by=100%+straggler@0:by=100%+", False),
     ],
 )
 def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(step_s, given_s, fault, shows):

@@ -48,7 +48,7 @@ def test_tokens_and_requests_are_those_of_its_log(tmp_path, load):
         readings = asyncio.run(looks(page))
         rows = [json.loads(line) for line in server.log.read_text().splitlines()]
         of_server = ("--service-addr", server.address, "--server-metrics", page)
-        options = ("--max-duty", "1", "--output", "jsonl", "--interval", "2", "--num-queries", "5")
+        options = ("--max-duty", "100%", "--output", "jsonl", "--interval", "2", "--num-queries", "5")
         sampled = tpumon(*options, *of_server, timeout_s=120).ended(0).samples[-1]["server"]
     steps = [(row["time_unix_s"], row["time_unix_s"] + row["seconds"], row) for row in rows]
     first, last = readings[0][1], readings[-1][1]

@@ -70,7 +70,7 @@ def quantile(ascending, share):
 
 
 def look(server, queries):
-    options = ("--interval", "0", "--max-duty", "1", "--duration-ms", f"{WINDOW_S * 1000:.0f}", "--output", "jsonl")
+    options = ("--interval", "0", "--max-duty", "100%", "--duration-ms", f"{WINDOW_S * 1000:.0f}", "--output", "jsonl")
     result = tpumon(*options, "--num-queries", str(queries), "--service-addr", server.address,
                     "--server-metrics", server.page, timeout_s=300)  # fmt: skip
     return result.ended(0).samples

@@ -25,7 +25,7 @@ from tpumon.model import SIMULATED_MARK, Query, Target
 pytestmark = pytest.mark.real
 
 NO_DEVICE = ("mxu_utilization_ratio", "idle_ratio", "infeed_ratio")
-AT_ONCE = ("--interval", "0.1", "--max-duty", "1")
+AT_ONCE = ("--interval", "0.1", "--max-duty", "100%")
 """The usual pace would keep a test waiting for 10 s and more."""
 
 

@@ -13,6 +13,7 @@ from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
 from tpumon.cli.process import command_of
 from tpumon.collection.event_sources import ExportersSource, SamplingSource
+from tpumon.discovery.selection import Selection
 from tpumon.errors import UsageError
 from tpumon.outputs import Export
 from tpumon.pipeline import FeedSettings
@@ -337,16 +338,22 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
     [
         (
             ["--service-adr", "h:1"],
-            "no such option: --service-adr; did you mean --service-addr or --runtime-addr? (see tpumon --help)",
+            "no such option: --service-adr; did you mean --service-addr? (see tpumon --help)",
         ),
         (
             ["serve", "--lissten", ":1"],
-            "no such option: --lissten; did you mean --listen or --state? (see tpumon serve --help)",
+            "no such option: --lissten; did you mean --listen? (see tpumon serve --help)",
         ),
         (["--hbm", "90"], "no such option: --hbm; did you mean --hbm-limits? (see tpumon --help)"),
-        (["--intervall", "3"], "no such option: --intervall; did you mean --interval or --filter? (see tpumon --help)"),
-        (["--plain"], "no such option: --plain; for plain text: --output text"),
-        (["once", "--plain"], "no such option: --plain; for plain text: --output text"),
+        (["--intervall", "3"], "no such option: --intervall; did you mean --interval? (see tpumon --help)"),
+        (["--queries", "3"], "no such option: --queries; did you mean --num-queries? (see tpumon --help)"),
+        (["simulate", "--sead", "3"], "no such option: --sead; did you mean --seed? (see tpumon simulate --help)"),
+        (["run", "--steps", "5", "x"], "no such option: --steps (see tpumon run --help)"),
+        (["--plain"], "no such option: --plain; write --output text"),
+        (["--json"], "no such option: --json; write --output jsonl"),
+        (["--csv"], "no such option: --csv; write --output csv"),
+        (["once", "--jsonl"], "no such option: --jsonl; write --output json"),
+        (["serve", "--jsonl"], "no such option: --jsonl (see tpumon serve --help)"),
         (["--num-queries", "x"], "--num-queries x: give a whole number of at least 0, such as 10"),
         (["--sustained", "0"], "--sustained 0: give a whole number of at least 1, such as 3"),
         (["--port", "99999"], "--port 99999: give a whole number of at least 1 and at most 65535"),
@@ -354,7 +361,12 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["completion", "csh"], "shell csh: choose one of bash, zsh, fish"),
         (["--top"], "no such option: --top; to order the workers: --sort KEY; for the top operations: tpumon report"),
         (["--timeout", "3"], "no such option: --timeout; tpumon once, tpumon why have it"),
-        (["once", "--listen", ":1"], "no such option: --listen; tpumon serve has it"),
+        (["once", "--listen", ":1"], "no such option: --listen; tpumon, tpumon serve have it"),
+        (["why", "--sort", "hbm"], "no such option: --sort; tpumon has it"),
+        (
+            ["report", "--interval", "3"],
+            "no such option: --interval; tpumon, tpumon serve, tpumon once and others have it",
+        ),
         (["help", "serv"], "no such command 'serv'. Did you mean 'serve'?"),
         (["--explain", "--filter", "a"], "--filter shows some workers, --explain judges all"),
         (["--output", "fleet-summary", "--filter", "a"], "--filter shows some workers, fleet-summary judges all"),
@@ -394,6 +406,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--level", "7"], "--level 7: choose one of 0, 1, 2"),
         (["--color", "green"], "--color green: choose one of auto, always, never"),
         (["--export"], "option '--export' requires an argument (see tpumon --help)"),
+        (["run", "--port"], "option '--port' requires an argument (see tpumon run --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
         (["--max-duty", "nan"], "--max-duty nan: give a share of at least 0.01%"),
         (["serve", "--interval", "nan"], "--interval nan: give a time of at most 7d, such as 10s"),
@@ -415,11 +428,39 @@ def test_errors_say_what_to_do(arguments, message):
     assert str(caught.value).startswith(message)
 
 
-def test_help_is_a_command_for_those_who_type_it(capsys):
-    """With the name of a command, or without."""
-    for words, usage in ((["help"], "tpumon [OPTIONS] COMMAND"), (["help", "run"], "tpumon run [OPTIONS]")):
-        assert command_of(words)() == 0
-        assert f"Usage: {usage}" in capsys.readouterr().out
+@pytest.mark.parametrize(("command", "name"), EVERY_OPTION, ids=lambda value: value or "tpumon")
+def test_no_option_that_takes_text_takes_an_empty_one(command, name):
+    """`--tpu=$TPU` of a script that has not set it does not mean the jobs of this host."""
+    (option,) = (one for one in visible_options(COMMANDS[command]) if one.opts[0] == name)
+    if option.type_descriptor.annotation not in {str, list[str]}:
+        return
+    for value in ("", " "):
+        with pytest.raises(UsageError, match=f"^{name}: it is empty; give "):
+            command_of([*command.split(), f"{name}={value}", *ARGUMENTS.get(command, [])])
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch):
+    for name in SAMPLES:
+        monkeypatch.setenv(f"TPUMON_{name[2:].upper().replace('-', '_')}", "")
+    assert settings().feed.origin.selection == Selection()
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [("help", "tpumon [OPTIONS] COMMAND"), ("help run", "tpumon run [OPTIONS]"), ("why help", "tpumon why [OPTIONS]")],
+)
+def test_help_is_a_command_for_those_who_type_it(words, usage, tmp_path, monkeypatch, capsys):
+    """With the name of a command, before it or after it, or without."""
+    monkeypatch.chdir(tmp_path)
+    assert command_of(words.split())() == 0
+    assert f"Usage: {usage}" in capsys.readouterr().out
+
+
+def test_help_may_be_a_program_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert settings("run", "help").program == ["help"]
+    (tmp_path / "help").mkdir()
+    assert settings("analyze", "help").paths == ["help"]
 
 
 def test_a_misspelled_variable_is_named(monkeypatch, capsys):

@@ -149,8 +149,11 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("once = 4", r"once is a command, and its options are a table: \[once\]$"),
         ('why = "x"', r"why is a command, and its options are a table: \[why\]$"),
         ("INTERVAL = 5", r"there is no option INTERVAL; did you mean interval\?$"),
+        ('tpu = ""', "^tpu in .*config.toml: it is empty; give NAME,..., or leave it out$"),
+        ('[once]\ntpu = ["a", " "]', r"^\[once\] tpu in .*config.toml: it is empty; "),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
         ("max-duty = 7", "max-duty in .*config.toml: 7: give a share of .*; for percent, write 7%"),
+        ("max-duty = 1.0", "max-duty in .*config.toml: 1.0: give a share .*; for percent, write 1%; for all of it, "),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
@@ -361,9 +364,10 @@ def test_what_is_given_more_strongly_hides_what_it_contradicts(config, monkeypat
     assert settings("why", "--simulate", "v2-8").feed.origin.selection.simulate.topology == "v2-8"
 
 
-def test_an_empty_option_or_a_mere_zone_contradicts_nothing(config):
-    config('service-addr = ""\nzone = "us-b"\nproject = "p"\nsimulate = "v5e-8"\n')
+def test_a_mere_zone_or_a_switch_that_is_off_contradicts_nothing(config):
+    config('explain = false\nfilter = "w0"\nzone = "us-b"\nproject = "p"\nsimulate = "v5e-8"\n')
     assert settings("once").feed.origin.selection.simulate.topology == "v5e-8"
+    assert settings().display.filter == "w0"
 
 
 def test_a_pair_in_the_file_is_named_with_its_keys(config, said):

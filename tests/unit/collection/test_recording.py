@@ -292,11 +292,17 @@ def test_reading_may_begin_anywhere(tmp_path):
         ("missing", "there is no such file or directory"),
         ("empty", "no .jsonl or .jsonl.gz in it"),
         ("pipe", "not a file or a directory"),
+        ("logdir", "a profile, not samples: for tpumon analyze, or to judge it: tpumon why --from .*/logdir$"),
+        ("logdir/plugins/profile/now", "a profile, not samples"),
+        ("logdir/plugins/profile/now/h.xplane.pb", "a profile, not samples"),
     ],
 )
 def test_what_is_no_recording_is_said(tmp_path, name, message):
     """With what to give instead."""
     (tmp_path / "empty").mkdir()
+    session = tmp_path / "logdir" / "plugins" / "profile" / "now"
+    session.mkdir(parents=True)
+    (session / "h.xplane.pb").touch()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match=message):
         Recording(str(tmp_path / name))

@@ -25,7 +25,7 @@ FACTOR = Quantity("factor", "1.03,1.25", least="1")
         (Quantity("time", "1m"), "0", 0.0),
         (SHARE, "1%", 0.01),
         (SHARE, "0.01", 0.01),
-        (SHARE, "1", 1.0),
+        (SHARE, "0.99", 0.99),
         (SHARE, "100 %", 1.0),
         *((SIZE, text, 5e8) for text in ("500", "500M", "500MB", "500 mb", "0.5G", "500000k", "500000K")),
         (SIZE, "1GiB", 2.0**30),
@@ -48,7 +48,11 @@ def test_one_grammar(quantity, text, value):
         (Quantity("time", "7d"), "7", "7: give a time, such as 7d"),
         (SHARE, "97", "97: give a share of at least 0.01% and at most 100%, such as 1%; for percent, write 97%"),
         *((SHARE, text, "give a share") for text in ("0", "101%", "1%%", "x%", "nan")),
-        (Quantity("share", "5%"), "1", "1: give a share, such as 5%; for percent, write 1%"),
+        *(
+            (quantity, text, "; for percent, write 1%; for all of it, 100%$")
+            for quantity in (SHARE, Quantity("share", "5%"))
+            for text in ("1", "1.0", " 1 ", "01.")
+        ),
         *((SIZE, text, "give a size, such as 500M") for text in ("M", "5x", "-5M", "1e9", "10s", "5m")),
         (FACTOR, "0.5", "give a factor of at least 1"),
     ],
@@ -65,8 +69,9 @@ def test_pairs():
     for text in ("97", "0.2,0.1", "0.1,0.2,0.3", ",", "0.9,97", "x,0.2"):
         with pytest.raises(ValueError, match=r"give two shares, the smaller first, each at least 0.01%.* such as 1%"):
             SHARE.read_pair(text)
-    with pytest.raises(ValueError, match="for percent, write 90%,97%"):
-        SHARE.read_pair("90,97")
+    for text, advised in (("90,97", "90%,97%"), ("0.9, 97", "97%"), ("90%,1", "1%; for all of it, 100%")):
+        with pytest.raises(ValueError, match=f"for percent, write {advised}$"):
+            SHARE.read_pair(text)
 
 
 @given(st.lists(st.integers(0, 99), min_size=4, max_size=4).filter(any))

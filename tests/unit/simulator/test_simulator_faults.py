@@ -97,7 +97,9 @@ def test_any_text_is_a_scenario_or_a_usage_error(text):
 def test_a_fault_from_python_is_the_same_as_from_text():
     typed = job("slow-down@30+60:by=0.1+straggler:worker=2")
     made = job(faults=(Fault(kind="slow-down", start_s=30, length_s=60, by=0.1), Fault(kind="straggler", worker=2)))
-    assert made.title == "steady+slow-down@30+60:by=0.1+straggler:worker=2"
+    assert made.title == "steady+slow-down@30+60:by=10%+straggler:worker=2"
+    whole = Fault(kind="slow-down", by=1.0)
+    assert parse_faults(str(whole)) == (whole,)  # 1 alone is no share
     assert list(typed.steps(0, 40 * SECOND)) == list(made.steps(0, 40 * SECOND))
 
 

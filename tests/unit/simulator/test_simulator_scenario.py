@@ -16,9 +16,9 @@ TRAINING = [scenario for scenario in SCENARIOS if scenario != "idle"]
 TOGETHER = [
     "input-bound+straggler",
     "jax+input-bound+host-bound:share=0.3",
-    "slow-down@300.5+600:by=1+straggler@200+1000:by=1+collective-bound:share=0.8",
+    "slow-down@300.5+600:by=100%+straggler@200+1000:by=100%+collective-bound:share=0.8",
     "hang@300.01+50+checkpoint:every=13,lasts=1+drift:over=100",
-    "preemption:every=90+recompiling:every=3,lasts=1+jitter:by=1+slow-core:by=1",
+    "preemption:every=90+recompiling:every=3,lasts=1+jitter:by=100%+slow-core:by=100%",
     "evaluation@7+1+slow-down@14.99+1.1",
 ]
 jobs = st.builds(

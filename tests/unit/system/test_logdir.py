@@ -83,6 +83,22 @@ def test_an_empty_file_is_discarded_with_its_session_but_not_other_workers_files
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("there", ["", "log", "log/plugins", "log/plugins/profile"])
+def test_only_what_was_made_goes_again_if_nothing_is_in_it(there, tmp_path):
+    """However much of LOGDIR/plugins/profile the user made; what others left in it stays, too."""
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    before = set(tmp_path.rglob("*"))
+    logdir = LocalLogDir(str(tmp_path / "log"))
+    logdir.prepare()
+    logdir.close()
+    assert set(tmp_path.rglob("*")) == before
+    logdir.discard(logdir.new_session())
+    assert set(tmp_path.rglob("*")) == before
+    LocalLogDir(str(tmp_path / "log")).save("theirs", "w", b"x")
+    logdir.close()
+    assert logdir.load("theirs", "w") == b"x"
+
+
 def test_a_bucket_without_tensorflow_is_a_usage_error_that_names_the_extra(monkeypatch):
     """gs:// needs the extra; that is said before anything else happens."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)

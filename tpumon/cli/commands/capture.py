@@ -145,6 +145,7 @@ async def _capture(
 ) -> Sequence[ProfiledWorker]:
     """Takes the profiles; sends for about how long workers trace from now on."""
     async with AsyncExitStack() as stack:
+        stack.callback(logdir.close)
         targets = await find_now(settings.selection, stack)
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []

@@ -70,8 +70,8 @@ class Fault(Struct, frozen=True, kw_only=True):
             if name not in self.row.takes:
                 raise _not_taken(self.kind, name)
             if not parameter.least <= value <= parameter.most:
-                bounds = f"{_plain(parameter.least)} to {_plain(parameter.most)}"
-                raise _wrong(f"scenario {self.kind}: {name}={_plain(value)} is not within {bounds} ({parameter.about})")
+                bounds = f"{_written(name, parameter.least)} to {_written(name, parameter.most)} ({parameter.about})"
+                raise _wrong(f"scenario {self.kind}: {name}={_written(name, value)} is not within {bounds}")
         every, least = self.value("every"), self.value("lasts") + self.row.compiles_s + _SHORTEST_S
         if every and every < least:
             raise _wrong(
@@ -85,7 +85,8 @@ class Fault(Struct, frozen=True, kw_only=True):
             text += f"@{_plain(self.row.start_s if self.start_s is None else self.start_s)}"
         if self.length_s is not None:
             text += f"+{_plain(self.length_s)}"
-        given = [f"{name}={_plain(getattr(self, name))}" for name in PARAMETERS if getattr(self, name) is not None]
+        values = {name: getattr(self, name) for name in PARAMETERS}
+        given = [f"{name}={_written(name, value)}" for name, value in values.items() if value is not None]
         return f"{text}:{','.join(given)}" if given else text
 
     @property
@@ -263,6 +264,12 @@ def _given(text: str, quantity: Quantity | None, what: str) -> float:
         return quantity.read(text)
     except ValueError as error:
         raise _wrong(f"{what}{error}") from None
+
+
+def _written(name: str, value: float) -> str:
+    """A parameter's value as `_given` reads it: a share in percent."""
+    quantity = PARAMETERS[name].quantity
+    return f"{_plain(100 * value)}%" if quantity is not None and quantity.kind == "share" else _plain(value)
 
 
 def _plain(number: float) -> str:
