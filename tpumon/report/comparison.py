@@ -156,7 +156,7 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     if not (old.totals.ops or new.totals.ops):
         ops_reason = _why_absent("op_time_ratios", before, after) or "none ran in the window"
     return Comparison(
-        per="step" if by_step else "second",
+        per="step" if by_step or (ratio is not None and ops_reason is not None) else "second",
         step_time_ratio=ratio,
         step_time_noise=noise,
         before_step_s=old_step_s,

@@ -395,6 +395,7 @@ def test_jobs_without_a_device_have_no_operations_to_compare(tmp_path):
     found = compared(on_cpus(tmp_path / "a", 1000), on_cpus(tmp_path / "b", 4000))
     assert (found.step_time_ratio, found.step_time_noise) == (pytest.approx(4), False)
     assert (found.changes, found.ops_reason, found.cautions) == ((), "no device in the trace", ())
+    assert found.per == "step"
     shown = text(found)
     assert "no operations in these profiles to compare: no device in the trace" in shown
     assert "nothing changed" not in shown
