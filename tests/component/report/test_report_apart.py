@@ -49,6 +49,17 @@ def test_two_profiles_of_one_host_are_not_reported_as_one(sessions):
     assert report(new, "--against", old) == 0
 
 
+def test_a_comparison_says_what_is_before_and_what_is_after(sessions, capsys):
+    new, old = sessions
+    before, after = f"{old} (2023-11-14 22:13:30 UTC)", f"{new} (2023-11-14 22:13:33 UTC)"
+    assert report(new, "--against", old) == 0
+    assert capsys.readouterr().out.splitlines()[3:6] == ["Profiles", f"  Before  {before}", f"  After   {after}"]
+    assert report(new, "--against", old, "--output", "html") == 0
+    shown = capsys.readouterr().out
+    assert f"<title>{after}, compared with {before}</title>" in shown
+    assert f"<dt>Before</dt><dd>{before}</dd>\n<dt>After</dt><dd>{after}</dd>" in shown
+
+
 def test_one_path_is_one_profile_with_a_caution(sessions, tmp_path, capsys):
     """A worker may have answered late."""
     new, old = sessions

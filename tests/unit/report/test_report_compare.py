@@ -369,9 +369,9 @@ def test_the_changes_as_json(tmp_path, capsys):
 
 def test_the_changes_as_text(golden, tmp_path):
     found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200, extra_us=80))
-    golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
+    golden.check("report/comparison.txt", plain_text.render([page(found, 20, "old", "new")], 80))
     same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
-    assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
+    assert "nothing changed beyond noise" in plain_text.render([page(same, 20, "old", "new")], 80)
 
 
 def on_cpus(directory, *periods_us, names=("vm",)):
@@ -388,7 +388,7 @@ def on_cpus(directory, *periods_us, names=("vm",)):
 
 
 def text(comparison):
-    return plain_text.render([page(comparison, 20)], 200)
+    return plain_text.render([page(comparison, 20, "old", "new")], 200)
 
 
 def test_jobs_without_a_device_have_no_operations_to_compare(tmp_path):

@@ -17,6 +17,7 @@ from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import NEEDED, compare, page, verdict
+from tpumon.report.formats import utc_text
 from tpumon.report.profiles import Capture, Choice, HostProfile, why_apart
 from tpumon.report.sections import needs, report
 from tpumon.system.console import show, terminal_is_utf_8
@@ -76,7 +77,7 @@ def run(settings: ReportSettings) -> int:
     if _JUDGED in settings.sections or settings.output == "html":
         capture = _judged(capture)
     made = report(capture, settings.sections, settings.choice)
-    _print(settings, made.document, made.pages, _title("Profile", hosts))
+    _print(settings, made.document, made.pages, f"Profile of {_names(hosts)}")
     return 0 if whole else 1
 
 
@@ -85,9 +86,11 @@ def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     earlier, whole = _read_files(settings.against, NEEDED, "against")
     if not earlier:
         return 1
-    comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
-    title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
-    _print(settings, comparison, (page(comparison, settings.choice.top),), title)
+    old, new = _capture_of(earlier), _capture_of(hosts)
+    comparison = compare(old, new, settings.choice)
+    before, after = _place(settings.against, old), _place(settings.paths, new)
+    pages = (page(comparison, settings.choice.top, before, after),)
+    _print(settings, comparison, pages, f"{after}, compared with {before}")
     if settings.fail_above is None:
         return 0 if whole else 1
     _log.warning("%s", verdict(comparison, settings.fail_above))
@@ -193,8 +196,15 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
             show(html(pages, title))
 
 
-def _title(what: str, hosts: Sequence[HostProfile]) -> str:
-    return f"{what} of {listed((host.name for host in hosts), 1)}"
+def _names(hosts: Sequence[HostProfile]) -> str:
+    return listed((host.name for host in hosts), 1)
+
+
+def _place(paths: Sequence[str], capture: Capture) -> str:
+    """Where a profile is, or of whom it was taken now, and when it began."""
+    where = listed(map(one_line, paths), 1) if paths else _names(capture.hosts)
+    when = utc_text(capture.start_unix_s)
+    return f"{where} ({when} UTC)" if capture.start_unix_s is not None else f"{where} (time {when})"
 
 
 def _width() -> int:
