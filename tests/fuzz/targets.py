@@ -111,7 +111,7 @@ def _report(data: bytes) -> None:
     capture = Capture(hosts=(HostProfile(name="w", profile=profile),), figures=figures([profile.trace]))
     made = report(capture, tuple(SECTIONS), Choice())
     comparison = compare(capture, capture, Choice())
-    pages = (*made.pages, page(comparison, 20))
+    pages = (*made.pages, page(comparison, 20, "a", "b"))
     for found in (made.document, comparison):
         json.loads(encoded(found))
     check_text(plain_text.render(pages, 80), "the report", lines=True)

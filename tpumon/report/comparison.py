@@ -156,7 +156,7 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     if not (old.totals.ops or new.totals.ops):
         ops_reason = _why_absent("op_time_ratios", before, after) or "none ran in the window"
     return Comparison(
-        per="step" if by_step else "second",
+        per="step" if by_step or (ratio is not None and ops_reason is not None) else "second",
         step_time_ratio=ratio,
         step_time_noise=noise,
         before_step_s=old_step_s,
@@ -325,12 +325,21 @@ _TABLES: tuple[tuple[str, Callable[[StepTimeChange], bool]], ...] = (
 )
 
 
-def page(comparison: Comparison, top: int) -> SectionPage:
-    """The comparison for people, `top` rows in each table; changes that may be chance are only counted."""
+def page(comparison: Comparison, top: int, before: str, after: str) -> SectionPage:
+    """The comparison for people; changes that may be chance are only counted.
+
+    Args:
+        comparison: to be shown.
+        top: the most rows of a table.
+        before: path and date of the earlier profile.
+        after: those of the later one.
+    """
     sure = [each for each in comparison.changes if each.noise is not True]
     cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
     lines = [f"the {which} trace is truncated: {words}" for which, words in cut if words]
-    made: list[Block] = [Lines(title="Dropped events", lines=lines)] if lines else []
+    made: list[Block] = [Facts(title="Profiles", rows=(("Before", before), ("After", after)))]
+    if lines:
+        made.append(Lines(title="Dropped events", lines=lines))
     if comparison.cautions:
         made.append(Lines(title="Caution", lines=comparison.cautions))
     made.append(Facts(title="Step time", rows=_step_time_facts(comparison, times_below=bool(sure))))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
 from msgspec import Struct
 
 from tpumon.model import Finding
+from tpumon.report.formats import utc_text
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.profile.profile import Profile
 from tpumon.xspace.profile.step_times import StepTable, step_table
+from tpumon.xspace.trace import Trace
 from tpumon.xspace.trace_figures import TraceFigures
 
 
@@ -46,6 +52,31 @@ class Capture(Struct, frozen=True, kw_only=True):
 
     def step_table(self) -> StepTable:
         return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
+
+
+def why_apart(read: Iterable[tuple[Path, Trace]], typed: Mapping[Path, str]) -> str | None:
+    """The line to say where one host was traced again after a trace of it ended: these are two profiles.
+
+    Args:
+        read: the files and their traces; those that do not say their host and their time are left out.
+        typed: the path on the command line that led to a file.
+    """
+    hosts: dict[str, list[tuple[float, float, Path]]] = {}
+    for file, trace in read:
+        if trace.hostnames and trace.start_unix_s is not None and trace.stop_unix_s is not None:
+            hosts.setdefault(trace.hostnames[0], []).append((trace.start_unix_s, trace.stop_unix_s, file))
+    for host, times in hosts.items():
+        (began_unix_s, _, new), (before_unix_s, ended_unix_s, old) = max(times), min(times, key=lambda each: each[1])
+        if began_unix_s < ended_unix_s:
+            continue
+        named = (new, old) if typed[new] == typed[old] else (typed[new], typed[old])
+        paths = [one_line(str(path)) for path in named]
+        command = f"tpumon report {' --against '.join(map(shlex.quote, paths))}"
+        return (
+            f"{' and '.join(paths)} are two profiles of {host}, taken at {utc_text(began_unix_s)} and "
+            f"{utc_text(before_unix_s)} (UTC); compare them: {command}"
+        )
+    return None
 
 
 class Choice(Struct, frozen=True, kw_only=True):

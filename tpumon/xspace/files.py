@@ -23,8 +23,8 @@ _AGAIN_S = 1.0
 _UNPACKERS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by how a packed file begins; no trace does
 
 
-def trace_files(paths: Iterable[str], option: str = "") -> list[Path]:
-    """Returns the traces that the paths lead to, each once.
+def trace_files(paths: Iterable[str], option: str = "") -> dict[Path, str]:
+    """Returns the traces that the paths lead to, each once, with the path that does.
 
     Args:
         paths: files, session directories, or log directories, of which the newest session counts.
@@ -33,7 +33,7 @@ def trace_files(paths: Iterable[str], option: str = "") -> list[Path]:
     Raises:
         UsageError: a path leads to no trace.
     """
-    files: dict[Path, None] = {}
+    files: dict[Path, str] = {}
     for text in paths:
         path = Path(text).expanduser()
         if path.is_dir():
@@ -45,8 +45,8 @@ def trace_files(paths: Iterable[str], option: str = "") -> list[Path]:
         if not here:
             words = f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}"
             raise UsageError(words, option=option)
-        files.update(dict.fromkeys(here))
-    return list(files)
+        files |= {file: text for file in here if file not in files}
+    return files
 
 
 def _in_directory(path: Path) -> list[Path]:

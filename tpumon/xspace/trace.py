@@ -97,7 +97,8 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         host: what the host's threads show; None if they were not needed.
         host_times: shares of the time in which the host did what may keep devices waiting.
         gpus: what its GPUs did.
-        start_unix_s: when the window began, by the host's clock; None where the trace does not say.
+        start_unix_s, stop_unix_s: when the window began and ended, by the host's clock; None where the trace does not
+            say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
         remarks: what a reader of the figures should know.
@@ -128,6 +129,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     host_times: HostTimes
     gpus: GpuActivity
     start_unix_s: float | None
+    stop_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
     remarks: tuple[Caution, ...]
@@ -256,6 +258,7 @@ def _trace(
         host_times=_host_times(activity, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
+        stop_unix_s=space.stop_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
         remarks=_remarks(space, cores, steps.capped),

@@ -369,9 +369,9 @@ def test_the_changes_as_json(tmp_path, capsys):
 
 def test_the_changes_as_text(golden, tmp_path):
     found = compared(trained(tmp_path / "a"), trained(tmp_path / "b", renamed=True, conv_us=1200, extra_us=80))
-    golden.check("report/comparison.txt", plain_text.render([page(found, 20)], 80))
+    golden.check("report/comparison.txt", plain_text.render([page(found, 20, "old", "new")], 80))
     same = compared(trained(tmp_path / "a"), trained(tmp_path / "c"))
-    assert "nothing changed beyond noise" in plain_text.render([page(same, 20)], 80)
+    assert "nothing changed beyond noise" in plain_text.render([page(same, 20, "old", "new")], 80)
 
 
 def on_cpus(directory, *periods_us, names=("vm",)):
@@ -388,13 +388,14 @@ def on_cpus(directory, *periods_us, names=("vm",)):
 
 
 def text(comparison):
-    return plain_text.render([page(comparison, 20)], 200)
+    return plain_text.render([page(comparison, 20, "old", "new")], 200)
 
 
 def test_jobs_without_a_device_have_no_operations_to_compare(tmp_path):
     found = compared(on_cpus(tmp_path / "a", 1000), on_cpus(tmp_path / "b", 4000))
     assert (found.step_time_ratio, found.step_time_noise) == (pytest.approx(4), False)
     assert (found.changes, found.ops_reason, found.cautions) == ((), "no device in the trace", ())
+    assert found.per == "step"
     shown = text(found)
     assert "no operations in these profiles to compare: no device in the trace" in shown
     assert "nothing changed" not in shown

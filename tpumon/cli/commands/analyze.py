@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,7 @@ from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures
@@ -54,9 +56,11 @@ def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> in
     Raises:
         UsageError: a path leads to no profile.
     """
-    hosts = [read_host(file) for file in trace_files(paths)]
-    traces = [host.trace for host in hosts if host.trace is not None]
-    combined = _combined(traces)
+    typed = trace_files(paths)
+    read = {file: read_host(file) for file in typed}
+    hosts = _told_apart(list(read.values()))
+    traces = {file: host.trace for file, host in read.items() if host.trace is not None}
+    combined = _combined(traces, typed)
     if output == "json":
         _print_json(hosts, combined)
     else:
@@ -67,10 +71,26 @@ def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> in
     return 0 if len(traces) == len(hosts) else 1
 
 
-def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
+def _told_apart(hosts: Sequence[AnalyzedHost]) -> list[AnalyzedHost]:
+    """The hosts; those of one name have their file's path beside it."""
+    counts = Counter(host.name for host in hosts)
+    return [
+        replace(host, name=f"{host.name} ({one_line(host.sample.address)})") if counts[host.name] > 1 else host
+        for host in hosts
+    ]
+
+
+def _combined(traces: Mapping[Path, Trace], typed: Mapping[Path, str]) -> TraceFigures | None:
     """The figures of several hosts together; None if there are no such, or they cannot be computed."""
+    if len(traces) < 2:
+        return None
+    from tpumon.report.profiles import why_apart  # one host's figures need none of a report
+
+    if words := why_apart(traces.items(), typed):
+        _log.warning("all hosts: %s", words)
+        return None
     try:
-        return figures(traces) if len(traces) > 1 else None
+        return figures(list(traces.values()))
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
         _log.warning("all hosts: %s", bug(error))
         return None

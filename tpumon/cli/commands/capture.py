@@ -57,7 +57,7 @@ class CaptureSettings(Struct, frozen=True, kw_only=True):
         host_level: host tracer level 0-3; None: as high as is safe.
         use_proxy: connect through http_proxy.
         max_trace_mb: the largest profile to accept from a worker.
-        all_devices: whether it holds all devices that the job uses, or TPUs only.
+        all_devices: whether it holds all devices that the job uses, or no GPUs.
     """
 
     logdir: str

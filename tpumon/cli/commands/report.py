@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import NEEDED, compare, page, verdict
-from tpumon.report.profiles import Capture, Choice, HostProfile
+from tpumon.report.formats import utc_text
+from tpumon.report.profiles import Capture, Choice, HostProfile, why_apart
 from tpumon.report.sections import needs, report
 from tpumon.system.console import show, terminal_is_utf_8
 from tpumon.untrusted_text import listed, one_line
@@ -63,7 +65,7 @@ def run(settings: ReportSettings) -> int:
         0; 1 if any file could not be read, any worker has no profile, or steps became longer than they may.
 
     Raises:
-        UsageError: a path leads to no profile.
+        UsageError: a path leads to no profile, or several are profiles of one host.
         TpumonError: no profile could be taken.
     """
     hosts, whole = _hosts(settings, NEEDED if settings.against else needs(settings.sections))
@@ -75,19 +77,20 @@ def run(settings: ReportSettings) -> int:
     if _JUDGED in settings.sections or settings.output == "html":
         capture = _judged(capture)
     made = report(capture, settings.sections, settings.choice)
-    _print(settings, made.document, made.pages, _title("Profile", hosts))
+    _print(settings, made.document, made.pages, f"Profile of {_names(hosts)}")
     return 0 if whole else 1
 
 
 def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
     """Prints what changed since the earlier profile."""
-    files = [(None, file) for file in trace_files(settings.against, "against")]
-    earlier, whole = _read_all(files, NEEDED)
+    earlier, whole = _read_files(settings.against, NEEDED, "against")
     if not earlier:
         return 1
-    comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
-    title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
-    _print(settings, comparison, (page(comparison, settings.choice.top),), title)
+    old, new = _capture_of(earlier), _capture_of(hosts)
+    comparison = compare(old, new, settings.choice)
+    before, after = _place(settings.against, old), _place(settings.paths, new)
+    pages = (page(comparison, settings.choice.top, before, after),)
+    _print(settings, comparison, pages, f"{after}, compared with {before}")
     if settings.fail_above is None:
         return 0 if whole else 1
     _log.warning("%s", verdict(comparison, settings.fail_above))
@@ -98,20 +101,31 @@ def _compare(settings: ReportSettings, hosts: tuple[HostProfile, ...]) -> int:
 def _hosts(settings: ReportSettings, wanted: frozenset[Extra]) -> tuple[tuple[HostProfile, ...], bool]:
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
-        return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
+        return _read_files(settings.paths, wanted)
     from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
 
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
         workers = take(replace(settings.capture, logdir=directory))
         files = [(each.target.worker, Path(each.saved.path)) for each in workers if each.saved is not None]
-        hosts, whole = _read_all(files, wanted)
-    return hosts, whole and len(files) == len(workers)
+        hosts = tuple(_read_all(files, wanted).values())
+    return hosts, len(hosts) == len(workers)
 
 
-def _read_all(
-    files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
+def _read_files(
+    paths: Sequence[str], wanted: frozenset[Extra], option: str = ""
 ) -> tuple[tuple[HostProfile, ...], bool]:
-    hosts: list[HostProfile] = []
+    typed = trace_files(paths, option)
+    hosts = _read_all([(None, file) for file in typed], wanted)
+    if words := why_apart(((file, host.profile.trace) for file, host in hosts.items()), typed):
+        # One path is one profile: of its workers, one may have answered late.
+        if len(set(typed.values())) > 1:
+            raise UsageError(words, option=option)
+        _log.warning("%s", words)
+    return tuple(hosts.values()), len(hosts) == len(typed)
+
+
+def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]) -> dict[Path, HostProfile]:
+    hosts: dict[Path, HostProfile] = {}
     for worker, file in files:
         # Whatever is wrong with a file concerns this file alone.
         try:
@@ -119,8 +133,9 @@ def _read_all(
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
             _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
-        hosts.append(HostProfile(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
-    return tuple(hosts), len(hosts) == len(files)
+        taken = {host.name for host in hosts.values()}
+        hosts[file] = HostProfile(name=worker or _name(profile, file, taken), profile=profile)
+    return hosts
 
 
 def _profile(file: Path, wanted: frozenset[Extra]) -> Profile:
@@ -181,8 +196,15 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
             show(html(pages, title))
 
 
-def _title(what: str, hosts: Sequence[HostProfile]) -> str:
-    return f"{what} of {listed((host.name for host in hosts), 1)}"
+def _names(hosts: Sequence[HostProfile]) -> str:
+    return listed((host.name for host in hosts), 1)
+
+
+def _place(paths: Sequence[str], capture: Capture) -> str:
+    """Where a profile is, or of whom it was taken now, and when it began."""
+    where = listed(map(one_line, paths), 1) if paths else _names(capture.hosts)
+    when = utc_text(capture.start_unix_s)
+    return f"{where} ({when} UTC)" if capture.start_unix_s is not None else f"{where} (time {when})"
 
 
 def _width() -> int:

@@ -29,7 +29,7 @@ class Space(Struct, frozen=True, kw_only=True, eq=False):
         metadata: the plane that holds the HLO of programs.
         environment: stats of the plane that says when the trace was taken, and how.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
-        stop_ps: when it ended, on the trace's own clock; None where the trace does not say.
+        stop_unix_s, stop_ps: when it ended, by the host's clock and on the trace's own; None likewise.
         hostnames: as the trace says.
         remarks: the profiler's own errors and warnings, one line each, each once.
         capped: what there was too much of, so that some of it is left out; one line each.
@@ -43,6 +43,7 @@ class Space(Struct, frozen=True, kw_only=True, eq=False):
     metadata: Plane | None
     environment: Mapping[str, Value]
     start_unix_s: float | None
+    stop_unix_s: float | None
     stop_ps: int | None
     hostnames: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -97,6 +98,7 @@ def read_space(stored: Stored) -> Space:
         metadata=named.get(METADATA),
         environment=environment,
         start_unix_s=None if start_ns is None else start_ns / 1e9,
+        stop_unix_s=None if stop_ns is None else stop_ns / 1e9,
         stop_ps=_stop_ps(base_ns or start_ns, stop_ns),
         hostnames=tuple(one_line(name) for name in trace.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
