@@ -65,7 +65,8 @@ class Notices:
         self._says_waiting = says_waiting
         self._about: dict[str, _WorkerNotices] = {}
         self._exporter_of: dict[str, str] = {}
-        self._exporter_trouble: dict[str | None, Failure] = {}  # by name; None: there is one only
+        self._silent_exporter_of: dict[str, str] = {}  # by worker, as its failure names it
+        self._exporter_trouble: dict[str, Failure] = {}  # by that name
         self._traced = False
         self._workers: Workers | None = None
         self.any_answered = False
@@ -85,12 +86,12 @@ class Notices:
             self._follow(event)
             return
         self.any_answered = self.any_answered or state_of(event) not in {"down", "stale"}
-        exporter = self._exporter_of.get(event.worker)
         if event.failure is not None and event.of_exporter:
-            self._note_exporter(exporter, event.failure)
+            self._note_exporter(event.worker, event.failure)
             return
-        if (trouble := self._exporter_trouble.pop(exporter, None)) is not None:  # it may be of one behind that exporter
-            _log.info("%s answers again", trouble.message.partition(": ")[0], extra=_OF_SEVERAL)
+        exporter = self._silent_exporter_of.pop(event.worker, None)
+        if exporter is not None and self._exporter_trouble.pop(exporter, None) is not None:
+            _log.info("%s answers again", exporter, extra=_OF_SEVERAL)
         self._note_tracing(event)
         about = self._about.setdefault(event.worker, _WorkerNotices())
         if event.failure is None:
@@ -107,8 +108,9 @@ class Notices:
         self._exporter_of = {
             target.worker: target.exporter for target in workers.targets if target.exporter is not None
         }
-        there = {None, *self._exporter_of.values()}
-        self._exporter_trouble = {name: why for name, why in self._exporter_trouble.items() if name in there}
+        silent = {worker: name for worker, name in self._silent_exporter_of.items() if worker in followed}
+        self._silent_exporter_of, names = silent, set(silent.values())
+        self._exporter_trouble = {name: why for name, why in self._exporter_trouble.items() if name in names}
         if not workers.targets:
             unchanged = before is not None and before.waiting == workers.waiting
             if self._says_waiting and not unchanged and workers.waiting is not None:
@@ -134,8 +136,9 @@ class Notices:
             extra=_OF_SEVERAL,
         )
 
-    def _note_exporter(self, exporter: str | None, failure: Failure) -> None:
-        """One line for all its workers: every sample has the same failure."""
+    def _note_exporter(self, worker: str, failure: Failure) -> None:
+        """One line for all workers of an exporter, maybe one behind another: every sample has the same failure."""
+        exporter = self._silent_exporter_of[worker] = failure.message.partition(": ")[0]
         before, self._exporter_trouble[exporter] = self._exporter_trouble.get(exporter), failure
         if before is None or before.reason != failure.reason:
             _log.warning("%s [%s]", failure.message, failure.reason, extra=_OF_SEVERAL)

@@ -69,6 +69,17 @@ def test_of_several_exporters_one_may_be_gone():
     assert notices.update(sample(worker="b")) == ["exporter http://h:3 answers again"]
 
 
+def test_of_several_exporters_behind_one_that_answers_one_may_be_gone():
+    """A fleet's process hands on the failures of one host beside the samples of another."""
+    away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
+    notices = Lines()
+    targets = tuple(Target(worker=name, address=f"{name}:1", exporter="http://fleet:1") for name in "ab")
+    gone = replace(sample(worker="a", reason="unavailable"), errors=(away,))
+    steps = (Workers(targets=targets), gone, sample(worker="b"), gone, sample(worker="b"), sample(worker="a"))
+    said = [notices.update(step) for step in steps]
+    assert said == [[], [f"{away.message} [unavailable]"], [], [], [], ["exporter http://h:1 answers again"]]
+
+
 def test_that_a_job_is_traced_is_said_once():
     """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
     notices = Lines()

@@ -296,17 +296,20 @@ def test_on_a_narrow_screen_the_interval_is_no_age(width):
 
 
 @pytest.mark.parametrize(
-    ("gaps_s", "words"),
+    ("gaps_s", "age_s", "words"),
     [
-        ([], "every n/a"),
-        ([10.4], "every 10s"),  # while its first traces need no saving
-        ([10.4, 17.2], "every 18s"),
-        ([10.4, 300.0], "every 18s"),  # a gap is no interval
+        ([], 0, "every n/a"),
+        ([10.4], 0, "every 10s"),  # while its first traces need no saving
+        ([10.4], 15, "every 10s"),
+        ([10.4], 16, "every 18s"),  # which they do now
+        ([10.4, 17.2], 0, "every 18s"),
+        ([10.4, 300.0], 0, "every 18s"),  # a gap is no interval
     ],
 )
-def test_the_interval_is_the_one_that_is_kept_now(gaps_s, words):
+def test_the_interval_is_the_one_that_is_kept_now(gaps_s, age_s, words):
     """Of all, and on a worker's page: not the one in the long run, as samples say it, nor a guess after the first."""
-    times = list(accumulate(reversed(gaps_s), lambda time_s, gap_s: time_s - gap_s, initial=NOW))[::-1]
+    last_s = NOW - age_s
+    times = list(accumulate(reversed(gaps_s), lambda time_s, gap_s: time_s - gap_s, initial=last_s))[::-1]
     samples = [answered(worker, time_s, interval_s=18.0) for time_s in times for worker in "vw"]
     display = display_of(*samples, workers=("v", "w"))
     tops = [lines(display)[0]]

@@ -22,7 +22,7 @@ from tpumon.model import Distribution, JobKindName, KeptWorker, Process, Sample,
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
-_ON_TIME = 0.8  # of an interval, which is jittered
+_ON_TIME, _LATE = 0.8, 1.5  # of an interval, which is jittered
 _TRACED_S = 600.0
 _TRACED_STEPS = 5
 _TRACED_STEP_S = _TRACED_S / _TRACED_STEPS
@@ -115,16 +115,16 @@ class WorkerHistory(Struct):
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
 
-    @property
-    def kept_interval_s(self) -> float | None:
+    def kept_interval_s(self, now_unix_s: float) -> float | None:
         """The interval as it is kept now: samples say the one in the long run, and the first come sooner or later.
 
         None: not known yet.
         """
         interval_s = None if self.last is None else self.last.interval_s
-        if interval_s is None or self.gap_s is None:
+        if self.last is None or interval_s is None or self.gap_s is None:
             return None
-        return self.gap_s if 0 < self.gap_s < _ON_TIME * interval_s else interval_s
+        is_sooner = 0 < self.gap_s < _ON_TIME * interval_s and now_unix_s - self.last.time_unix_s < _LATE * self.gap_s
+        return self.gap_s if is_sooner else interval_s
 
     @property
     def job_signs(self) -> tuple[Process | None, float | None]:

@@ -183,7 +183,7 @@ def _methods(scene: Scene, row: WorkerStatus | None) -> str:
 
 
 def _interval(scene: Scene, row: WorkerStatus | None) -> str:
-    own_s = None if row is None else row.history.kept_interval_s
+    own_s = None if row is None else row.history.kept_interval_s(scene.time_unix_s)
     intervals_s = scene.intervals_s if own_s is None else (own_s, own_s)
     if intervals_s is None:
         return f"every {NOT_KNOWN}"

@@ -102,7 +102,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     @property
     def intervals_s(self) -> tuple[float, float] | None:
         """Shortest and longest interval that is kept now; None: not known yet."""
-        known = [kept_s for row in self.rows if (kept_s := row.history.kept_interval_s) is not None]
+        known = [kept_s for row in self.rows if (kept_s := row.history.kept_interval_s(self.time_unix_s)) is not None]
         return (min(known), max(known)) if known else None
 
     @property
