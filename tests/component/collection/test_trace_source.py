@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import subprocess
 from collections import Counter
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window, figures_of_window
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Figures, ProgramRuns, Query, StepTimes, Target, TracedPrograms
+from tpumon.model import LONGEST_WINDOW_S, Figures, Process, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
@@ -442,6 +444,40 @@ async def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
     assert error.reason == "deadline"
     assert error.traced_s == pytest.approx(likely_s, abs=0.05)
     assert 0.1 <= error.traced_s <= before_s + 0.1
+
+
+class Late(Client):
+    """A client whose answers come a second late."""
+
+    async def call(self, path, request, reply_type, *, timeout_s):
+        reply = await super().call(path, request, reply_type, timeout_s=timeout_s)
+        await asyncio.sleep(1.0)
+        return reply
+
+
+@pytest.fixture
+def job():
+    """A process of its own."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_the_time_for_which_a_signal_had_stopped_the_job_is_not_counted_as_traced(job, stopped):
+    """Or a job that was stopped for 10 s amid a trace would not be looked at again for a quarter of an hour."""
+    with TpuNode(captures=[Trace()], device=True) as node:
+        async with Late(node.address) as client:
+            target = Target(worker="w", address=node.address, process=Process(pid=job.pid))
+            source, query = TraceSource(client, target, DEFAULTS), Query(level=2, window_s=0.1)
+            await source.probe()
+            if stopped:
+                job.send_signal(signal.SIGSTOP)
+            sample = await source.fetch(query)
+    if stopped:
+        assert max(sample.traced_s, source.likely_s(query)) < 0.6
+    else:
+        assert min(sample.traced_s, source.likely_s(query)) > 1.0
 
 
 def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):

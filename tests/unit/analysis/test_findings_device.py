@@ -158,6 +158,20 @@ def test_windows_that_mix_programs_of_one_function_are_not_compared():
     assert "slow-down" in job.round(4, step_time_s=longer, **ran("1", "2", share=0.05))
 
 
+def test_programs_that_are_always_other_ones_are_no_all_clear_of_recompiling():
+    """Pauses between them may have fallen between samples; where one comes back, they were compiled ahead."""
+
+    def ran(number):
+        return {"programs": (str(number),), "functions": (FunctionFigures(name="jit_step", runs=2),)}
+
+    job = Job()
+    for number in range(20):
+        job.round(1, **ran(number))
+    assert job.reasons()["recompiling"].startswith("it takes 25 samples where nearly each shows another program")
+    job.round(1, **ran(0))
+    assert "recompiling" not in job.reasons()
+
+
 def test_the_limit_of_a_slow_down_and_of_a_hang_is_that_of_the_severity():
     job = Job()
     job.round(20)

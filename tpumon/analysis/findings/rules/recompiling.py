@@ -25,6 +25,7 @@ _LEAST_QUIET = 2  # samples without compiling after which it is over
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
+_ALWAYS_NEW = "it takes {takes} samples where nearly each shows another program: they may have been compiled ahead"
 _NOT_KNOWN = "nothing tells what is compiled: traces show neither the host nor programs"
 
 
@@ -117,8 +118,11 @@ class Programs:
         """
         if self.samples < _FEWEST:
             return NeedsMoreSamples(takes=_FEWEST)
-        tells = self.new.count > self.others.count or self.unlike >= _UNLIKE
-        return self.new.count_ratio if tells else 0.0
+        if self.new.count > self.others.count or self.unlike >= _UNLIKE:
+            return self.new.count_ratio
+        if self.unlike >= _OFTEN_NEW:  # each was another one so far
+            return NeedsMoreSamples(_ALWAYS_NEW, takes=_UNLIKE + 1)
+        return 0.0
 
     def note(self, figures: Figures) -> None:
         """Notes a sample with steps."""

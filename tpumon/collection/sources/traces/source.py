@@ -19,6 +19,7 @@ from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
+from tpumon.collection.sources.traces.stopped_time import StoppedTime
 from tpumon.collection.sources.traces.window import (
     BUSY_IDLE_RATIO,
     FIRST_WINDOW_S,
@@ -239,10 +240,10 @@ class TraceSource(ProfilerSource):
     def _say(self, words: str, brief: str, *, takes_s: float | None = None) -> None:
         self._options.progress.does(self._target.address, words, brief, takes_s=takes_s)
 
-    def _end_call(self) -> None:
-        """Counts the call under way, which was answered."""
+    def _end_call(self, stopped_s: float = 0.0) -> None:
+        """Counts the call under way, which was answered, but for the time for which the job was stopped."""
         if self._call is not None:
-            self._traced_s += time.monotonic() - self._call[0]
+            self._traced_s += max(0.0, time.monotonic() - self._call[0] - stopped_s)
             self._call = None
 
     @property
@@ -285,8 +286,9 @@ class TraceSource(ProfilerSource):
         take = self._take_returned if returns_traces else self._take_written
         self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
         try:
-            async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
-                xspace, is_lighter = await take(capture)
+            with StoppedTime(self._target.process) as stopped:
+                async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
+                    xspace, is_lighter = await take(capture)
         except TimeoutError as error:
             self._in_time_on = None
             words = f"no answer within {time.monotonic() - traced_from_s:.0f} s"
@@ -306,8 +308,8 @@ class TraceSource(ProfilerSource):
             if time.monotonic() - traced_from_s < window_s + _PATIENCE_S:
                 self.unanswered_s = 0.0  # it may well be answered
             raise
-        took_s, self.unanswered_s = time.monotonic() - traced_from_s, 0.0
-        self._end_call()
+        took_s, self.unanswered_s = time.monotonic() - traced_from_s - stopped.seconds, 0.0
+        self._end_call(stopped.seconds)
         self._collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
         return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
