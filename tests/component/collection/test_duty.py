@@ -17,7 +17,7 @@ from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import HOST_TRACE, SourceError, remedy
+from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger
@@ -951,6 +951,23 @@ async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch
     assert "restart the job" in remedy("busy", words)
     await asyncio.sleep(60)
     assert host_traces.explained(busy, LOCAL) is busy, "nobody waits for it any more"
+
+
+async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(monkeypatch):
+    """Another tpumon meets that as a session, which is nobody else's; of another process it says nothing."""
+    job, samples, others = HungByHostTrace(), [], []
+    monkeypatch.setattr(duty, "start_ticks_of", {1: 7, 2: 8}.get)
+    await asyncio.sleep(100)
+    watching = asyncio.create_task(for_a_while(25, tpumon(job, address=LOCAL, pid=1)))
+    await asyncio.sleep(5)
+    asking = [tpumon(job, samples=taken, address=LOCAL, pid=pid) for taken, pid in ((samples, 1), (others, 2))]
+    await for_a_while(20, *asking)
+    await watching
+    assert {(one.failure.reason, one.failure.message.partition(" (")[0]) for one in samples} == {
+        ("busy", HOST_TRACE_WAITS)
+    }
+    assert others
+    assert not any(HOST_TRACE_WAITS in one.failure.message for one in others)
 
 
 async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tpumon.collection.sampler.host_traces import hung_by, of_process
+from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import Entry, PeerEntry
@@ -151,6 +151,11 @@ class DutyAccount:
     def hung_by(self) -> str:
         """Words for a trace of the host that has probably hung the job, of this tpumon or another; empty: none has."""
         return hung_by(self._peers, self.process, self.unanswered_s, self.answered_s)
+
+    @property
+    def host_trace_waits(self) -> str:
+        """Words for a trace of the host that another tpumon still waits for, so that it may hang; empty: none does."""
+        return waits(self._peers, self.process)
 
     @property
     def known_window_s(self) -> float | None:

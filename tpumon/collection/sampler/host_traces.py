@@ -53,8 +53,8 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     )
 
 
-def _waits(peers: Sequence[PeerEntry], process: int | None) -> str:
-    """Words for a trace of the host that a tpumon of this user still waits for; empty: there is none."""
+def waits(peers: Sequence[PeerEntry], process: int | None) -> str:
+    """Returns words for a trace of the host that a tpumon of this user still waits for; empty: there is none."""
     now_s = since_boot_s()
     known = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
     for one in known:
@@ -94,8 +94,8 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
             ledger.note_host_trace(server, process, unanswered_s=begun_s)
         peers = ledger.peers([server]).get(server, ())
         words = hung_by(peers, process, begun_s)
-        if not words and may_be_hung(error) and (waits := _waits(peers, process)):
-            return SourceError(error.reason, waits, address=address)
+        if not words and may_be_hung(error) and (waiting := waits(peers, process)):
+            return SourceError(error.reason, waiting, address=address)
     return SourceError("deadline", words, address=address) if words else error
 
 

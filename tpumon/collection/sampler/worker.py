@@ -409,6 +409,8 @@ class SampledWorker:
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:
             return "deadline", hung_by
+        if waits := self._account.host_trace_waits:
+            return error.reason, waits
         self._is_others = is_others
         return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
