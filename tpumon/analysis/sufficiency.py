@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tpumon.analysis.findings import group_of
+from tpumon.analysis.findings import Thresholds, group_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import FindingId, Sample, State
@@ -32,7 +32,10 @@ def needs_several(history: WorkerHistory) -> bool:
 
 def why_no_step(sample: Sample) -> str | None:
     """The reason why a job whose steps would count shows none; None: it shows some, or has none."""
-    return STEP.why_absent(sample.figures) if STEP.holds_for(sample) else None
+    why, compiles = STEP.why_absent(sample.figures), sample.figures.compile_ratio or 0.0
+    if why is not None and compiles > Thresholds().compile_ratio:  # calls that wait for that look as if they ran ahead
+        why = f"{NO_STEP}the host compiles {compiles:.0%} of the time"
+    return why if STEP.holds_for(sample) else None
 
 
 def compared(status: FleetStatus) -> frozenset[str]:

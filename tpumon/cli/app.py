@@ -336,8 +336,8 @@ def events_command(
     """Print what changed, and when.
 
     Workers that become slow, stop, run again, are profiled by others, or whose
-    job restarts. With --from, or where a tpumon of this host samples its jobs:
-    what it remembers; of a recording, what was recorded.
+    job restarts. With --from, or beside a tpumon of this host that serves
+    (tpumon serve, --listen): what it remembers; of a recording, what was recorded.
 
     Examples:
       tpumon events --from http://10.0.0.2:10466

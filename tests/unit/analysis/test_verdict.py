@@ -116,6 +116,17 @@ def test_a_job_without_a_step_is_ok_with_a_sentence_that_says_so_first():
             assert diagnose(status, frozenset({status.all()[0].name})).sentence.endswith(no_step)
 
 
+def test_a_job_that_compiles_is_not_told_to_call_ahead():
+    """Calls that wait for the compiler look as if they ran ahead of the device."""
+    absent = {"step_time_s": "no step: train is called far ahead of its runs, or pauses most of the time"}
+    answers = [
+        diagnose(judged(changed(cpus(1)[0], step_time_s=None, absent=absent, compile_ratio=ratio), names=["cpu-0"]))
+        for ratio in (0.4, 0.05)
+    ]
+    assert answers[0].sentence.startswith("No step is seen: the host compiles 40% of the time.")
+    assert answers[1].sentence.startswith("No step is seen: train is called far ahead")
+
+
 def test_beside_workers_on_a_tpu_those_on_a_cpu_are_named():
     """What they cannot have, the others have."""
     of_tpu = [at("a", number) for number in range(3)]
