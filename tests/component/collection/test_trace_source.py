@@ -19,6 +19,7 @@ from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window, figures_of_window
+from tpumon.discovery.host.processes import is_stopped
 from tpumon.errors import SourceError
 from tpumon.model import LONGEST_WINDOW_S, Figures, Process, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
@@ -469,7 +470,11 @@ async def test_the_time_for_which_a_signal_had_stopped_the_job_is_not_counted_as
     with TpuNode(captures=[Trace()], device=True) as node:
         async with Late(node.address) as client:
             target = Target(worker="w", address=node.address, process=Process(pid=job.pid))
-            source, query = TraceSource(client, target, DEFAULTS), Query(level=2, window_s=0.1)
+            source, query = (
+                TraceSource(client, target, SourceOptions(is_stopped=is_stopped)),
+                Query(level=2, window_s=0.1),
+            )
+            query = Query(level=2, window_s=0.1)
             await source.probe()
             if stopped:
                 job.send_signal(signal.SIGSTOP)

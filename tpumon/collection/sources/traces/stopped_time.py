@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Self
 
-from tpumon.discovery.host.processes import is_stopped
 from tpumon.model import Process
 
 _LOOK_S = 0.1
@@ -17,13 +17,15 @@ class StoppedTime:
 
     Args:
         process: of the job; None: not known, so that nothing is measured.
+        is_stopped: looks at a process of this host.
 
     Attributes:
         seconds: for which the process was stopped, so far.
     """
 
-    def __init__(self, process: Process | None) -> None:
+    def __init__(self, process: Process | None, is_stopped: Callable[[int], bool]) -> None:
         self.seconds = 0.0
+        self._is_stopped = is_stopped
         self._process = process
         self._watching: asyncio.Task[None] | None = None
 
@@ -41,5 +43,5 @@ class StoppedTime:
         while True:
             await asyncio.sleep(_LOOK_S)
             before_s, looked_s = looked_s, time.monotonic()
-            if is_stopped(pid):
+            if self._is_stopped(pid):
                 self.seconds += looked_s - before_s
