@@ -477,6 +477,15 @@ def test_ports_of_other_users_are_a_problem_beside_a_server_of_ones_own(doctor, 
     assert "could not be looked at" not in asked
 
 
+def test_a_port_that_takes_the_call_and_never_answers_may_be_a_job_that_is_stopped(doctor, monkeypatch):
+    """Of another user, whose process cannot be seen: not `no profiler server on this host`."""
+    silence = SourceError("deadline", "no answer within 5 s", address="127.0.0.1:9999")
+    listeners(monkeypatch, seen("127.0.0.1:9999", answer=silence))
+    _, text = doctor()
+    assert "no profiler server answers on this host, but 127.0.0.1:9999 took the call" in one_line(text)
+    assert "the job is stopped or hangs" in one_line(text)
+
+
 def test_a_job_and_ports_of_other_users_are_two_problems(doctor, monkeypatch):
     monkeypatch.setattr(diagnosis, "find_job", lambda but_for: HostJob(pid=42, name="train.py", framework="JAX"))
     listeners(monkeypatch, seen("127.0.0.1:40001", not_approached=HIDDEN))

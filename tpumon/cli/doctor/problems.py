@@ -10,6 +10,9 @@ from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for, of_others
 from tpumon.errors import MEANING, remedy
 from tpumon.model import Address, Framework
+from tpumon.untrusted_text import listed
+
+_MOST_NAMED = 3
 
 
 def problems_of(diagnosis: Diagnosis) -> Iterator[Problem]:
@@ -99,6 +102,11 @@ def _no_server(diagnosis: Diagnosis, hidden: Problem | None) -> Problem:
         return _job_without_server(job)
     if holders:
         return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
+    if silent := [port.address for port in diagnosis.ports if port.reason == "deadline"]:
+        return Problem(
+            what=f"no profiler server answers on this host, but {listed(silent, _MOST_NAMED)} took the call",
+            remedy=f"if that is a job's, the job is stopped or hangs: look at its process; otherwise {add_line}",
+        )
     return Problem(
         what=f"no profiler server on this host, neither on the usual ports ({', '.join(map(str, USUAL_PORTS))}) nor on "
         "another port of a job",
