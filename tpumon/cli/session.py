@@ -217,7 +217,7 @@ class _Waiting:
     def _words(self) -> str:
         """`2 of 3 samples; vm: asked again in 7 s`."""
         if not self._wanted:
-            return "looking for jobs"
+            return "looking for jobs" if self._origin.takes_samples else "waiting for an answer"
         words = f"{self._taken} of {self._wanted} samples"
         if self._down:
             are = "is" if len(self._down) == 1 else "are"

@@ -400,6 +400,19 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 
 
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [(SamplingSource(query=Query(level=2)), "looking for jobs"), (EXPORTER, "waiting for an answer")],
+)
+def test_before_there_is_a_worker_what_is_waited_for_is_said(run, monkeypatch, origin, words):
+    """An exporter that does not answer is no search for jobs."""
+    said = []
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(session, "_LONG_S", 0.0)
+    run([Workers(), *rounds(9, ["w0"])], workers=[], origin=origin)
+    assert said[0] == f"{words}; 120 s at most (--timeout)"
+
+
 @pytest.mark.parametrize("command", [once, why])
 def test_who_is_down_is_said_at_once_while_the_others_are_waited_for(run, monkeypatch, command):
     """In one line, however short the wait is so far; its queries are no samples. Where all are down, nobody waits."""
