@@ -442,7 +442,9 @@ class SampledWorker:
         traced_s, answered, is_answered, is_gone = 0.0, False, False, False
         self._woken.clear()  # by what this query sees
         self._progress.does(self.target.address, "it is asked", "asking")
-        telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler))
+        telling = None
+        if profiler.costs_job:  # others trace no host
+            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler))
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -460,7 +462,8 @@ class SampledWorker:
             traced_s = profiler.unpaid_s
             raise
         finally:
-            telling.cancel()
+            if telling is not None:
+                telling.cancel()
             self._account.waits_since_s = 0.0
             self._traced_s += traced_s
             self._account.note_host_trace(profiler.unanswered_s, is_answered=is_answered, is_gone=is_gone)
