@@ -29,7 +29,7 @@ from tpumon.pipeline import FeedSettings
 from tpumon.report.formats import share_text, time_text
 from tpumon.system.console import show
 from tpumon.system.logdir import TRACE_SUFFIX
-from tpumon.untrusted_text import LONGEST_ID, plain_word
+from tpumon.untrusted_text import LONGEST_ID, listed, plain_word
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 from tpumon.xspace.request_times import RequestTimes, read_request
 
@@ -137,8 +137,7 @@ def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     when = "" if since is None else f", since {_moment(since)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
     yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
-    more = f" and {finding.more_workers} more" if finding.more_workers else ""
-    yield f"  workers: {', '.join(finding.workers)}{more}"
+    yield f"  workers: {listed(finding.workers, len(finding.workers), finding.more_workers)}"
     if finding.evidence:
         yield f"  evidence: {evidence_words(finding.evidence)}"
     yield f"  to do: {finding.remedy}"
@@ -193,9 +192,8 @@ def run_request(request: str, paths: Sequence[str], output: Literal["text", "jso
 def _missing(request: str, ids: Iterable[str]) -> str:
     """Line that says that a request is missing, and names present ones, the most similar first."""
     nearest = sorted(ids, key=lambda each: (-_same(each, request), each))
-    more = f" and {len(nearest) - _MOST_NAMED} more" if len(nearest) > _MOST_NAMED else ""
-    there = ", ".join(f'"{_word(each)}"' for each in nearest[:_MOST_NAMED])
-    return f'no batch in the trace has request "{_word(request)}"; there are {there}{more}'
+    there = listed((f'"{_word(each)}"' for each in nearest), _MOST_NAMED)
+    return f'no batch in the trace has request "{_word(request)}"; there are {there}'
 
 
 def _same(one: str, other: str) -> int:

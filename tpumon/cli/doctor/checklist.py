@@ -11,6 +11,7 @@ from tpumon.cli.doctor.diagnosis import Diagnosis, ExtraSourceReports, ServerDia
 from tpumon.collection.sources.examination import ExtraSourceReport
 from tpumon.discovery.host.pci_chips import Chip
 from tpumon.model import SIMULATED_MARK
+from tpumon.untrusted_text import listed
 
 _WIDTH = 80
 _ADDRESS_WIDTH = 17
@@ -147,8 +148,7 @@ def _ports(diagnosis: Diagnosis) -> Iterator[str]:
     for words, by_process in groups.items():
         yield from _wrapped(words, "  ")
         for process, ports in list(by_process.items())[:_MOST]:
-            more = f" and {len(ports) - _MOST} more" if len(ports) > _MOST else ""
-            yield from _wrapped(", ".join(ports[:_MOST]) + more, f"    {process}: ")
+            yield from _wrapped(listed(ports, _MOST), f"    {process}: ")
         yield from _more(len(by_process) - _MOST)
 
 
@@ -185,5 +185,4 @@ def _alike(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
         at_server = address in servers
         addresses.setdefault((words if at_server else problem.what, problem.remedy), []).extend([address] * at_server)
     for (words, remedy), at in addresses.items():
-        more = f" and {len(at) - _MOST} more" if len(at) > _MOST else ""
-        yield f"{', '.join(at[:_MOST])}{more}{': ' if at else ''}{words}", remedy
+        yield f"{listed(at, _MOST)}{': ' if at else ''}{words}", remedy
