@@ -79,10 +79,16 @@ WENT_AWAY = "look at the end of the job's log, and whether its host was taken aw
 
 _ITS_OWN_JOB = "look at the end of its job's log, and whether its host was taken away: others of its slice answer"
 
-_ADD_SERVER = "check that the job runs; if it does, add `server = jax.profiler.start_server({port})` to it"
+SUGGESTED_PORT = 9999
+"""The port of a JAX job's profiler server, where none was asked."""
+
+START_JAX_SERVER = "server = jax.profiler.start_server({})"
+"""The line that a JAX job needs, by the port. It assigns the server, which may be garbage-collected otherwise."""
+
+_ADD_SERVER = f"check that the job runs; if it does, add `{START_JAX_SERVER}` to it"
 
 MEANING: Mapping[Reason, Meaning] = {
-    "unavailable": Meaning(remedy=f"{_ADD_SERVER.format(port=9999)} and give that port", unreached=True),
+    "unavailable": Meaning(remedy=f"{_ADD_SERVER.format(SUGGESTED_PORT)} and give that port", unreached=True),
     "deadline": Meaning(
         remedy="check that its host is alive, and that no firewall between here and there closes the port",
         unreached=True,
@@ -152,7 +158,7 @@ def remedy(
     ports = {address.rpartition(":")[2] for address in addresses}
     if reason == "unavailable" and ports and all(map(str.isdecimal, ports)):
         several = len(ports) > 1
-        add = _ADD_SERVER.format(port="PORT" if several else ports.pop())
+        add = _ADD_SERVER.format("PORT" if several else ports.pop())
         return f"{add}, each with the port of its address" if several else add
     return MEANING[reason].remedy
 

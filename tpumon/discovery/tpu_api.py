@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.discovery.google_api import LOOKUP_S, ApiError, ApiNode, TpuApi, check_installed
-from tpumon.discovery.host.port_survey import SUGGESTED_PORT, line_for
+from tpumon.discovery.host.port_survey import line_for
 from tpumon.discovery.host.probe import knock
-from tpumon.errors import MEANING, NoTargetError, UsageError
+from tpumon.errors import MEANING, SUGGESTED_PORT, NoTargetError, UsageError
 from tpumon.model import Address, Target, Workers
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import unexpected

@@ -26,13 +26,12 @@ from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.pci_chips import Chip, find_chips
 from tpumon.discovery.host.port_survey import (
     RUNTIME_PORTS,
-    SUGGESTED_PORT,
     USUAL_PORTS,
     Elsewhere,
     SurveyedPort,
     survey,
 )
-from tpumon.errors import MEANING, Reason, SourceError, TpumonError
+from tpumon.errors import MEANING, SUGGESTED_PORT, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
 from tpumon.system.ledger import DutyLedger

@@ -16,7 +16,7 @@ from tpumon.discovery.host.listening import Listener, Owner, find_owners, read_l
 from tpumon.discovery.host.own_processes import ports_here
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
-from tpumon.errors import SourceError
+from tpumon.errors import START_JAX_SERVER, SUGGESTED_PORT, SourceError
 from tpumon.model import Framework
 from tpumon.untrusted_text import listed, plain_word
 
@@ -26,14 +26,11 @@ USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 RUNTIME_PORTS = PORTS
 """Where a runtime metric service may be: one port per process."""
 
-SUGGESTED_PORT = 9999
-"""The one for a JAX job."""
-
 _STARTS: Mapping[Framework | None, tuple[str, int]] = {
     "TensorFlow": ("tf.profiler.experimental.server.start({})", 6009),
     "PyTorch/XLA": ("server = torch_xla.debug.profiler.start_server({})", 9012),
 }
-_JAX_START = "server = jax.profiler.start_server({})", SUGGESTED_PORT
+_JAX_START = START_JAX_SERVER, SUGGESTED_PORT
 
 _MOST_NAMED = 3  # servers, in a message
 _NOBODY: Mapping[int, int] = MappingProxyType({})
@@ -66,8 +63,6 @@ class SurveyedPort(Struct, frozen=True, kw_only=True):
 
 def line_for(framework: Framework | None, port: int | None = None) -> str:
     """The line that a job needs to be seen; JAX's if its framework is unknown.
-
-    It assigns the server, which may be garbage-collected otherwise.
 
     Args:
         framework: that of the job.

@@ -18,7 +18,6 @@ from tpumon.discovery.host.listening import Listener, Owner, page_of, read_liste
 from tpumon.discovery.host.port_survey import (
     HIDDEN,
     RUNTIME_PORTS,
-    SUGGESTED_PORT,
     TPU_RUNTIME_PORTS,
     USUAL_PORTS,
     Elsewhere,
@@ -31,7 +30,7 @@ from tpumon.discovery.host.port_survey import (
 from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC, environment_of
 from tpumon.discovery.identity import LISTED_VARIABLE, VARIABLES
-from tpumon.errors import SourceError
+from tpumon.errors import SUGGESTED_PORT, SourceError
 from tpumon.model import Target, Workers
 from tpumon.system.first_port import NOTE_EVERY_S, first_port
 from tpumon.system.threads import in_thread
