@@ -257,6 +257,8 @@ def test_an_outage_is_told_once_and_its_end_too():
     exporter = f"exporter {server.url.removeprefix('http://')}"
     assert (gone.worker, gone.sentence) == (exporter, "does not answer: its worker is not seen")
     assert (back.worker, back.title) == (exporter, "answers again")
+    lost = next(each for each in following.samples if not each.answered)
+    assert lost.time_unix_s == gone.time_unix_s
     assert re.fullmatch(r"it was away for \d+ s", back.words)
 
 

@@ -229,8 +229,9 @@ class RemoteExporter:
         if not targets:
             self._workers = Workers(waiting=message)
             send(self._workers)
+        since_unix_s = self._away_unix_s if self._gone is None else began_unix_s
         for target in targets:
-            send(lost(target, trouble.reason, message, began_unix_s, self._clock()))
+            send(lost(target, trouble.reason, message, since_unix_s, self._clock()))
         if targets and self._gone is None:
             self._gone = _gone(self.name, self._away_unix_s, len(targets))
             send(self._gone)
