@@ -364,6 +364,16 @@ def test_the_view_says_so_on_the_screen(served, tmp_path):
         view.send("h").wait_for(lambda: f"showing what {url}" in view.text)
 
 
+def test_the_view_says_so_no_longer_once_it_is_gone(served, tmp_path):
+    """No key is pressed: this process samples from then on."""
+    shared, serve, url = served
+    variables = environment(tmp_path) | shared
+    with Terminal([sys.executable, "-m", "tpumon"], environment=variables, cwd=tmp_path, lines=30) as view:
+        view.wait_for(lambda: f"showing what {url}" in view.text and view.alternate)
+        serve.signal(signal.SIGTERM).end(20)
+        view.wait_for(lambda: "showing what" not in view.text)
+
+
 def test_events_go_on_by_themselves_once_it_is_gone(served):
     shared, serve, _ = served
     with Tpumon("events", "--follow", env=shared) as events:

@@ -141,6 +141,8 @@ def _show_live(settings: MonitorSettings) -> int:
         return (), False
 
     def deliver(update: Update) -> None:
+        if shown.from_url != origin.shown_name:
+            shown.begin_with(())  # what was said of the source of samples no longer holds
         shown.from_url, shown.progress = origin.shown_name, origin.progress
         shown.on_update(update)
 
