@@ -334,7 +334,8 @@ class Analysis:
         if state == "no-activity":
             began = self._judge.last_activity(history.target.worker) or at
         changes = noted(judgement, history, at, time_unix_s, state, severity, began, restarted=restarted)
-        if judgement.upstream:  # what an exporter judges, it also remembers
+        if judgement.upstream:  # what an exporter judges, it also remembers, but for a restart while it was away
+            self._remember(judgement, *filter(self._is_unsaid, changes or ()))
             self._note_raised(history, time_unix_s)
         elif changes is not None:
             judgement.number = self._changes.next_number()
@@ -344,6 +345,12 @@ class Analysis:
         for change in changes:
             self._changes.add(change)
             judgement.number = self._changes.number
+
+    def _is_unsaid(self, restart: Change) -> bool:
+        """True if no exporter has said that a job was restarted."""
+        since_unix_s = restart.time_unix_s - OVERLAP_S
+        known = (one.time_unix_s for one in self._changes.all() if sign_of(one)[:2] == sign_of(restart)[:2])
+        return all(time_unix_s < since_unix_s for time_unix_s in known)
 
     def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
         """Remembers a change of status that came from comparing a worker with workers of other exporters."""

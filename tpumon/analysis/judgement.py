@@ -202,7 +202,8 @@ def noted(
         restarted: whether its job was restarted before it.
 
     Returns:
-        The changes to remember, without numbers; None: nothing has changed. `lasting_gap` gives one to stale, later.
+        The changes to remember, without numbers; None: nothing has changed. Of a worker that is judged upstream only a
+        restart, which its exporter may not have seen. `lasting_gap` gives one to stale, later.
     """
     timeline, before = judgement.timeline, judgement.reported.status
     was, since = timeline.status, timeline.status_since
@@ -212,7 +213,8 @@ def noted(
         judgement.first_unix_s = at.time_unix_s if is_first else None
     if judgement.upstream:
         judgement.reported.status = mark_of(state, severity)
-        return None
+        change = _restart_of(history.target.worker, state, severity, before)
+        return [replace(change, time_unix_s=history.restart_unix_s or at.time_unix_s)] if restarted else None
     what = _due_change(judgement, history, at, restarted=restarted)
     if what is None and not restarted and timeline.status == was:
         return None

@@ -21,7 +21,7 @@ from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.state_findings import all_findings
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, ExporterSnapshot, Finding, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model import Change, ExporterSnapshot, Finding, Process, State, StatusSnapshot, StepTimes, Target, Workers
 from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -273,6 +273,26 @@ def test_a_restart_before_one_attached_is_said_as_the_exporter_noted_it(hour):
     soon_after = replace(late.status(), time_unix_s=restart.time_unix_s + 60)
     said = [(one.finding, one.workers, one.since_unix_s) for one in all_findings(soon_after)]
     assert ("restarted", ("w3",), restart.time_unix_s) in said
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["exporter and job are new", "the exporter saw it"])
+def test_a_restart_is_one_change_whoever_saw_it(is_new):
+    """A new exporter knows nothing of the job before; one that was there all the time has said it."""
+    there = Clock()
+    view = View(there)
+    for number in range(6):
+        if number == 0 or (is_new and number == 3):
+            exporter = Exporter(there)
+            exporter.take(Workers(targets=(Target(worker="w", address="w:9999"),)))
+        started_unix_s = BEGIN + 55 if number >= 3 else BEGIN - 9
+        process = Process(pid=1 + number // 3, user="u", command="train.py", started_unix_s=started_unix_s)
+        at = {"time_unix_s": there(), "interval_s": INTERVAL_S, "address": "w:9999", "process": process}
+        exporter.take(sample("w", step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1), **at))
+        view.read(exporter.page(history=["1"]))
+        there.passed_s += INTERVAL_S
+    (restart,) = (change for change in view.status().changes if change.what == "restart")
+    (finding,) = (one for one in all_findings(view.status()) if one.finding == "restarted")
+    assert restart.time_unix_s == finding.since_unix_s == BEGIN + 55
 
 
 def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
