@@ -259,6 +259,11 @@ class EveryOutput:
             )
         return found
 
+    def earlier_by_lines(self) -> set[str]:
+        """Workers whose last JSON line has a finding that may have begun earlier."""
+        last = {line["worker"]: line for line in map(json.loads, self.lines.read_text().splitlines())}
+        return {name for name, line in last.items() if any(one["since_or_earlier"] for one in line["findings"])}
+
     def by_text(self) -> Mapping[str, frozenset[tuple[str, str]]]:
         """Finding and severity in the last block of each worker that has one."""
         found, names = {}, [one.worker for one in self.job_run.workers.targets]

@@ -88,6 +88,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         verdict: the worst finding or state; "ok"; or "unknown" where too little can be judged.
         sentence: the verdict in words.
         findings: the worst first; the worst five workers of each are named.
+        last_since_unix_s: of each finding, since when the last of its workers has it; None: that is not known.
         not_judged: findings that cannot be judged, so that their absence is no all-clear.
         last_restart: the last that is known; None: there was none, or a finding says it.
     """
@@ -99,6 +100,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     verdict: VerdictId
     sentence: str
     findings: Sequence[Finding]
+    last_since_unix_s: Sequence[float | None]
     not_judged: Sequence[NotJudged]
     last_restart: LastRestart | None = None
 
@@ -248,6 +250,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         verdict=verdict,
         sentence=sentence,
         findings=findings,
+        last_since_unix_s=tuple(map(status.last_since_unix_s, listed)),
         not_judged=not_judged,
         last_restart=None if any(one.finding == "restarted" for one in listed) else _last_restart(status),
     )

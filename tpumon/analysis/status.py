@@ -224,6 +224,14 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         """The changes with a larger number, oldest first."""
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
 
+    def last_since_unix_s(self, finding: Finding) -> float | None:
+        """Since when the last of a finding's workers has it, by its row; `since_unix_s` is that of the first of them."""
+        verdicts = [self.workers[name].verdict for name in finding.workers if name in self.workers]
+        times = [cause.since_unix_s for one in verdicts for cause in one.causes if cause.finding == finding.finding]
+        if finding.finding == "down":
+            times = [one.since_unix_s for one in verdicts]
+        return max((time_unix_s for time_unix_s in times if time_unix_s is not None), default=None)
+
     def by_slice(self, changes: Iterable[Change]) -> list[Change]:
         """Some changes by time; what several workers of a slice had together is one, that of the first of them."""
         targets = {name: worker.target for name, worker in self.workers.items()}

@@ -12,6 +12,7 @@ from support.every_output import (
     EveryOutput,
     Reader,
     exit_of,
+    grouped,
     grouped_causes,
     grouped_findings,
     judged_of,
@@ -138,6 +139,8 @@ def _lines_and_text(run: EveryOutput, status: FleetStatus) -> None:
     wanted = {name: each for name, each in said_of(status).items() if status.workers[name].verdict.state not in _AWAY}
     by_lines = run.by_lines()
     assert {name: by_lines[name] for name in wanted} == wanted
+    earlier = {name for name in wanted if any(one.since_or_earlier for one in status.workers[name].verdict.causes)}
+    assert earlier == run.earlier_by_lines() & wanted.keys()
     by_text = run.by_text()
     for name, found in wanted.items():
         if status.workers[name].verdict.state in {"live", "no-activity"}:
@@ -160,12 +163,41 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     assert sorted((name, grade, since.removesuffix(" or earlier")) for name, grade, since in judged) == sorted(
         (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
     )
+    assert _or_earlier("\n".join(titles)) == _earlier_findings(status)
+    assert _last_since(run.screen("w")) == _last_expected(status, now)
     changes = [line for line in run.screen("e")[2:] if re.match(r" +\d[\d:]+", line)]
     groups = status.by_slice(status.changes)[::-1]
     assert len(changes) == len(groups)
     for line, change in zip(changes, groups, strict=True):
         assert clock(change.time_unix_s, now) in line
         assert change.worker in line
+
+
+def _or_earlier(text: str) -> list[str]:
+    """Findings of which a text says that they may have begun earlier."""
+    heads = re.findall(r"^(?: \S |critical |warning |info )([\w-]+)(?: · |, since )(.*)", text, re.MULTILINE)
+    return sorted(name for name, rest in heads if " or earlier" in rest)
+
+
+def _earlier_findings(status: FleetStatus) -> list[str]:
+    return sorted(one.finding for one in diagnose(status).findings if one.since_or_earlier)
+
+
+def _last_since(printed: list[str]) -> list[tuple[str, str]]:
+    """Of findings of several workers: since when the last has it, where that shows, as a text says."""
+    text = re.sub(r"\n {4,}(?!\S+:)", " ", "\n".join(printed))
+    heads = re.split(r"^(?: \S |critical |warning |info )([\w-]+)(?: · |, since )", text, flags=re.MULTILINE)[1:]
+    said = ((name, re.search(r"workers: .*; the last since (?:\d{4}-\d\d-\d\d )?(\S+)", block)) for name, block in zip(heads[::2], heads[1::2], strict=True))
+    return sorted((name, last[1]) for name, last in said if last and name not in {"down", "restarted"})
+
+
+def _last_expected(status: FleetStatus, now: float) -> list[tuple[str, str]]:
+    found = []
+    for (finding, *_), (_, first, workers) in grouped(status).items():
+        causes = (one for name in workers for one in status.workers[name].verdict.causes if one.finding == finding)
+        last = clock(max(one.since_unix_s for one in causes), now)
+        found += [(finding, last)] if last != clock(first, now) else []
+    return sorted(found)
 
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
@@ -253,6 +285,11 @@ def _why(text: str, answer, status: FleetStatus) -> None:
     ) == grouped_causes(status)
     down = sum(len(one["workers"]) for one in answer["findings"] if one["finding"] == "down")
     assert down == sum(each.verdict.state == "down" for each in status.all())
+    assert _last_since(text.splitlines()) == _last_expected(status, status.time_unix_s)
+    assert [one.get("since_or_earlier", False) for one in answer["findings"]] == [
+        one.since_or_earlier for one in diagnose(status).findings
+    ]
+    assert _or_earlier(text) == _earlier_findings(status)
     heads = re.findall(r"^(critical|warning|info) ([\w-]+), since (\S+(?: \S+)*?) \(", text, re.MULTILINE)
     times = [(name, grade, since.split()[-1]) for grade, name, since in heads if name not in {"down", "restarted"}]
     assert sorted(times) == sorted(  # the date before it depends on which day it is

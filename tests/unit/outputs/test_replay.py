@@ -331,11 +331,14 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
 
 
-def test_why_says_of_which_moment_of_a_recording_all_is_well(tape, capsys):
-    assert why.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
+@pytest.mark.parametrize(("named", "verdict"), [("tape", "unknown"), ("restarts", "RESTARTED")])
+def test_why_says_of_which_moment_of_a_recording_it_is(named, verdict, request, capsys):
+    """What was found before and is over is in the events."""
+    directory = str(request.getfixturevalue(named))
+    assert why.run(feed=FeedSettings(origin=RecordingSource(directory)), needs=Needs(samples=3)) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("unknown: ")
-    assert re.search(rf"^So it was at .*; what happened before: tpumon events --from {re.escape(str(tape))}$", second)
+    assert first.startswith(f"{verdict}: ")
+    assert re.search(rf"^So it was at .*; what happened before: tpumon events --from {re.escape(directory)}$", second)
 
 
 @pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])

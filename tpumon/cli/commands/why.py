@@ -24,7 +24,7 @@ from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
-from tpumon.outputs.live.drawing.cells import age, evidence_words
+from tpumon.outputs.live.drawing.cells import age, evidence_words, last_words
 from tpumon.pipeline import FeedSettings
 from tpumon.report.formats import share_text, time_text
 from tpumon.system.console import show
@@ -119,25 +119,26 @@ def _lines(answer: Diagnosis, origin: EventSource, *, brief: bool) -> Iterator[s
     if (last := answer.last_restart) is not None:
         ago = age(max(answer.time_unix_s - last.time_unix_s, 0.0))
         yield f"The job of {last.workers} was restarted at {_moment(last.time_unix_s)} ({ago} ago){_RUNS * last.runs}."
-    if isinstance(origin, RecordingSource) and not is_capture(origin.where) and answer.verdict in {"ok", "unknown"}:
+    if isinstance(origin, RecordingSource) and not is_capture(origin.where):
         before = f"tpumon events --from {shlex.quote(origin.where)}"
         yield f"So it was at {_moment(answer.time_unix_s)}; what happened before: {before}"
-    for finding in answer.findings:
+    for finding, last_unix_s in zip(answer.findings, answer.last_since_unix_s, strict=True):
         yield ""
-        yield from _finding_lines(finding, answer.time_unix_s)
+        yield from _finding_lines(finding, last_unix_s, answer.time_unix_s)
     if answer.not_judged and not brief:
         yield ""
         yield "Not judged, so its absence says nothing:"
         yield from (f"  {', '.join(each.findings)}: {each.reason}" for each in by_reason(answer.not_judged))
 
 
-def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
+def _finding_lines(finding: Finding, last_unix_s: float | None, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
+    last = "" if since is None else last_words(_moment, since, last_unix_s)
     earlier = " or earlier" if finding.since_or_earlier else ""
     when = "" if since is None else f", since {_moment(since)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
     yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
-    yield f"  workers: {listed(finding.workers, len(finding.workers), finding.more_workers)}"
+    yield f"  workers: {listed(finding.workers, len(finding.workers), finding.more_workers)}{last}"
     if finding.evidence:
         yield f"  evidence: {evidence_words(finding.evidence)}"
     yield f"  to do: {finding.remedy}"

@@ -150,6 +150,12 @@ def clock(time_unix_s: float | None, now_unix_s: float, *, or_earlier: bool = Fa
     return time.strftime(form, then) + (" or earlier" if or_earlier else "")
 
 
+def last_words(shown: Callable[[float], str], first_unix_s: float, last_unix_s: float | None) -> str:
+    """Since when the last of several workers has what the first has had for longer, if that shows."""
+    last = shown(first_unix_s if last_unix_s is None else last_unix_s)
+    return "" if last == shown(first_unix_s) else f"; the last since {last}"
+
+
 def evidence_words(evidence: Mapping[str, Evidence]) -> str:
     """Figures with their limits: `infeed 35.2%, limit 5.0%; queue size 3`."""
     return "; ".join(_evidence(*item) for item in evidence.items())

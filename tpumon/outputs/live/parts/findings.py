@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.state_findings import down_by_reason
 from tpumon.model import Finding, NotJudged
-from tpumon.outputs.live.drawing.cells import clock, evidence_words
+from tpumon.outputs.live.drawing.cells import clock, evidence_words, last_words
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
 from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts.frame import Frame
@@ -100,6 +100,14 @@ def _since(frame: Frame, finding: Finding) -> str:
     return clock(finding.since_unix_s, frame.now_unix_s, or_earlier=finding.since_or_earlier)
 
 
+def _last(frame: Frame, finding: Finding, since_unix_s: float) -> str:
+    return last_words(
+        lambda time_unix_s: clock(time_unix_s, frame.now_unix_s),
+        since_unix_s,
+        frame.scene.status.last_since_unix_s(finding),
+    )
+
+
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
     """A title, and below it the sentence, the workers, the evidence and the remedy."""
     look, dot = LOOKS[finding.severity], frame.glyphs.dot
@@ -110,7 +118,8 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     title.add(f"{dot}{finding.confidence} confidence", DIM)
     lines = [title.segments(), *_text(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:
-        lines += _pair(frame, "workers", listed(finding.workers, _MOST_NAMED, finding.more_workers))
+        last = "" if (since := finding.since_unix_s) is None else _last(frame, finding, since)
+        lines += _pair(frame, "workers", listed(finding.workers, _MOST_NAMED, finding.more_workers) + last)
     if finding.job is not None:
         lines += _pair(frame, "job", finding.job)
     if finding.slice is not None:
