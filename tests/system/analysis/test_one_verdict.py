@@ -175,7 +175,7 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
 
 def _or_earlier(text: str) -> list[str]:
     """Findings of which a text says that they may have begun earlier."""
-    heads = re.findall(r"^(?: \S |critical |warning |info )([\w-]+)(?: · |, since )(.*)", text, re.MULTILINE)
+    heads = re.findall(r"^(?: . |critical |warning |info )([\w-]+)(?: · |, since )(.*)", text, re.MULTILINE)
     return sorted(name for name, rest in heads if " or earlier" in rest)
 
 
@@ -186,8 +186,11 @@ def _earlier_findings(status: FleetStatus) -> list[str]:
 def _last_since(printed: list[str]) -> list[tuple[str, str]]:
     """Of findings of several workers: since when the last has it, where that shows, as a text says."""
     text = re.sub(r"\n {4,}(?!\S+:)", " ", "\n".join(printed))
-    heads = re.split(r"^(?: \S |critical |warning |info )([\w-]+)(?: · |, since )", text, flags=re.MULTILINE)[1:]
-    said = ((name, re.search(r"workers: .*; the last since (?:\d{4}-\d\d-\d\d )?(\S+)", block)) for name, block in zip(heads[::2], heads[1::2], strict=True))
+    heads = re.split(r"^(?: . |critical |warning |info )([\w-]+)(?: · |, since )", text, flags=re.MULTILINE)[1:]
+    said = (
+        (name, re.search(r"workers: .*; the last since (?:\d{4}-\d\d-\d\d )?(\S+)", block))
+        for name, block in zip(heads[::2], heads[1::2], strict=True)
+    )
     return sorted((name, last[1]) for name, last in said if last and name not in {"down", "restarted"})
 
 

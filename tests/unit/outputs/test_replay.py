@@ -259,7 +259,7 @@ def test_what_a_slice_had_together_is_one_change(restarts):
     assert watching.at > first + 60
     watching.press("[", ".", "[")
     assert watching.at == first
-    assert "all 8 workers of a: job restarted" in watching.picture
+    assert "w0, first of all 8 workers of a: job restarted" in watching.picture, "it is the first as yet"
     assert "all 8 workers of a  job restarted" in watching.press(">", "e").picture
 
 
@@ -281,6 +281,42 @@ def test_a_time_that_is_none_or_not_recorded_moves_nothing(watching, typed, said
     at = watching.press("<").at
     assert said in watching.press("t", *typed, "enter").picture
     assert watching.press("t", *"-1h", "esc").at == at
+
+
+def test_the_limits_of_a_time_are_those_of_at(tape):
+    """Also where the first answers came some seconds after the begin."""
+    recording = Recording(str(tape))
+    with pytest.raises(UsageError) as refused:
+        recording.moment_of("2020-01-01")
+    said = str(refused.value).removeprefix("--at ")
+    assert said in Watching(tape).after(0).press("t", *"2020-01-01", "enter").picture
+
+
+def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsys):
+    """Events name when a change began; samples show it later. The next change is that one."""
+    assert events.run(feed=FeedSettings(origin=RecordingSource(str(tape)))) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "critical" in line)
+    at_unix_s = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
+    opened = Watching(tape, at_unix_s).after(0)
+    typed = Watching(tape).after(0).press("t", *line[:19].replace(" ", "T"), "enter")
+    for watching in (opened, typed):
+        assert watching.at == at_unix_s
+        assert not watching.row("w0").startswith(" X")
+        known = re.search(r"began here, known from (\S+) on \(\]\): w0: critical", watching.picture)
+        assert known
+        assert watching.press("]").row("w0").startswith(" X")
+        assert known[1] == time.strftime("%H:%M:%S", time.localtime(watching.at))
+    well = Watching(tape, at_unix_s - 600).after(0)
+    assert "began here" not in well.picture
+
+
+def test_what_was_known_within_the_second_that_is_named_is_shown(restarts):
+    """A time as it is typed has no parts of a second."""
+    recording = Recording(str(restarts))
+    player = Watching(restarts, START + 3000).after(0)
+    assert player.at == pytest.approx(START + 3000.8)
+    assert "began here" not in player.picture
+    assert recording.moment_of("-0s") == recording.span_unix_s()[1]
 
 
 def test_it_opens_at_its_worst_moment(tape):

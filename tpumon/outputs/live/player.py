@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from operator import itemgetter
 from typing import Protocol
 
 from tpumon.analysis import Analysis, Update
+from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history.changes import MOST_CHANGES
 from tpumon.analysis.playback import Recorded, between
 from tpumon.analysis.recorded_clock import RecordedClock
@@ -40,6 +43,7 @@ _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
 _UNSETTLED_S = 600.0  # after the time from which on it is read; changes in it are what was so before
 _FIRST_ANSWERS_S = 60.0
+_ENOUGH = 24  # samples before a moment, and after it, in which most that begins then is found
 
 
 class Moments(Protocol):
@@ -50,6 +54,67 @@ class Moments(Protocol):
 
     def moments(self, begin_unix_s: float = ...) -> Iterator[Recorded]:
         """Yields what was recorded from a time on."""
+
+
+class _Reading:
+    """What was read of a recording from a time on, and judged by its clock.
+
+    Args:
+        recording: the recording.
+        begin_unix_s: the time; -inf: its begin.
+        thresholds: limits beyond which a worker is marked.
+
+    Attributes:
+        analysis: what follows from it.
+        next: the next moment to read; None: there is none.
+        until_unix_s: the time up to which it was read.
+        changes: those that it shows, each with the moment at which it showed.
+    """
+
+    def __init__(self, recording: Moments, begin_unix_s: float, thresholds: Thresholds) -> None:
+        self._moments = recording.moments(begin_unix_s)
+        self.next = next(self._moments, None)
+        first_unix_s = begin_unix_s if self.next is None else self.next.time_unix_s
+        self.until_unix_s = first_unix_s if begin_unix_s == -inf else min(begin_unix_s, first_unix_s)
+        self.changes: list[tuple[float, Change]] = []
+        self.analysis = Analysis(thresholds, recorded=RecordedClock())
+
+    def read_to(self, at_unix_s: float) -> Iterator[Update]:
+        """Reads up to a moment."""
+        while self.next is not None and self.next.time_unix_s <= at_unix_s:
+            yield from self.read_next()
+        if at_unix_s > self.until_unix_s:
+            yield from self._noted(between(self.analysis, self.until_unix_s, at_unix_s), at_unix_s)
+
+    def read_next(self) -> Iterator[Update]:
+        """Reads the next moment."""
+        moment = self.next
+        if moment is not None:
+            at_unix_s = max(self.until_unix_s, moment.time_unix_s)
+            yield from self._noted(between(self.analysis, self.until_unix_s, moment.time_unix_s), at_unix_s)
+            yield from self._noted([self.analysis.take(moment.event)], at_unix_s)
+            self.next = next(self._moments, None)
+
+    def _noted(self, updates: Iterable[Update], until_unix_s: float) -> Iterator[Update]:
+        """Updates up to a moment; their changes showed then, or with a look before it."""
+        for update in updates:
+            showed_unix_s = until_unix_s if update.sample is not None else min(update.time_unix_s, until_unix_s)
+            self.changes += [(max(showed_unix_s, self.until_unix_s), change) for change in update.changes]
+            yield update
+        self.until_unix_s = until_unix_s
+        del self.changes[:-MOST_CHANGES]
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last change; 0: there was none."""
+        return self.changes[-1][1].number if self.changes else 0
+
+    def by_slice(self, until_unix_s: float = inf) -> Sequence[tuple[float, Change]]:
+        """The changes that showed by a time; changes of a slice as one, as it began."""
+        showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes if at_unix_s <= until_unix_s}
+        changes = (change for _, change in self.changes if change.number in showed_at)
+        grouped = self.analysis.status(self.until_unix_s).by_slice(changes)
+        return [(showed_at[change.number], change) for change in grouped]
 
 
 class Player(Display):
@@ -75,12 +140,15 @@ class Player(Display):
             at_unix_s: the moment; None: its end.
         """
         self._recording = recording
-        first_unix_s, self._last_unix_s = recording.span_unix_s()
-        self._first_unix_s = min(_answered_unix_s(recording.moments(), first_unix_s), self._last_unix_s)
+        self._begin_unix_s, self._last_unix_s = recording.span_unix_s()
+        answered_unix_s = _answered_unix_s(recording.moments(), self._begin_unix_s)
+        self._first_unix_s, is_asked_for = min(answered_unix_s, self._last_unix_s), at_unix_s is not None
         at_unix_s = self._within(self._last_unix_s if at_unix_s is None else at_unix_s)
         self._at_unix_s = at_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
         self._jump(at_unix_s)
+        if is_asked_for:
+            self._look_at(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
@@ -107,7 +175,7 @@ class Player(Display):
             return None
         at_unix_s = self._time(now_unix_s)
         times = [self._last_unix_s, super().changes_at(at_unix_s)]
-        times.append(None if self._next is None else self._next.time_unix_s)
+        times.append(None if self._read.next is None else self._read.next.time_unix_s)
         until_s = min(time for time in times if time is not None) - at_unix_s
         return now_unix_s + max(until_s / self._speed, _FRAME_S)
 
@@ -148,16 +216,16 @@ class Player(Display):
     def _go_to(self, at_unix_s: float, *, playing: bool | None = None) -> None:
         """Shows a moment; one beyond an end is that end."""
         at_unix_s = self._within(at_unix_s)
-        if not self._read_unix_s <= at_unix_s <= self._read_unix_s + LOOK_BACK_S:
+        if not self._read.until_unix_s <= at_unix_s <= self._read.until_unix_s + LOOK_BACK_S:
             self._jump(at_unix_s)
         self._set(at_unix_s, playing=self._playing if playing is None else playing)
         self.refresh(self._since_s)
 
     def _go_to_previous_change(self, at_unix_s: float) -> None:
         """Goes back to the last change before a moment, or as far as was read."""
-        is_first = self._begin_unix_s <= self._first_unix_s
-        known_unix_s = self._first_unix_s if is_first else self._begin_unix_s + _UNSETTLED_S
-        earlier = [each for each in self._changes() if known_unix_s <= each[0] < at_unix_s]
+        is_first = self._read_from_unix_s <= self._first_unix_s
+        known_unix_s = self._first_unix_s if is_first else self._read_from_unix_s + _UNSETTLED_S
+        earlier = [each for each in self._read.by_slice() if known_unix_s <= each[0] < at_unix_s]
         if earlier:
             self._go_to_change(*earlier[-1])
             return
@@ -166,12 +234,12 @@ class Player(Display):
 
     def _go_to_next_change(self, at_unix_s: float) -> None:
         """Reads on until something changes, for an hour of the recording at most."""
-        known, until_unix_s = self._last_number(), at_unix_s + LOOK_BACK_S
-        while self._next is not None and self._next.time_unix_s <= until_unix_s:
-            before = self._last_number()
+        known, until_unix_s = self._read.last_number, at_unix_s + LOOK_BACK_S
+        while self._read.next is not None and self._read.next.time_unix_s <= until_unix_s:
+            before = self._read.last_number
             self._read_next()
-            if self._last_number() > before:
-                change = next((each for each in self._changes() if each[1].number > known), None)
+            if self._read.last_number > before:
+                change = next((each for each in self._read.by_slice() if each[1].number > known), None)
                 if change is not None:
                     self._go_to_change(*change)
                     return
@@ -179,66 +247,69 @@ class Player(Display):
         self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
+        """Shows the moment of a change; names the workers that have it by then, as the picture does."""
+        by_then = (each for _, each in self._read.by_slice(at_unix_s) if each.number == change.number)
+        shown = next(by_then, change)
+        first = "" if shown.worker == change.worker else f", first of {change.worker}"
         self._go_to(at_unix_s, playing=False)
-        self._say(f"{change.worker}: {change.sentence}")
-
-    def _last_number(self) -> int:
-        return self._read[-1][1].number if self._read else 0
-
-    def _changes(self) -> list[tuple[float, Change]]:
-        """Changes that were read, with the moments at which they showed; changes of a slice as one, as it began."""
-        read_at = {change.number: at_unix_s for at_unix_s, change in self._read}
-        changes = self._analysis.status(self._read_unix_s).by_slice(change for _, change in self._read)
-        return [(read_at[change.number], change) for change in changes]
+        self._say(f"{shown.worker}{first}: {change.sentence}")
 
     def _known(self) -> Span:
-        return Span(self._first_unix_s, self._last_unix_s)
+        return Span(self._begin_unix_s, self._last_unix_s)
 
     def _look_at(self, at_unix_s: float) -> None:
+        """Shows a moment that was named, with what was known in that second; says what began in it and was known later.
+
+        Events name when a change began.
+        """
         self._go_to(at_unix_s, playing=False)
+        later = {int(showed_unix_s): (showed_unix_s, change) for showed_unix_s, change in self._began_here()}
+        if (soon := later.pop(int(self._at_unix_s), None)) is not None:
+            self._go_to(soon[0], playing=False)
+        if later:
+            showed_unix_s, change = later[min(later)]
+            known = f"known from {clock(showed_unix_s, self._at_unix_s)} on (])"
+            self._say(f"began here, {known}: {change.worker}: {change.sentence}")
+
+    def _began_here(self) -> list[tuple[float, Change]]:
+        """Changes that began in the second that is shown and showed later, and when, in that order."""
+        at_unix_s = self._at_unix_s
+        lasts = (each.history.last for each in self._read.analysis.status(at_unix_s).all())
+        interval_s = max((last.interval_s or 0.0 for last in lasts if last is not None), default=0.0)
+        span_s = min(max(_UNSETTLED_S, _ENOUGH * interval_s), LOOK_BACK_S)
+        ahead = self._from(at_unix_s - span_s)
+        for _ in ahead.read_to(at_unix_s + span_s):
+            pass
+        return sorted(
+            (
+                each
+                for each in ahead.by_slice()
+                if int(each[1].time_unix_s) == int(at_unix_s) and each[0] > at_unix_s and not each[1].since_or_earlier
+            ),
+            key=itemgetter(0),
+        )
 
     # ---- reading
 
     def _jump(self, at_unix_s: float) -> None:
         """Forgets what was read, and reads again what leads to a moment."""
-        self._begin_unix_s = begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
-        if begin_unix_s <= self._first_unix_s:
-            self._moments = iter(self._recording.moments())
-        else:
-            self._moments = iter(self._recording.moments(begin_unix_s))
-        self._next = next(self._moments, None)
-        self._read_unix_s = begin_unix_s if self._next is None else min(begin_unix_s, self._next.time_unix_s)
-        self._read: list[tuple[float, Change]] = []
-        self._analysis = Analysis(self._thresholds, recorded=RecordedClock())
-        self._analysis.remember()
-        self.start_again(self._analysis)
+        self._read_from_unix_s = begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
+        self._read = self._from(begin_unix_s)
+        self._read.analysis.remember()
+        self.start_again(self._read.analysis)
         self._read_to(at_unix_s)
 
+    def _from(self, begin_unix_s: float) -> _Reading:
+        """A reading from a time on."""
+        return _Reading(self._recording, -inf if begin_unix_s <= self._first_unix_s else begin_unix_s, self._thresholds)
+
     def _read_to(self, at_unix_s: float) -> None:
-        """Analyses what was recorded up to a moment."""
-        while self._next is not None and self._next.time_unix_s <= at_unix_s:
-            self._read_next()
-        if at_unix_s > self._read_unix_s:
-            self._take(between(self._analysis, self._read_unix_s, at_unix_s), at_unix_s)
+        for update in self._read.read_to(at_unix_s):
+            self.on_update(update)
 
     def _read_next(self) -> None:
-        """Analyses the next moment."""
-        moment = self._next
-        if moment is None:
-            return
-        at_unix_s = max(self._read_unix_s, moment.time_unix_s)
-        self._take(between(self._analysis, self._read_unix_s, moment.time_unix_s), at_unix_s)
-        self._take([self._analysis.take(moment.event)], at_unix_s)
-        self._next = next(self._moments, None)
-
-    def _take(self, updates: Iterable[Update], until_unix_s: float) -> None:
-        """Takes the updates up to a moment; their changes showed then, or with a look before it."""
-        for update in updates:
+        for update in self._read.read_next():
             self.on_update(update)
-            showed_unix_s = until_unix_s if update.sample is not None else min(update.time_unix_s, until_unix_s)
-            self._read += [(max(showed_unix_s, self._read_unix_s), change) for change in update.changes]
-        self._read_unix_s = until_unix_s
-        del self._read[:-MOST_CHANGES]
 
 
 def _answered_unix_s(moments: Iterable[Recorded], first_unix_s: float) -> float:
