@@ -302,7 +302,7 @@ def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsy
     for watching in (opened, typed):
         assert watching.at == at_unix_s
         assert not watching.row("w0").startswith(" X")
-        known = re.search(r"began here, known from (\S+) on \(\]\): w0: critical", watching.picture)
+        known = re.search(r"began here, known from (\S+) on: w0: critical", watching.picture)
         assert known
         assert watching.press("]").row("w0").startswith(" X")
         assert known[1] == time.strftime("%H:%M:%S", time.localtime(watching.at))

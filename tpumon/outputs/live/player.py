@@ -268,7 +268,7 @@ class Player(Display):
             self._go_to(soon[0], playing=False)
         if later:
             showed_unix_s, change = later[min(later)]
-            known = f"known from {clock(showed_unix_s, self._at_unix_s)} on (])"
+            known = f"known from {clock(showed_unix_s, self._at_unix_s)} on"
             self._say(f"began here, {known}: {change.worker}: {change.sentence}")
 
     def _began_here(self) -> list[tuple[float, Change]]:
