@@ -263,11 +263,11 @@ class Player(Display):
         Events name when a change began.
         """
         self._go_to(at_unix_s, playing=False)
-        later = {int(showed_unix_s): (showed_unix_s, change) for showed_unix_s, change in self._began_here()}
-        if (soon := later.pop(int(self._at_unix_s), None)) is not None:
-            self._go_to(soon[0], playing=False)
-        if later:
-            showed_unix_s, change = later[min(later)]
+        began = self._began_here()
+        soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(self._at_unix_s)]
+        if soon:
+            self._go_to(soon[-1], playing=False)
+        for showed_unix_s, change in began[len(soon) :][:1]:
             known = f"known from {clock(showed_unix_s, self._at_unix_s)} on"
             self._say(f"began here, {known}: {change.worker}: {change.sentence}")
 
@@ -280,14 +280,12 @@ class Player(Display):
         ahead = self._from(at_unix_s - span_s)
         for _ in ahead.read_to(at_unix_s + span_s):
             pass
-        return sorted(
-            (
-                each
-                for each in ahead.by_slice()
-                if int(each[1].time_unix_s) == int(at_unix_s) and each[0] > at_unix_s and not each[1].since_or_earlier
-            ),
-            key=itemgetter(0),
-        )
+        began = [
+            (showed_unix_s, change)
+            for showed_unix_s, change in ahead.changes
+            if int(change.time_unix_s) == int(at_unix_s) and not change.since_or_earlier
+        ]
+        return sorted((each for each in began if each[0] > at_unix_s), key=itemgetter(0))
 
     # ---- reading
 
