@@ -388,6 +388,62 @@ def test_what_is_given_more_strongly_hides_what_it_contradicts(config, monkeypat
     assert settings("why", "--simulate", "v2-8").feed.origin.selection.simulate.topology == "v2-8"
 
 
+WAYS = {"service-addr": "a:1", "workers-list": "a:1", "tpu": "mine", "targets": "t.json"}
+
+
+@pytest.mark.parametrize("named", WAYS)
+@pytest.mark.parametrize("hidden", WAYS)
+@pytest.mark.parametrize("by", ["command line", "variable", "table"])
+def test_workers_are_those_that_are_named_most_strongly(by, named, hidden, config, monkeypatch, capsys):
+    """Not those above the tables of the file, in whichever way these are named; `config` says so."""
+    line = f'{named} = "{WAYS[named]}"\n'
+    config(f'{hidden} = "theirs"\n' + f"[once]\n{line}" * (by == "table"))
+    if by == "variable":
+        monkeypatch.setenv(f"TPUMON_{named.upper().replace('-', '_')}", WAYS[named])
+    typed = [f"--{named}", WAYS[named]] if by == "command line" else []
+    chosen = settings("once", *typed).feed.origin.selection
+    assert (chosen.addresses, chosen.tpus, chosen.targets_file) == (
+        ("a:1",) if named in {"service-addr", "workers-list"} else (),
+        ("mine",) if named == "tpu" else (),
+        "t.json" if named == "targets" else None,
+    )
+    if by != "command line" and named != hidden:
+        assert command_of(["config"])() == 0
+        assert f"; not used beside {named}\n" in capsys.readouterr().out
+
+
+def test_ways_of_naming_workers_that_are_given_alike_are_refused_by_name(config, capsys):
+    """Addresses are more specific than a TPU; a file that changes goes with neither."""
+    for other in ("service-addr", "workers-list", "tpu"):
+        config(f'{other} = "a"\ntargets = "t.json"\n')
+        with pytest.raises(UsageError, match=f"^--targets cannot be combined with --{other}, which names workers, too"):
+            settings("once")
+        assert command_of(["config"])() == 0
+        assert f"; refused beside {other}\n" in capsys.readouterr().out
+    config('service-addr = "a:1"\ntpu = "mine"\nworkers-list = "b:2"\n')
+    assert settings("once").feed.origin.selection.addresses == ("a:1",)
+    assert command_of(["config"])() == 0
+    assert list(tomllib.loads(capsys.readouterr().out)) == ["service-addr", "workers-list"]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_config_says_what_is_refused_or_not_used_beside_another(pair, config, monkeypatch, capsys):
+    """Refused in the same place; hidden where the other is given more strongly."""
+    shown, value, hidden, hidden_value = pair
+    path = config(f'{shown} = "{value}"\n{hidden} = "{hidden_value}"\n')
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if "refused" in line]
+    assert line.startswith(f"# {hidden} = ")
+    assert line.endswith(f"# {path}; refused beside {shown}")
+    assert tomllib.loads(printed)[shown] == value
+    monkeypatch.setenv(f"TPUMON_{shown.upper()}", value)
+    assert command_of(["config"])() == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "beside" in line]
+    assert line.endswith(f"# {path}; not used beside {shown}")
+    assert settings("once")
+
+
 def test_a_mere_zone_or_a_switch_that_is_off_contradicts_nothing(config):
     config('explain = false\nfilter = "w0"\nzone = "us-b"\nproject = "p"\nsimulate = "v5e-8"\n')
     assert settings("once").feed.origin.selection.simulate.topology == "v5e-8"
