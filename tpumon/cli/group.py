@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -62,8 +63,9 @@ class CommandGroup(TyperGroup):
         for note in notes:
             _log.warning("%s", note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
-        shows = not _SHOWING.isdisjoint(translated)
-        if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
+        words = takewhile(_is_option, rest[1:]) if rest[:1] == ["run"] else translated  # the others are the program's
+        shows = not _SHOWING.isdisjoint(words)
+        if not (ctx.resilient_parsing or shows):
             for variable, near in misspelled_variables(self, os.environ):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             command = self.commands.get(rest[0], self) if rest else self
@@ -96,6 +98,10 @@ class CommandGroup(TyperGroup):
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined] # of a usage error
             raise
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
 
 
 def _without_columns(group: Any, ctx: Any) -> None:

@@ -104,6 +104,19 @@ def test_what_is_meant_for_other_commands_does_not_stop_a_program(
     assert settings("x") == given(["x"])
 
 
+@pytest.mark.parametrize("program", [["x"], ["python", "-h"], ["--port", "1", "x", "--version"]])
+def test_a_misspelled_variable_is_named_and_stops_no_program(
+    program: list[str], monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """As for each other command; not beside a page of help."""
+    monkeypatch.setenv("TPUMON_INTERVALL", "5")
+    assert settings(*program)["program"][-1] == program[-1]
+    assert said == ["TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?"]
+    said.clear()
+    assert command_of(["run", "--help"])() == 0
+    assert said == []
+
+
 def test_the_environment_is_the_users_own_but_for_the_hook() -> None:
     """An empty entry of PYTHONPATH would be the current directory: there is none that was not there."""
     assert attached({"A": "1"}, None) == {"A": "1", "PYTHONPATH": HOOK}
