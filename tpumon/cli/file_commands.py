@@ -166,7 +166,10 @@ def doctor_command(context: typer.Context, targets: TargetOptions, output: Forma
 
 @command("pause")
 def pause_command(
-    duration: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; 0 ends your pause.")],
+    duration: Annotated[
+        str,
+        typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; seconds without a unit. 0 ends your pause."),
+    ],
 ) -> Command:
     """Stop all sampling on this host for a while.
 
