@@ -141,6 +141,9 @@ def _hint_for_option(name: str, context: Any) -> str:
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
     if name == "--config":
         return "TPUMON_CONFIG names the file: TPUMON_CONFIG=FILE tpumon ..."
+    names = {one.name for one in context.command.params}
+    if name in {"--output", *_FORMS} and "export" in names and "output" not in names:
+        return "it prints no samples; to write them: --export NAME=WHERE"
     output = next((one for one in context.command.params if one.name == "output"), None)
     forms = [] if output is None else formats_of(output) or completing.outputs()
     if form := next((one for one in (name.removeprefix("--"), _FORMS.get(name)) if one in forms), ""):

@@ -353,7 +353,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--json"], "no such option: --json; write --output jsonl"),
         (["--csv"], "no such option: --csv; write --output csv"),
         (["once", "--jsonl"], "no such option: --jsonl; write --output json"),
-        (["serve", "--jsonl"], "no such option: --jsonl (see tpumon serve --help)"),
+        (["serve", "--jsonl"], "no such option: --jsonl; it prints no samples; to write them: --export NAME=WHERE"),
         (["--num-queries", "x"], "--num-queries x: give a whole number of at least 0, such as 10"),
         (["--sustained", "0"], "--sustained 0: give a whole number of at least 1, such as 3"),
         (["--port", "99999"], "--port 99999: give a whole number of at least 1 and at most 65535"),
@@ -419,6 +419,9 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["once", "--zone", "us-b"], "--zone requires --tpu NAME"),
         (["--from", "h:1", "--project", "p"], "--from shows another tpumon's samples; it cannot be combined"),
         (["--simulate", "v5e-8", "--record-keep", "7d"], "--record-keep requires --record DIR"),
+        (["serve", "--output", "csv"], "no such option: --output; it prints no samples; to write them: --export NAME="),
+        (["serve", "--json"], "no such option: --json; it prints no samples; to write them: --export NAME=WHERE"),
+        (["--json"], "no such option: --json; write --output jsonl"),
     ],
 )
 def test_errors_say_what_to_do(arguments, message):
