@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -37,6 +38,16 @@ _INDENT = 4
 _SHOWING = frozenset({"--help", "-h", "--version"})
 _FORMS = {"--plain": "text", "--json": "jsonl", "--jsonl": "json"}  # one writes many objects, the other commands one
 _MOST_NAMED = 3
+_UNEXPECTED = re.compile(r"got unexpected extra arguments?\(?s?\)? \((.*)\)", re.IGNORECASE)
+_DASHES = "\N{EN DASH}\N{EM DASH}"  # of which some editors make one from two
+_MEANT = {
+    **dict.fromkeys(("top", "watch", "monitor", "live"), "for the live view: tpumon"),
+    **dict.fromkeys(("status", "check"), "for all workers once: tpumon once"),
+    **dict.fromkeys(("capture", "profile"), "to save a profile: tpumon --level 0 --logdir DIR"),
+    **dict.fromkeys(("resume", "unpause"), "to end a pause: tpumon pause 0"),
+    **dict.fromkeys(("true", "false"), "a switch, such as --gpu, takes no value"),
+    "version": "for the version: tpumon --version",
+}
 
 
 class CommandGroup(TyperGroup):
@@ -124,6 +135,10 @@ def _without_columns(group: Any, ctx: Any) -> None:
 
 def _hint_for(word: str) -> str:
     """A guess at what someone meant by a word that is no command; empty without one."""
+    if word in _MEANT:
+        return _MEANT[word]
+    if name := word.lstrip(_DASHES) if word.startswith(tuple(_DASHES)) else "":
+        return f"to type an option: --{name}"
     if re.match(r"https?://", word):
         return f"to show an exporter: tpumon --from {word}"
     if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
@@ -155,23 +170,34 @@ def _hint_for_option(name: str, context: Any) -> str:
     return f"{', '.join(having[:_MOST_NAMED])}{more} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
-def explanation(error: typer.TyperException) -> str:
-    """The error in one line, with the option, variable or key of the file, and the page to read."""
+def explanation(error: typer.TyperException, arguments: Sequence[str]) -> str:
+    """The error in one line, with the option, variable or key of the file, and the page to read.
+
+    Args:
+        error: of the parser.
+        arguments: of the command line.
+    """
     context = getattr(error, "ctx", None)
     path = "tpumon" if context is None else " ".join(filter(None, (context.command_path, context.invoked_subcommand)))
     page = f"(see {path} --help)"
     if context is not None and hasattr(error, "possibilities"):  # it is no option
         wrong = str(getattr(error, "option_name", ""))
+        # The parser takes `-interval` for several options of one letter.
+        wrong = next((f"-{one.partition('=')[0]}" for one in arguments if re.match(f"{wrong}[a-z]", one)), wrong)
+        options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
+        if wrong in options:
+            return f"no such option: {wrong[1:]}; did you mean {wrong}? {page}"
         if hint := _hint_for_option(wrong, context):
             return f"no such option: {wrong}; {hint}"
-        options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
-        begun = [each for each in options if each.startswith(wrong)]
+        options.append("--help")
+        begun = [each for each in options if each.startswith(wrong)] if wrong != "--" else []
         alike = nearest(wrong, options) or nearest(wrong[2:], [each[2:] for each in options]) or ""
-        if near := " or ".join(begun[:2]) or alike:
+        if near := " or ".join(begun[:2]) or alike or "version" * (wrong == "-V"):
             return f"no such option: {wrong}; did you mean --{near.removeprefix('--')}? {page}"
         return f"no such option: {wrong} {page}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
+        message = _UNEXPECTED.sub(r"unexpected: \1", message)
         return f"{message[:1].lower()}{message[1:]} {page}"
     name = error.param.opts[0] if error.param else str(error.param_hint)
     parameter = next(one for one in context.command.params if name in one.opts)

@@ -11,17 +11,21 @@ from msgspec import Struct, StructMeta
 from tpumon.cli import completion as completing
 from tpumon.cli.values import refuse_empty
 from tpumon.discovery.addresses import PROFILER_PORT
+from tpumon.errors import UsageError
 from tpumon.model import MOST_OPS, JobKindName
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system import console
 
 
-def _not_empty(parameter: typer.CallbackParam, value: Any) -> Any:
+def _checked(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
     refuse_empty(parameter, value)
+    options = {name for one in context.command.params for name in one.opts if name.startswith("--")}
+    if taken := options.intersection(value if isinstance(value, (list, tuple)) else [value]):
+        raise UsageError(f"{parameter.opts[0]}: its value is missing before {min(taken)}; give {parameter.metavar}")
     return value
 
 
-option = partial(typer.Option, show_envvar=False, callback=_not_empty)
+option = partial(typer.Option, show_envvar=False, callback=_checked)
 _target = partial(option, rich_help_panel="Targets")
 measured = partial(option, rich_help_panel="What to measure")
 written = partial(option, rich_help_panel="Output")

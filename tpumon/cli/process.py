@@ -129,7 +129,7 @@ def command_of(arguments: list[str]) -> Callable[[], int]:
     try:
         command = app(args=arguments, prog_name="tpumon", standalone_mode=False)
     except typer.TyperException as error:
-        raise UsageError(explanation(error)) from error
+        raise UsageError(explanation(error, arguments)) from error
     except SystemExit as ended:  # how Typer ends where the reader of its help went away
         if isinstance(ended.__context__, BrokenPipeError):
             raise BrokenPipeError from None

@@ -12,7 +12,7 @@ import pytest
 import tpumon
 from tpumon.cli.commands.run import _environment, attached, run
 from tpumon.cli.process import command_of
-from tpumon.errors import UsageError
+from tpumon.errors import TpumonError, UsageError
 
 HOOK = str(Path(tpumon.__file__).parent / "attach" / "pythonpath")
 
@@ -77,6 +77,11 @@ def test_a_script_without_its_interpreter_is_met_with_a_command_that_works(
     assert run(program=[name]) == (126 if executable else 127)
     assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "a message that nobody reads would end this process"
     assert f"; to run the script: tpumon run {interpreter} {name}" in capsys.readouterr().err
+
+
+def test_a_file_for_figures_that_cannot_be_written_is_named_with_its_option(tmp_path: Path) -> None:
+    with pytest.raises(TpumonError, match=f"^--monitor-file {tmp_path}: Is a directory; give a file that can be "):
+        run(program=["true"], monitor_file=str(tmp_path))
 
 
 @pytest.mark.parametrize(("text", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])

@@ -25,7 +25,9 @@ def parse_duration(text: str) -> float:
     try:
         return _DURATION.read(text)
     except ValueError as error:
-        raise UsageError(f"cannot pause for {error}") from None
+        raise UsageError(
+            f"cannot pause for {error}" if text.strip() else f"DURATION is empty{str(error)[len(text) :]}"
+        ) from None
 
 
 def run(duration_s: float) -> int:
