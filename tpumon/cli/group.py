@@ -143,6 +143,8 @@ def _hint_for(word: str) -> str:
         return f"to show an exporter: tpumon --from {word}"
     if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
         return f"to watch a worker: tpumon --service-addr {word}; to show an exporter: tpumon --from {word}"
+    if (is_python := word in {"python", "python3"}) or word.endswith(".py"):
+        return f"to run a program: tpumon run {'' if is_python else 'python '}{word}"
     if word.endswith(".xplane.pb"):
         return f"to show a profile's figures: tpumon analyze {word}"
     if re.fullmatch(r".*\.jsonl(\.gz)?", word) or os.path.isdir(word):  # noqa: PTH112
