@@ -249,11 +249,11 @@ def why_command(
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
-    Takes as many samples of each worker as must agree (--sustained), more if
-    half a minute is enough for what takes more; or judges what --from names: a
-    running exporter, recorded samples, or a saved profile (*.xplane.pb, as one
-    sample). Also says what cannot be judged, and the command that looks longer.
-    The exit status is 1 if a worker is as bad as --fail-on, 3 if none answers.
+    Takes as many samples of each worker as must agree (--sustained), and more
+    where half a minute allows; or judges what --from names: a running exporter,
+    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says
+    what cannot be judged, and the command that looks longer. The exit status is
+    1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why

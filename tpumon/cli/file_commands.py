@@ -219,9 +219,10 @@ def run_command(
 def config_command(context: typer.Context) -> Command:
     """Show the options in force, and where each comes from.
 
-    An option can stand on the command line, in the environment, or in a file:
-    ~/.config/tpumon/config.toml, or the one that TPUMON_CONFIG names. The first
-    of these wins. The output has the form of the file.
+    An option can stand on the command line (--interval 5), in the environment
+    (TPUMON_INTERVAL=5), or in a file (interval = 5). The first of these wins. The
+    file is ~/.config/tpumon/config.toml, or the one that TPUMON_CONFIG names; the
+    options of one command stand in a table of its name. The output has its form.
 
     Examples:
       tpumon config                          its output is a file to begin with

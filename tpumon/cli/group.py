@@ -88,6 +88,8 @@ class CommandGroup(TyperGroup):
                 ctx.default_map = config.values if rest else config.values.get("")
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
             sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it
+        if shows:
+            _without_types(self, ctx)
         if shows and shutil.get_terminal_size().columns < _COLUMNS:
             _without_columns(self, ctx)
         if rest or shows:
@@ -113,6 +115,19 @@ class CommandGroup(TyperGroup):
 
 def _is_option(word: str) -> bool:
     return word.startswith("-")
+
+
+def _without_types(group: Any, ctx: Any) -> None:
+    """Leaves out of pages of help that a switch is `<bool>`, which looks as if it took a value, and text `<str>`."""
+    for each in (group, *group.commands.values()):
+        for one in each.get_params(ctx):
+            is_text = one.param_type_name == "argument" and not one.type_descriptor.choices
+            if is_text or one.type_descriptor.annotation is bool:
+                one.display_type_rich = _no_type
+
+
+def _no_type(*_: object, **__: object) -> str:
+    return ""
 
 
 def _without_columns(group: Any, ctx: Any) -> None:

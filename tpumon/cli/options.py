@@ -205,8 +205,8 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     level: Annotated[
         Level | None,
         measured(
-            help="0: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, infeed and HBM. "
-            "Default: 0 with --logdir, otherwise 2."
+            help="0, without a command: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, "
+            "infeed and HBM. Default: 0 with --logdir, otherwise 2."
         ),
     ] = None
     monitoring_level: Annotated[Level | None, typer.Option(hidden=True, allow_from_autoenv=False)] = None
@@ -451,7 +451,11 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],
-        written(help="Exit with status 1 if a worker is as bad as this; one that is down is critical."),
+        written(
+            metavar="SEVERITY",
+            help="Exit with status 1 if a worker is as bad as this: info, warning, critical, or never. One that is "
+            "down is critical.",
+        ),
     ] = "critical"
     timeout: Annotated[
         str,
@@ -462,7 +466,7 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
     at: AtOption = None
     state: Annotated[
         str | None,
-        written(metavar="DIR", help="Keep there what verdicts rest on for the next run: so cron finds what hangs."),
+        written(metavar="DIR", help="Keep there what a verdict rests on, for the next run: so cron finds what hangs."),
     ] = None
 
 

@@ -578,6 +578,7 @@ def test_a_help_page_names_every_option_at_any_width(command, width, page):
     assert max(len(line) for line in text.splitlines() if not line.startswith(typed)) <= width
     assert "\\[" not in text
     assert "…" not in text
+    assert not re.search(r"<(bool|str)>|<\w[\w|]*(?![\w|>])", text), "a choice is cut, or is none"
     for option in visible_options(COMMANDS[command]):
         assert re.search(rf"{option.opts[0]}(?![\w-])", text)
 
