@@ -4,6 +4,7 @@ The only place that wires things together. Commands are imported when they run, 
 """
 
 import os
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -264,7 +265,8 @@ def why_command(
     from tpumon.cli.commands import why
 
     if request is None and paths:
-        raise UsageError(f"FILE|DIR goes with --request ID; to judge a profile: tpumon why --from {one_line(paths[0])}")
+        judging = f"tpumon why --from {shlex.quote(one_line(paths[0]))}"
+        raise UsageError(f"FILE|DIR goes with --request ID; to judge a profile: {judging}")
     if request is not None and not paths:
         raise UsageError("--request ID requires the saved profile, FILE|DIR: tpumon why --request ID FILE|DIR")
     form = report_format(context, output, FORMATS)

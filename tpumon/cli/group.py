@@ -74,7 +74,9 @@ class CommandGroup(TyperGroup):
         for note in notes:
             _log.warning("%s", note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
-        words = takewhile(_is_option, rest[1:]) if rest[:1] == ["run"] else translated  # the others are the program's
+        words = translated
+        if rest[:1] == ["run"]:  # the others are the program's
+            words = [*translated[: -len(rest)], *takewhile(lambda word: word.startswith("-"), rest[1:])]
         shows = not _SHOWING.isdisjoint(words)
         if not (ctx.resilient_parsing or shows):
             for variable, near in misspelled_variables(self, os.environ):
@@ -111,10 +113,6 @@ class CommandGroup(TyperGroup):
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined] # of a usage error
             raise
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-")
 
 
 def _without_types(group: Any, ctx: Any) -> None:
@@ -199,8 +197,9 @@ def explanation(error: typer.TyperException, arguments: Sequence[str]) -> str:
     page = f"(see {path} --help)"
     if context is not None and hasattr(error, "possibilities"):  # it is no option
         wrong = str(getattr(error, "option_name", ""))
-        # The parser takes `-interval` for several options of one letter.
-        wrong = next((f"-{one.partition('=')[0]}" for one in arguments if re.match(f"{wrong}[a-z]", one)), wrong)
+        typed = next((one for one in arguments if one.startswith(wrong)), wrong).partition("=")[0]
+        if re.fullmatch(r"-[A-Za-z][\w-]+", typed):  # for the parser these are several options of one letter
+            wrong = f"-{typed}"
         options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
         if wrong in options:
             return f"no such option: {wrong[1:]}; did you mean {wrong}? {page}"

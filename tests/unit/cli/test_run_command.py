@@ -119,6 +119,7 @@ def test_a_misspelled_variable_is_named_and_stops_no_program(
     assert said == ["TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?"]
     said.clear()
     assert command_of(["run", "--help"])() == 0
+    assert command_of(["--help", "run", "x"])() == 0
     assert said == []
 
 

@@ -23,11 +23,9 @@ def parse_duration(text: str) -> float:
         UsageError: it is none of these, or longer than a day.
     """
     try:
-        return _DURATION.read(text)
+        return _DURATION.read(text.strip() or "''")
     except ValueError as error:
-        raise UsageError(
-            f"cannot pause for {error}" if text.strip() else f"DURATION is empty{str(error)[len(text) :]}"
-        ) from None
+        raise UsageError(f"cannot pause for {error}") from None
 
 
 def run(duration_s: float) -> int:
