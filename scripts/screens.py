@@ -93,7 +93,6 @@ class Story:
         queries: of each worker.
         interval_s: between them.
         window_s: of each query.
-        source: where figures are said to come from.
         away: workers that stop answering at the end, and why.
         on_cpu: True if only what a host shows of a job without TPUs is shown.
     """
@@ -103,7 +102,6 @@ class Story:
     queries: int = 120
     interval_s: float = 1.0
     window_s: float = 1.0
-    source: str = "trace"
     away: Sequence[tuple[int, str, str]] = ()
     on_cpu: bool = False
 
@@ -152,8 +150,7 @@ def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, star
     topology = job.topology
     used = [job.hbm_used_bytes(worker, device, start_ns) for device in range(topology.devices_per_host)]
     step, infeed = measured.step_s, measured.infeed_ratio
-    traced = story.source == "trace"
-    named = _ops(story, job, worker, start_ns) if last and traced and topology.hosts <= _MOST_TRACED else Figures()
+    named = _ops(story, job, worker, start_ns) if last and topology.hosts <= _MOST_TRACED else Figures()
     return Sample(
         worker=target.worker,
         address=target.address,
@@ -161,14 +158,14 @@ def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, star
         window_s=story.window_s,
         took_s=story.window_s + 0.31,
         interval_s=story.interval_s,
-        traced_s=0.019 * story.interval_s if traced else 0.0,
-        source="trace" if traced else "monitor",
+        traced_s=0.019 * story.interval_s,
+        source="trace",
         simulated=True,
         device_type=topology.generation.device_type,
         cores=topology.cores_per_host,
         figures=Figures(
             mxu_utilization_ratio=measured.mxu_ratio,
-            mxu_method="counter" if traced else "server",
+            mxu_method="counter",
             idle_ratio=measured.idle_ratio,
             duty_cycle_ratio=None if measured.idle_ratio is None else 1 - measured.idle_ratio,
             flops_utilization_ratio=measured.flops_ratio,
@@ -176,13 +173,13 @@ def _answered(story: Story, job: SimulatedJob, worker: int, target: Target, star
             step_time_s=None
             if step is None
             else StepTimes(avg=step.avg, min=step.min, max=step.max, count=measured.steps),
-            step_source="steps" if traced else "server",
+            step_source="steps",
             infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
-            step_parts_s=_parts(events, measured) if last and traced else None,
-            step_work_s=_work_s(events) if traced else None,
+            step_parts_s=_parts(events, measured) if last else None,
+            step_work_s=_work_s(events),
             ops=named.ops,
             op_categories=named.op_categories,
-            per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
+            per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last else (),
             hbm_used_bytes=sum(used),
             hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
             devices=tuple(_devices(job, used, measured)),

@@ -10,7 +10,7 @@ A message says what happened and what to do, in one line. Only `tpumon.cli.proce
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -174,13 +174,15 @@ class UsageError(TpumonError):
 
     Attributes:
         option: the one that is wrong, without dashes, where the message does not name it.
+        others: further errors of the same file, one line each.
     """
 
     exit_status = 2
 
-    def __init__(self, message: str, *, option: str = "") -> None:
+    def __init__(self, message: str, *, option: str = "", others: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.option = option
+        self.others = others
 
 
 class NoTargetError(TpumonError):

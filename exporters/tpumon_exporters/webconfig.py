@@ -156,7 +156,7 @@ class WebConfig:
         try:
             self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
-            raise UsageError(f"{path}: {error}", option="web-config") from None
+            raise UsageError(f"--web-config {path}: {error}") from None
         self._seen = self._config.stamps
         self._retry_s: float | None = None
         self._reported = ""

@@ -4,6 +4,7 @@ The only place that wires things together. Commands are imported when they run, 
 """
 
 import os
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -50,6 +51,7 @@ from tpumon.cli.resolve import (
 from tpumon.cli.values import INTERVAL, TIMEOUT
 from tpumon.errors import UsageError
 from tpumon.model.figure_table import SORT_KEYS
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.cli.session import Needs
@@ -248,11 +250,11 @@ def why_command(
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
-    Takes as many samples of each worker as must agree (--sustained), more if
-    half a minute is enough for what takes more; or judges what --from names: a
-    running exporter, recorded samples, or a saved profile (*.xplane.pb, as one
-    sample). Also says what cannot be judged, and the command that looks longer.
-    The exit status is 1 if a worker is as bad as --fail-on, 3 if none answers.
+    Takes as many samples of each worker as must agree (--sustained), and more
+    where half a minute allows; or judges what --from names: a running exporter,
+    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says
+    what cannot be judged, and the command that looks longer. The exit status is
+    1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why
@@ -262,8 +264,11 @@ def why_command(
     """
     from tpumon.cli.commands import why
 
-    if (request is None) == bool(paths):
-        raise UsageError("--request ID and FILE|DIR go together; --from FILE|DIR judges a profile")
+    if request is None and paths:
+        judging = f"tpumon why --from {shlex.quote(one_line(paths[0]))}"
+        raise UsageError(f"FILE|DIR goes with --request ID; to judge a profile: {judging}")
+    if request is not None and not paths:
+        raise UsageError("--request ID requires the saved profile, FILE|DIR: tpumon why --request ID FILE|DIR")
     form = report_format(context, output, FORMATS)
     if request is not None:
         return partial(why.run_request, request, paths or (), form)
@@ -303,6 +308,8 @@ def _judged(
 
     if options.interval is not None:
         read_option("--interval", INTERVAL.read, options.interval)  # wrong is wrong, also where it does not count
+    if is_typed(context, "level") and options.level != 2:
+        raise UsageError(f"--level {options.level}: {context.info_name} judges at level 2; leave it out")
     # What a service's environment says of these is meant for a monitor; so is what a file says to all commands.
     queries = options.num_queries if is_typed(context, "num_queries", or_in_file=True) else None
     needs = Needs(

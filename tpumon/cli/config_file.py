@@ -40,6 +40,8 @@ _JUDGING = frozenset({"once", "why"})
 _OF_MONITORS = frozenset({"interval", "num-queries"})  # what is said of these to all commands is not for those
 _ALIKE = 0.8
 _FEWEST = 3
+_MOST_TOLD = 10
+_KEYS = "keys are options without the dashes; see tpumon"
 _VOWELS = frozenset("aeiou")
 _NO_OPTIONS = (VARIABLE, "TPUMON_PAUSE_DIR", "TPUMON_DEBUG", "TPUMON_ATTACH", "TPUMON_ATTACH_PORT", "TPUMON_ATTACH_DIR")
 _PREFIX = re.compile(r"(TPU_?MON|TPMON|TUPMON)_?", re.IGNORECASE)
@@ -87,31 +89,20 @@ def read_config(group: TyperGroup, running: Any) -> Config:
         running: one of them, or the group: only its exporters must be installed.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, names an option that does not exist, or gives it a value that
-            it cannot have.
+        UsageError: the file cannot be read, is not TOML, names options that do not exist, or gives them values that
+            they cannot have.
     """
     path = config_path()
     if path is None or (VARIABLE not in os.environ and not _exists(path)):
         return Config({}, {})
     commands: dict[str, Any] = dict(group.commands)
     tables = _with_hyphens(_parsed(path))
-    options = _options_by_name(group)
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
-    own = {name: _with_hyphens(tables[name]) for name in commands if isinstance(tables.get(name), dict)}
-    if no_tables := [key for key in shared if key in commands and key not in options]:
-        raise UsageError(f"{path}: {no_tables[0]} is a command, and its options are a table: [{no_tables[0]}]")
-    if unread := [name for name, table in own.items() if name in WITHOUT_FILE and table]:
-        raise UsageError(f"{path}: tpumon {unread[0]} does not read this file: leave out [{unread[0]}]")
-    _check_known(path, "", shared, list(options), commands=list(commands))
-    of_running = dict(options_of(running))
-    for key, value in shared.items():
-        _check(key, options[key], value, f"{key} in {path}: ", _converted, READERS if key in of_running else FORMS)
-    for name, table in own.items():
-        its = dict(options_of(commands[name]))
-        _check_known(path, f"[{name}] ", table, list(its), options)
-        readers = READERS if commands[name] is running else FORMS
-        for key, value in table.items():
-            _check(key, [its[key]], value, f"[{name}] {key} in {path}: ", _converted, readers)
+    own = {name: _with_hyphens(table) for name, table in tables.items() if name in commands and name not in shared}
+    if wrong := [*_wrong_before_tables(path, shared, group, running), *_wrong_in_tables(path, own, group, running)]:
+        if len(wrong) > _MOST_TOLD:
+            wrong[_MOST_TOLD - 1 :] = [f"{path}: {len(wrong) - _MOST_TOLD + 1} more errors"]
+        raise UsageError(wrong[0], others=wrong[1:])
     values = {"": _values("", group, shared, {})} | {
         name: _values(name, command, shared, own.get(name, {}))
         for name, command in commands.items()
@@ -119,6 +110,61 @@ def read_config(group: TyperGroup, running: Any) -> Config:
     }
     by_parser = {name: dict(options_of(commands[name])) for name in own}
     return Config(values, {name: frozenset(by_parser[name][key].name for key in table) for name, table in own.items()})
+
+
+def _wrong_before_tables(path: Path, keys: Mapping[str, Any], group: TyperGroup, running: Any) -> Iterator[str]:
+    """Yields what is wrong with keys for all commands, and with tables that are of none."""
+    options, of_running = _options_by_name(group), dict(options_of(running))
+    for key, value in keys.items():
+        if key in group.commands and key not in options:
+            yield f"{path}: {key} is a command, and its options are a table: [{key}]"
+        elif isinstance(value, dict):
+            yield f"{path}: there is no table [{key}]; {_hint_for_table(key, group, options)}"
+        elif key not in options:
+            near = nearest(key.lower(), list(options))
+            hint = f"did you mean {near}?" if near else f"{_KEYS} --help"
+            yield f"{path}: there is no option {key}; {hint}"
+        else:
+            readers = READERS if key in of_running else FORMS
+            yield from _refused(key, options[key], value, f"{key} in {path}: ", readers)
+
+
+def _wrong_in_tables(
+    path: Path, tables: Mapping[str, Mapping[str, Any]], group: TyperGroup, running: Any
+) -> Iterator[str]:
+    """Yields what is wrong with tables of commands."""
+    elsewhere = _options_by_name(group)
+    for name, table in tables.items():
+        its: dict[str, Any] = dict(options_of(group.commands[name]))
+        readers = READERS if group.commands[name] is running else FORMS
+        if name in WITHOUT_FILE and table:
+            yield f"{path}: tpumon {name} does not read this file: leave out [{name}]"
+            continue
+        for key, value in table.items():
+            if key in its:
+                yield from _refused(key, [its[key]], value, f"[{name}] {key} in {path}: ", readers)
+                continue
+            near = nearest(key.lower(), list(its))
+            hint = f"did you mean {near}?" if near else f"{_KEYS} {name} --help"
+            hint = "another command has it: put it before the first table" if key in elsewhere else hint
+            yield f"{path}: [{name}] there is no option {key}; {hint}"
+
+
+def _hint_for_table(key: str, group: TyperGroup, options: Container[str]) -> str:
+    """What someone may have meant by a table that is of no command."""
+    names = [name for name, one in group.commands.items() if name not in WITHOUT_FILE and any(options_of(one))]
+    if near := nearest(key.lower(), names):
+        return f"did you mean [{near}]?"
+    is_option = f"{key} is an option, above the tables: {key} = ...; " if key in options else ""
+    return f"{is_option}tables are {', '.join(f'[{name}]' for name in names)}"
+
+
+def _refused(name: str, options: Sequence[Any], value: object, where: str, readers: Readers) -> Iterator[str]:
+    """Yields what is wrong with a value, if anything is."""
+    try:
+        _check(name, options, value, where, _converted, readers)
+    except UsageError as error:
+        yield str(error)
 
 
 def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Sequence[str]) -> None:
@@ -377,27 +423,6 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _with_hyphens(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in table.items()}
-
-
-def _check_known(
-    path: Path,
-    table: str,
-    keys: Mapping[str, Any],
-    known: Sequence[str],
-    elsewhere: Container[str] = (),
-    commands: Sequence[str] = (),
-) -> None:
-    for key in keys:
-        if key in known:
-            continue
-        if commands and isinstance(keys[key], dict):
-            near = nearest(key.lower(), commands)
-            hint = f"did you mean [{near}]?" if near else "a table is named like its command: see tpumon --help"
-            raise UsageError(f"{path}: there is no command {key}; {hint}")
-        near = nearest(key.lower(), known)
-        hint = f"did you mean {near}?" if near else "keys are options without the dashes; see tpumon --help"
-        hint = "another command has it: put it before the first table" if key in elsewhere else hint
-        raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
 
 
 def nearest(word: str, names: Sequence[str]) -> str | None:

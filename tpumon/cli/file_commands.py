@@ -166,7 +166,10 @@ def doctor_command(context: typer.Context, targets: TargetOptions, output: Forma
 
 @command("pause")
 def pause_command(
-    duration: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; 0 ends your pause.")],
+    duration: Annotated[
+        str,
+        typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; seconds without a unit. 0 ends your pause."),
+    ],
 ) -> Command:
     """Stop all sampling on this host for a while.
 
@@ -216,9 +219,10 @@ def run_command(
 def config_command(context: typer.Context) -> Command:
     """Show the options in force, and where each comes from.
 
-    An option can stand on the command line, in the environment, or in a file:
-    ~/.config/tpumon/config.toml, or the one that TPUMON_CONFIG names. The first
-    of these wins. The output has the form of the file.
+    An option can stand on the command line (--interval 5), in the environment
+    (TPUMON_INTERVAL=5), or in a file (interval = 5). The first of these wins. The
+    file is ~/.config/tpumon/config.toml, or the one that TPUMON_CONFIG names; the
+    options of one command stand in a table of its name. The output has its form.
 
     Examples:
       tpumon config                          its output is a file to begin with

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -36,6 +38,16 @@ _INDENT = 4
 _SHOWING = frozenset({"--help", "-h", "--version"})
 _FORMS = {"--plain": "text", "--json": "jsonl", "--jsonl": "json"}  # one writes many objects, the other commands one
 _MOST_NAMED = 3
+_UNEXPECTED = re.compile(r"got unexpected extra arguments?\(?s?\)? \((.*)\)", re.IGNORECASE)
+_DASHES = "\N{EN DASH}\N{EM DASH}"  # of which some editors make one from two
+_MEANT = {
+    **dict.fromkeys(("top", "watch", "monitor", "live"), "for the live view: tpumon"),
+    **dict.fromkeys(("status", "check"), "for all workers once: tpumon once"),
+    **dict.fromkeys(("capture", "profile"), "to save a profile: tpumon --level 0 --logdir DIR"),
+    **dict.fromkeys(("resume", "unpause"), "to end a pause: tpumon pause 0"),
+    **dict.fromkeys(("true", "false"), "a switch, such as --gpu, takes no value"),
+    "version": "for the version: tpumon --version",
+}
 
 
 class CommandGroup(TyperGroup):
@@ -62,8 +74,11 @@ class CommandGroup(TyperGroup):
         for note in notes:
             _log.warning("%s", note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
-        shows = not _SHOWING.isdisjoint(translated)
-        if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
+        words = translated
+        if rest[:1] == ["run"]:  # the others are the program's
+            words = [*translated[: -len(rest)], *takewhile(lambda word: word.startswith("-"), rest[1:])]
+        shows = not _SHOWING.isdisjoint(words)
+        if not (ctx.resilient_parsing or shows):
             for variable, near in misspelled_variables(self, os.environ):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             command = self.commands.get(rest[0], self) if rest else self
@@ -75,6 +90,8 @@ class CommandGroup(TyperGroup):
                 ctx.default_map = config.values if rest else config.values.get("")
         if shows and (os.environ.get("TERM") == "dumb" or not terminal_is_utf_8()):
             sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr] # Rich frames by it
+        if shows:
+            _without_types(self, ctx)
         if shows and shutil.get_terminal_size().columns < _COLUMNS:
             _without_columns(self, ctx)
         if rest or shows:
@@ -98,6 +115,19 @@ class CommandGroup(TyperGroup):
             raise
 
 
+def _without_types(group: Any, ctx: Any) -> None:
+    """Leaves out of pages of help that a switch is `<bool>`, which looks as if it took a value, and text `<str>`."""
+    for each in (group, *group.commands.values()):
+        for one in each.get_params(ctx):
+            is_text = one.param_type_name == "argument" and not one.type_descriptor.choices
+            if is_text or one.type_descriptor.annotation is bool:
+                one.display_type_rich = _no_type
+
+
+def _no_type(*_: object, **__: object) -> str:
+    return ""
+
+
 def _without_columns(group: Any, ctx: Any) -> None:
     """Makes pages of help without columns and frames, in which names would be cut: what is said of each is below it."""
 
@@ -118,10 +148,16 @@ def _without_columns(group: Any, ctx: Any) -> None:
 
 def _hint_for(word: str) -> str:
     """A guess at what someone meant by a word that is no command; empty without one."""
+    if word in _MEANT:
+        return _MEANT[word]
+    if name := word.lstrip(_DASHES) if word.startswith(tuple(_DASHES)) else "":
+        return f"to type an option: --{name}"
     if re.match(r"https?://", word):
         return f"to show an exporter: tpumon --from {word}"
     if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
         return f"to watch a worker: tpumon --service-addr {word}; to show an exporter: tpumon --from {word}"
+    if (is_python := word in {"python", "python3"}) or word.endswith(".py"):
+        return f"to run a program: tpumon run {'' if is_python else 'python '}{word}"
     if word.endswith(".xplane.pb"):
         return f"to show a profile's figures: tpumon analyze {word}"
     if re.fullmatch(r".*\.jsonl(\.gz)?", word) or os.path.isdir(word):  # noqa: PTH112
@@ -135,6 +171,9 @@ def _hint_for_option(name: str, context: Any) -> str:
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
     if name == "--config":
         return "TPUMON_CONFIG names the file: TPUMON_CONFIG=FILE tpumon ..."
+    names = {one.name for one in context.command.params}
+    if name in {"--output", *_FORMS} and "export" in names and "output" not in names:
+        return "it prints no samples; to write them: --export NAME=WHERE"
     output = next((one for one in context.command.params if one.name == "output"), None)
     forms = [] if output is None else formats_of(output) or completing.outputs()
     if form := next((one for one in (name.removeprefix("--"), _FORMS.get(name)) if one in forms), ""):
@@ -146,23 +185,35 @@ def _hint_for_option(name: str, context: Any) -> str:
     return f"{', '.join(having[:_MOST_NAMED])}{more} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
-def explanation(error: typer.TyperException) -> str:
-    """The error in one line, with the option, variable or key of the file, and the page to read."""
+def explanation(error: typer.TyperException, arguments: Sequence[str]) -> str:
+    """The error in one line, with the option, variable or key of the file, and the page to read.
+
+    Args:
+        error: of the parser.
+        arguments: of the command line.
+    """
     context = getattr(error, "ctx", None)
     path = "tpumon" if context is None else " ".join(filter(None, (context.command_path, context.invoked_subcommand)))
     page = f"(see {path} --help)"
     if context is not None and hasattr(error, "possibilities"):  # it is no option
         wrong = str(getattr(error, "option_name", ""))
+        typed = next((one for one in arguments if one.startswith(wrong)), wrong).partition("=")[0]
+        if re.fullmatch(r"-[A-Za-z][\w-]+", typed):  # for the parser these are several options of one letter
+            wrong = f"-{typed}"
+        options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
+        if wrong in options:
+            return f"no such option: {wrong[1:]}; did you mean {wrong}? {page}"
         if hint := _hint_for_option(wrong, context):
             return f"no such option: {wrong}; {hint}"
-        options = [each for one in context.command.params for each in one.opts if each.startswith("--")]
-        begun = [each for each in options if each.startswith(wrong)]
+        options.append("--help")
+        begun = [each for each in options if each.startswith(wrong)] if wrong != "--" else []
         alike = nearest(wrong, options) or nearest(wrong[2:], [each[2:] for each in options]) or ""
-        if near := " or ".join(begun[:2]) or alike:
+        if near := " or ".join(begun[:2]) or alike or "version" * (wrong == "-V"):
             return f"no such option: {wrong}; did you mean --{near.removeprefix('--')}? {page}"
         return f"no such option: {wrong} {page}"
     if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
+        message = _UNEXPECTED.sub(r"unexpected: \1", message)
         return f"{message[:1].lower()}{message[1:]} {page}"
     name = error.param.opts[0] if error.param else str(error.param_hint)
     parameter = next(one for one in context.command.params if name in one.opts)

@@ -11,17 +11,21 @@ from msgspec import Struct, StructMeta
 from tpumon.cli import completion as completing
 from tpumon.cli.values import refuse_empty
 from tpumon.discovery.addresses import PROFILER_PORT
+from tpumon.errors import UsageError
 from tpumon.model import MOST_OPS, JobKindName
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system import console
 
 
-def _not_empty(parameter: typer.CallbackParam, value: Any) -> Any:
+def _checked(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
     refuse_empty(parameter, value)
+    options = {name for one in context.command.params for name in one.opts if name.startswith("--")}
+    if taken := options.intersection(value if isinstance(value, (list, tuple)) else [value]):
+        raise UsageError(f"{parameter.opts[0]}: its value is missing before {min(taken)}; give {parameter.metavar}")
     return value
 
 
-option = partial(typer.Option, show_envvar=False, callback=_not_empty)
+option = partial(typer.Option, show_envvar=False, callback=_checked)
 _target = partial(option, rich_help_panel="Targets")
 measured = partial(option, rich_help_panel="What to measure")
 written = partial(option, rich_help_panel="Output")
@@ -201,8 +205,8 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     level: Annotated[
         Level | None,
         measured(
-            help="0: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, infeed and HBM. "
-            "Default: 0 with --logdir, otherwise 2."
+            help="0, without a command: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, "
+            "infeed and HBM. Default: 0 with --logdir, otherwise 2."
         ),
     ] = None
     monitoring_level: Annotated[Level | None, typer.Option(hidden=True, allow_from_autoenv=False)] = None
@@ -447,7 +451,11 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],
-        written(help="Exit with status 1 if a worker is as bad as this; one that is down is critical."),
+        written(
+            metavar="SEVERITY",
+            help="Exit with status 1 if a worker is as bad as this: info, warning, critical, or never. One that is "
+            "down is critical.",
+        ),
     ] = "critical"
     timeout: Annotated[
         str,
@@ -458,7 +466,7 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
     at: AtOption = None
     state: Annotated[
         str | None,
-        written(metavar="DIR", help="Keep there what verdicts rest on for the next run: so cron finds what hangs."),
+        written(metavar="DIR", help="Keep there what a verdict rests on, for the next run: so cron finds what hangs."),
     ] = None
 
 

@@ -71,8 +71,13 @@ def _run(arguments: list[str]) -> int:
         # The reader is done. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except UsageError as error:
+        _log.error("%s%s", error, _origin(arguments, error))
+        for other in error.others:
+            _log.error("%s", other)
+        return error.exit_status
     except TpumonError as error:
-        _log.error("%s%s", error, _origin(arguments, error) if isinstance(error, UsageError) else "")
+        _log.error("%s", error)
         return error.exit_status
     except OSError as error:
         _log.error("%s", f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
@@ -124,7 +129,7 @@ def command_of(arguments: list[str]) -> Callable[[], int]:
     try:
         command = app(args=arguments, prog_name="tpumon", standalone_mode=False)
     except typer.TyperException as error:
-        raise UsageError(explanation(error)) from error
+        raise UsageError(explanation(error, arguments)) from error
     except SystemExit as ended:  # how Typer ends where the reader of its help went away
         if isinstance(ended.__context__, BrokenPipeError):
             raise BrokenPipeError from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 from msgspec.structs import fields, replace
@@ -275,8 +276,34 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
 
 
 _OF_A_TPU = ("zone", "project")
-NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets", *_OF_A_TPU)
+_WAYS = ("service_addr", "workers_list", "tpu", "targets")
+NAMING_WORKERS = (*_WAYS, *_OF_A_TPU)
 """Options that name workers."""
+HIDDEN_BY: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "from_": ("simulate", *NAMING_WORKERS, "job_kind", "server_metrics"),
+        "simulate": NAMING_WORKERS,
+        **dict.fromkeys(_WAYS, _WAYS),
+    }
+)
+"""Options that are not obeyed beside another: it hides them, or they are refused together."""
+
+
+def beside(name: str, other: str, stronger: int) -> Literal["", "not used", "refused"]:
+    """Returns what becomes of an option of a variable or file beside another of `HIDDEN_BY`; empty: it is obeyed.
+
+    Args:
+        name: of the one that may hide it.
+        other: of the option.
+        stronger: how much more strongly the first is given, as by `is_given_beside`.
+    """
+    if stronger > 0 or other in _OF_A_TPU:
+        return "not used"
+    if name not in _WAYS:
+        return "refused"
+    if stronger < 0 or name == other:
+        return ""
+    return "refused" if "targets" in {name, other} else "not used" if other == "tpu" else ""
 
 
 def _naming_beside(context: typer.Context, other: str) -> str:
@@ -345,7 +372,10 @@ def window_s_of(duration_ms: str) -> float | None:
 def selection_of(
     context: typer.Context, targets: TargetOptions, *, level: int, runtime_addr: list[str] | None = None
 ) -> Selection:
-    """The workers that the options name; if they name some in several ways, the most specific wins."""
+    """The workers that the options name; if they name some in several ways, the one given most strongly wins.
+
+    Of several that are given alike, the most specific wins.
+    """
     from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
     from tpumon.discovery.selection import Selection
     from tpumon.discovery.server_metrics import parse_server_metrics
@@ -372,6 +402,7 @@ def selection_of(
             slice=targets.slice,
             job_kind=targets.job_kind,
         )
+    targets = replace(targets, **{way: None for way in _WAYS if not is_given_beside(context, way, *_WAYS)})
     services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
@@ -383,7 +414,8 @@ def selection_of(
         _log.info("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
     addresses = workers if workers and (level == 0 or not services) else services
     if targets.targets is not None and (addresses or tpus):
-        raise UsageError("--targets cannot be combined with other options naming workers")
+        other = "--tpu" if tpus else "--service-addr" if services else "--workers-list"
+        raise UsageError(f"--targets cannot be combined with {other}, which names workers, too")
     return Selection(
         addresses=addresses,
         port=targets.port,

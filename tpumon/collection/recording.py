@@ -162,7 +162,10 @@ class Recording:
             last = max((time for time, _ in self._lines(file)), default=None)
             if first is not None and last is not None:
                 return first, last
-        raise UsageError(f"--from {self.name}: there are no samples in it; give what --record or --output jsonl wrote")
+        readable = " that can be read" if self._said else ""
+        raise UsageError(
+            f"--from {self.name}: there are no samples in it{readable}; give what --record or --output jsonl wrote"
+        )
 
     @property
     def is_long(self) -> bool:

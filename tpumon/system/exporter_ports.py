@@ -20,6 +20,10 @@ EXPORTER_PORT = 10466
 
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
 _LAST_PORT = 65_535
+_LABEL = r"[A-Za-z0-9_-]{1,63}"
+_LISTEN = re.compile(
+    rf"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>\*|(?:{_LABEL}(?:\.{_LABEL})*\.?)?))(?::(?P<port>[0-9]{{1,5}}))?"
+)
 _ANSWER_S = 1.0
 _OLD_S = 7 * 86_400.0
 _own: set[int] = set()  # those of this process
@@ -34,7 +38,7 @@ def parse_listen(where: str) -> tuple[str, int]:
     text = where.strip()
     if re.fullmatch(r"[0-9]+", text):
         text = f"{LOOPBACK}:{text}"
-    form = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:/\[\]\s]*))(?::(?P<port>[0-9]{1,5}))?", text)
+    form = _LISTEN.fullmatch(text)
     if form is None or int(form["port"] or 0) > _LAST_PORT:
         raise UsageError(
             f"cannot listen on {where!r}; give HOST:PORT, for example {LOOPBACK}:{EXPORTER_PORT}, "

@@ -43,8 +43,8 @@ def trace_files(paths: Iterable[str], option: str = "") -> dict[Path, str]:
         else:
             raise UsageError(f"{text}: no such file or directory", option=option)
         if not here:
-            words = f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}"
-            raise UsageError(words, option=option)
+            words = _why_closed(path) or f"no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}"
+            raise UsageError(f"{text}: {words}", option=option)
         files |= {file: text for file in here if file not in files}
     return files
 
@@ -75,6 +75,15 @@ def _entries(path: Path) -> list[Path]:
         return list(path.iterdir())
     except OSError:
         return []
+
+
+def _why_closed(path: Path) -> str:
+    """The reason why a directory cannot be looked into; empty: it can."""
+    try:
+        next(path.iterdir(), None)
+    except OSError as error:
+        return error.strerror or "cannot be read"
+    return ""
 
 
 def modified(path: Path) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from tpumon.cli import process
@@ -50,6 +53,29 @@ def test_what_cannot_be_obeyed_is_said(words, hint, monkeypatch, capfd):
     said = capfd.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert hint in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("analyze closed", "closed: Permission denied"),
+        ("once --from closed", "--from closed: Permission denied"),
+        ("once --from list.json", "--from list.json: Permission denied"),
+    ],
+)
+def test_what_may_not_be_read_is_not_said_to_be_empty(words, message, tmp_path, monkeypatch, said):
+    """A directory of profiles or samples, and a list of exporters."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "list.json").write_text("[]")
+
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for name in ("iterdir", "open"):
+        monkeypatch.setattr(Path, name, refuse)
+    assert process._run(words.split()) == 2
+    assert said == [message]
 
 
 @pytest.mark.parametrize(

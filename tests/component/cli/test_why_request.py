@@ -9,7 +9,6 @@ import pytest
 from support.captures import saved
 from support.traces import LOOP, Named, Traced
 from tpumon.cli.commands.why import run_request
-from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
 MS = 1000.0  # microseconds
@@ -96,9 +95,3 @@ def test_a_trace_without_programs(tmp_path, capsys):
     saved(tmp_path, trace("a", programs=False))
     assert run_request("a", [str(tmp_path)], "text") == 1
     assert "shows no program" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["why", "--request", "a"], ["why", "somewhere"]])
-def test_request_and_profile_go_together(words):
-    with pytest.raises(UsageError, match="go together"):
-        command_of(words)

@@ -304,6 +304,8 @@ def test_a_page_is_of_one_moment(monkeypatch):
         ("[::1]", "::1", EXPORTER_PORT),
         ("", "127.0.0.1", EXPORTER_PORT),
         ("localhost:0", "localhost", 0),
+        ("*:9000", "*", 9000),
+        ("tpu_0.svc.local.:1", "tpu_0.svc.local.", 1),
     ],
 )
 def test_where_to_listen(where, host, port):
@@ -312,8 +314,9 @@ def test_where_to_listen(where, host, port):
 
 
 @pytest.mark.parametrize(
-    "where", ["::1:9000", "a:b", "h:99999", "http://h:1", "h:1/metrics", "[::1", "a b:1", ":", "99999"]
-)
+    "where", ["::1:9000", "a:b", "h:99999", "http://h:1", "h:1/metrics", "[::1", "a b:1", ":", "99999", "abc def",
+     "host:port:x", "a..b:1", f"{'a' * 64}:1", "ü:1", "@:1"],
+)  # fmt: skip
 def test_where_nobody_can_listen(where):
     """Says what would do."""
     with pytest.raises(UsageError, match=r"give HOST:PORT, for example 127\.0\.0\.1:10466"):

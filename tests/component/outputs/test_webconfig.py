@@ -253,6 +253,6 @@ def test_what_is_not_understood_is_refused(files, text, why, quiet):
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError) as error:
         WebConfig(str(path))
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(f"--web-config {path}: ")
     assert why in str(error.value)
     assert "\n" not in str(error.value)

@@ -200,6 +200,9 @@ def _monitors(address: str) -> list[int]:
     return found
 
 
+_ADVICE = "; give a file that can be written"
+
+
 def said_of_file(tmp_path: Path, file: Path) -> tuple[int, str, str]:
     (tmp_path / "home").mkdir()
     command = [*TPUMON, "run", "--monitor-file", file, "echo", "started"]
@@ -210,13 +213,21 @@ def said_of_file(tmp_path: Path, file: Path) -> tuple[int, str, str]:
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """Before the program starts."""
     file = tmp_path / "none" / "file"
-    assert said_of_file(tmp_path, file) == (1, "", f"tpumon: {file}: No such file or directory\n")
+    assert said_of_file(tmp_path, file) == (
+        1,
+        "",
+        f"tpumon: --monitor-file {file}: No such file or directory{_ADVICE}\n",
+    )
 
 
 def test_a_pipe_that_nobody_reads_holds_nothing_up(tmp_path: Path) -> None:
     file = tmp_path / "pipe"
     os.mkfifo(file)
-    assert said_of_file(tmp_path, file) == (1, "", f"tpumon: {file}: No such device or address\n")
+    assert said_of_file(tmp_path, file) == (
+        1,
+        "",
+        f"tpumon: --monitor-file {file}: No such device or address{_ADVICE}\n",
+    )
 
 
 def test_a_full_disk_is_said_and_the_program_runs_on(tmp_path: Path) -> None:

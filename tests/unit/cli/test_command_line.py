@@ -353,7 +353,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["--json"], "no such option: --json; write --output jsonl"),
         (["--csv"], "no such option: --csv; write --output csv"),
         (["once", "--jsonl"], "no such option: --jsonl; write --output json"),
-        (["serve", "--jsonl"], "no such option: --jsonl (see tpumon serve --help)"),
+        (["serve", "--jsonl"], "no such option: --jsonl; it prints no samples; to write them: --export NAME=WHERE"),
         (["--num-queries", "x"], "--num-queries x: give a whole number of at least 0, such as 10"),
         (["--sustained", "0"], "--sustained 0: give a whole number of at least 1, such as 3"),
         (["--port", "99999"], "--port 99999: give a whole number of at least 1 and at most 65535"),
@@ -419,6 +419,31 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["once", "--zone", "us-b"], "--zone requires --tpu NAME"),
         (["--from", "h:1", "--project", "p"], "--from shows another tpumon's samples; it cannot be combined"),
         (["--simulate", "v5e-8", "--record-keep", "7d"], "--record-keep requires --record DIR"),
+        (["serve", "--output", "csv"], "no such option: --output; it prints no samples; to write them: --export NAME="),
+        (["serve", "--json"], "no such option: --json; it prints no samples; to write them: --export NAME=WHERE"),
+        (["serve", "--=5"], "no such option: -- (see tpumon serve --help)"),
+        (["-("], "no such option: -( (see tpumon --help)"),
+        (["-5m"], "no such option: -5 (see tpumon --help)"),
+        (["-x", "-xyz"], "no such option: -x (see tpumon --help)"),
+        (["-V"], "no such option: -V; did you mean --version?"),
+        (["once", "--hlep"], "no such option: --hlep; did you mean --help?"),
+        (["once", "-interval", "5"], "no such option: -interval; did you mean --interval?"),
+        (["-intervall=5"], "no such option: --intervall; did you mean --interval?"),
+        (["—level", "2"], "no such command '—level'; to type an option: --level"),
+        (["--gpu", "true"], "no such command 'true'; a switch, such as --gpu, takes no value"),
+        (["train.py"], "no such command 'train.py'; to run a program: tpumon run python train.py"),
+        (["python3", "a"], "no such command 'python3'; to run a program: tpumon run python3"),
+        (["status"], "no such command 'status'; for all workers once: tpumon once"),
+        ([""], "no such command ''"),
+        (["-"], "no such command '-'"),
+        (["once", "--timeout", "5", "sec"], "unexpected: sec (see tpumon once --help)"),
+        (["--service-addr", "--level", "2"], "--service-addr: its value is missing before --level; give HOST:PORT,..."),
+        (["once", "--from", "--output", "json"], "--from: its value is missing before --output; give SOURCE,..."),
+        (["pause", " "], "cannot pause for '': give a time of at most 24h, such as 90s, 10m or 1h30m, or 0 to end a"),
+        (["why", "a.xplane.pb"], "FILE|DIR goes with --request ID; to judge a profile: tpumon why --from a.xplane.pb"),
+        (["why", "--request", "a"], "--request ID requires the saved profile, FILE|DIR: tpumon why --request ID FILE|"),
+        (["once", "--level", "1"], "--level 1: once judges at level 2; leave it out"),
+        (["why", "--level", "0"], "--level 0: why judges at level 2; leave it out"),
     ],
 )
 def test_errors_say_what_to_do(arguments, message):
@@ -556,6 +581,7 @@ def test_a_help_page_names_every_option_at_any_width(command, width, page):
     assert max(len(line) for line in text.splitlines() if not line.startswith(typed)) <= width
     assert "\\[" not in text
     assert "…" not in text
+    assert not re.search(r"<(bool|str)>|<\w[\w|]*(?![\w|>])", text), "a choice is cut, or is none"
     for option in visible_options(COMMANDS[command]):
         assert re.search(rf"{option.opts[0]}(?![\w-])", text)
 

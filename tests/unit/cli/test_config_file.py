@@ -97,8 +97,11 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen; another command has it: put it before the "),
         ('[serve]\nsort = "x"', r"\[serve\] there is no option sort; another command has it"),
         ("fort = 1", "there is no option fort; keys are options without the dashes"),
-        ("[onec]\n", r"there is no command onec; did you mean \[once\]\?$"),
-        ("[nothing]\na = 1", "there is no command nothing; a table is named like its command: see tpumon --help$"),
+        ("[serve]\nfort = 1", r"\[serve\] there is no option fort; keys are .* see tpumon serve --help$"),
+        ("[onec]\n", r"there is no table \[onec\]; did you mean \[once\]\?$"),
+        ("[server]\nlisten = 1", r"there is no table \[server\]; did you mean \[serve\]\?$"),
+        ("[nothing]\na = 1", r"there is no table \[nothing\]; tables are \[serve\], \[once\], .*, \[doctor\]$"),
+        ("[targets]\na = 1", r"there is no table \[targets\]; targets is an option, above the tables: targets = ...; "),
         ("[run]\nport = 3", r"tpumon run does not read this file: leave out \[run\]$"),
         ("levle = 1", r"there is no option levle; did you mean level\?$"),
         ("prot = 1", r"there is no option prot; did you mean port\?$"),
@@ -112,7 +115,8 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("zone = here", "not TOML: Invalid value .*; text needs quotes"),
         ("interval = 1979-05-27", "interval in .*config.toml: 1979-05-27: give a time of at most 7d"),
         ("zone = 1979-05-27", "zone in .*config.toml: 1979-05-27: give text in quotes, or a number"),
-        ("zone = {a = 1}", "zone in .*config.toml: a table: give text in quotes, or a number"),
+        ("zone = {a = 1}", r"there is no table \[zone\]; zone is an option, above the tables: zone = ...; tables are "),
+        ("[once]\nzone = {a = 1}", r"^\[once\] zone in .*config.toml: a table: give text in quotes, or a number"),
         ("level = 7", "^level in .*config.toml: 7: choose one of 0, 1, 2$"),
         ("[serve]\nlevel = 7", r"^\[serve\] level in .*config.toml: 7: choose one of 0, 1, 2$"),
         ('num-queries = "many"', "num-queries in .*config.toml: many: give a whole number of at least 0, such as 10"),
@@ -145,7 +149,7 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ('output = "jsn"', "^output in .*config.toml: jsn: did you mean jsonl"),
         ('[once]\noutput = "jsn"', r"^\[once\] output in .*config.toml: jsn: choose one of text, json$"),
         ('[once]\noutput = "jsonl"', r"^\[once\] output in .*config.toml: jsonl: choose one of text, json$"),
-        ("output = {a = 1}", "^output in .*config.toml: a table: give text"),
+        ("[serve]\nlisten = {a = 1}", r"^\[serve\] listen in .*config.toml: a table: give text"),
         ("once = 4", r"once is a command, and its options are a table: \[once\]$"),
         ('why = "x"', r"why is a command, and its options are a table: \[why\]$"),
         ("INTERVAL = 5", r"there is no option INTERVAL; did you mean interval\?$"),
@@ -162,6 +166,26 @@ def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
     with pytest.raises(UsageError, match=message) as caught:
         settings()
     assert str(path) in str(caught.value)
+
+
+def test_all_that_is_wrong_in_a_file_is_told_at_once(config, said):
+    """One line each, in the order of the file; of more than ten, the number of the rest."""
+    path = config('levle = 1\nmax-duty = "x"\n[server]\n[serve]\nfort = 1\ngpu = 3\n[run]\nport = 1\n')
+    assert _run(["once"]) == 2
+    assert [line.replace(str(path), "FILE").partition("; ")[0] for line in said] == [
+        "FILE: there is no option levle",
+        "max-duty in FILE: x: give a share of at least 0.01% and at most 100%, such as 1%",
+        "FILE: there is no table [server]",
+        "FILE: [serve] there is no option fort",
+        "[serve] gpu in FILE: 3: give true or false",
+        "FILE: tpumon run does not read this file: leave out [run]",
+    ]
+    for wrong, last in ((10, "there is no option x9; "), (12, "3 more errors")):
+        said.clear()
+        config("".join(f"x{number} = 1\n" for number in range(wrong)))
+        assert _run(["config"]) == 2
+        assert len(said) == 10
+        assert said[-1].startswith(f"{path}: {last}")
 
 
 @pytest.mark.parametrize(
@@ -362,6 +386,62 @@ def test_what_is_given_more_strongly_hides_what_it_contradicts(config, monkeypat
     with pytest.raises(UsageError, match=r"^--simulate cannot be combined with --service-addr"):
         settings("why")
     assert settings("why", "--simulate", "v2-8").feed.origin.selection.simulate.topology == "v2-8"
+
+
+WAYS = {"service-addr": "a:1", "workers-list": "a:1", "tpu": "mine", "targets": "t.json"}
+
+
+@pytest.mark.parametrize("named", WAYS)
+@pytest.mark.parametrize("hidden", WAYS)
+@pytest.mark.parametrize("by", ["command line", "variable", "table"])
+def test_workers_are_those_that_are_named_most_strongly(by, named, hidden, config, monkeypatch, capsys):
+    """Not those above the tables of the file, in whichever way these are named; `config` says so."""
+    line = f'{named} = "{WAYS[named]}"\n'
+    config(f'{hidden} = "theirs"\n' + f"[once]\n{line}" * (by == "table"))
+    if by == "variable":
+        monkeypatch.setenv(f"TPUMON_{named.upper().replace('-', '_')}", WAYS[named])
+    typed = [f"--{named}", WAYS[named]] if by == "command line" else []
+    chosen = settings("once", *typed).feed.origin.selection
+    assert (chosen.addresses, chosen.tpus, chosen.targets_file) == (
+        ("a:1",) if named in {"service-addr", "workers-list"} else (),
+        ("mine",) if named == "tpu" else (),
+        "t.json" if named == "targets" else None,
+    )
+    if by != "command line" and named != hidden:
+        assert command_of(["config"])() == 0
+        assert f"; not used beside {named}\n" in capsys.readouterr().out
+
+
+def test_ways_of_naming_workers_that_are_given_alike_are_refused_by_name(config, capsys):
+    """Addresses are more specific than a TPU; a file that changes goes with neither."""
+    for other in ("service-addr", "workers-list", "tpu"):
+        config(f'{other} = "a"\ntargets = "t.json"\n')
+        with pytest.raises(UsageError, match=f"^--targets cannot be combined with --{other}, which names workers, too"):
+            settings("once")
+        assert command_of(["config"])() == 0
+        assert f"; refused beside {other}\n" in capsys.readouterr().out
+    config('service-addr = "a:1"\ntpu = "mine"\nworkers-list = "b:2"\n')
+    assert settings("once").feed.origin.selection.addresses == ("a:1",)
+    assert command_of(["config"])() == 0
+    assert list(tomllib.loads(capsys.readouterr().out)) == ["service-addr", "workers-list"]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_config_says_what_is_refused_or_not_used_beside_another(pair, config, monkeypatch, capsys):
+    """Refused in the same place; hidden where the other is given more strongly."""
+    shown, value, hidden, hidden_value = pair
+    path = config(f'{shown} = "{value}"\n{hidden} = "{hidden_value}"\n')
+    assert command_of(["config"])() == 0
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if "refused" in line]
+    assert line.startswith(f"# {hidden} = ")
+    assert line.endswith(f"# {path}; refused beside {shown}")
+    assert tomllib.loads(printed)[shown] == value
+    monkeypatch.setenv(f"TPUMON_{shown.upper()}", value)
+    assert command_of(["config"])() == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "beside" in line]
+    assert line.endswith(f"# {path}; not used beside {shown}")
+    assert settings("once")
 
 
 def test_a_mere_zone_or_a_switch_that_is_off_contradicts_nothing(config):

@@ -53,7 +53,7 @@ def test_what_cannot_be_written_is_said(tape, tmp_path):
         run(tape, "a.csv")
     with pytest.raises(TpumonError, match=r"missing/a\.parquet: "):
         run(tape, tmp_path / "missing" / "a.parquet")
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match=f"^{tmp_path}/nothing: there is no such file .*; give a recording$"):
         run(str(tmp_path / "nothing"), tmp_path / "a.parquet")
 
 

@@ -12,7 +12,7 @@ import pytest
 import tpumon
 from tpumon.cli.commands.run import _environment, attached, run
 from tpumon.cli.process import command_of
-from tpumon.errors import UsageError
+from tpumon.errors import TpumonError, UsageError
 
 HOOK = str(Path(tpumon.__file__).parent / "attach" / "pythonpath")
 
@@ -79,6 +79,11 @@ def test_a_script_without_its_interpreter_is_met_with_a_command_that_works(
     assert f"; to run the script: tpumon run {interpreter} {name}" in capsys.readouterr().err
 
 
+def test_a_file_for_figures_that_cannot_be_written_is_named_with_its_option(tmp_path: Path) -> None:
+    with pytest.raises(TpumonError, match=f"^--monitor-file {tmp_path}: Is a directory; give a file that can be "):
+        run(program=["true"], monitor_file=str(tmp_path))
+
+
 @pytest.mark.parametrize(("text", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])
 def test_a_variable_gives_the_port(text: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes sets it to an address in every pod if a service is called tpumon. What is typed comes first."""
@@ -102,6 +107,20 @@ def test_what_is_meant_for_other_commands_does_not_stop_a_program(
     monkeypatch.setenv("TPUMON_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("TPUMON_NUM_QUERIES", "x")
     assert settings("x") == given(["x"])
+
+
+@pytest.mark.parametrize("program", [["x"], ["python", "-h"], ["--port", "1", "x", "--version"]])
+def test_a_misspelled_variable_is_named_and_stops_no_program(
+    program: list[str], monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """As for each other command; not beside a page of help."""
+    monkeypatch.setenv("TPUMON_INTERVALL", "5")
+    assert settings(*program)["program"][-1] == program[-1]
+    assert said == ["TPUMON_INTERVALL is no variable of tpumon; did you mean TPUMON_INTERVAL?"]
+    said.clear()
+    assert command_of(["run", "--help"])() == 0
+    assert command_of(["--help", "run", "x"])() == 0
+    assert said == []
 
 
 def test_the_environment_is_the_users_own_but_for_the_hook() -> None:

@@ -336,8 +336,11 @@ def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path, said):
 
 def test_a_recording_without_samples_is_said(tmp_path):
     """Not shown as a fleet without workers."""
-    (tmp_path / "a.jsonl").write_text("{}\n")
+    (tmp_path / "a.jsonl").write_text("")
     with pytest.raises(UsageError, match="there are no samples in it; give what --record or --output jsonl wrote"):
+        Recording(str(tmp_path)).span_unix_s()
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match="there are no samples in it that can be read; give what --record or "):
         Recording(str(tmp_path)).span_unix_s()
 
 

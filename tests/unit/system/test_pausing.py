@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 import time
 from pathlib import Path
 
@@ -115,8 +116,9 @@ def test_other_durations_are_usage_errors(text):
 
 def test_the_command_says_what_holds_now(capsys):
     """`tpumon pause` prints the pause that is on, or that there is none."""
-    assert command.run(60) == 0
-    assert "paused by" in capsys.readouterr().out
+    for asked_s, left in ((10, "10 s"), (60, "60 s"), (600, "10 min"), (5400, "90 min")):
+        assert command.run(asked_s) == 0
+        assert re.search(rf" is paused by .* until [\d:]+, for {left}; ", capsys.readouterr().out)
     assert command.run(0) == 0
     assert "not paused" in capsys.readouterr().out
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.cli.config_file import config_path, options_of, read_config, read_variable, refusal, variable_of
+from tpumon.cli.resolve import HIDDEN_BY, beside
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -30,7 +32,8 @@ class _Setting(Struct, frozen=True, kw_only=True):
         value: its value as text; several of an option that may be repeated; None: it has none.
         origin: the name of a variable, the path of the file, or "default".
         is_set: whether it is not at its default.
-        refused: what the command says of the value, which it does not take; empty: it does.
+        strength: 2 from a variable, 1 from the command's own table, 0 from above the tables, or a default.
+        unused: why the command does not obey the value: it refuses it, or obeys another option; empty: it does.
     """
 
     command: str
@@ -38,7 +41,8 @@ class _Setting(Struct, frozen=True, kw_only=True):
     value: str | Sequence[str] | None
     origin: str
     is_set: bool
-    refused: str = ""
+    strength: int = 0
+    unused: str = ""
 
 
 def run(*, context: typer.Context, group: TyperGroup) -> int:
@@ -60,8 +64,8 @@ def run(*, context: typer.Context, group: TyperGroup) -> int:
         if setting.command != command:
             command = setting.command
             show(f"\n[{command}]")
-        refused = f"; refused: {setting.refused}" if setting.refused else ""
-        show(f"{line:{min(width, 50)}}  # {one_line(setting.origin, limit=LONGEST_PATH)}{refused}")
+        unused = f"; {setting.unused}" if setting.unused else ""
+        show(f"{line:{min(width, 50)}}  # {one_line(setting.origin, limit=LONGEST_PATH)}{unused}")
     return 0
 
 
@@ -78,20 +82,39 @@ def _why_unread(path: Path) -> str:
 
 def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
     """Settings: every option of `tpumon`, and the options of commands that differ from those."""
-    config = read_config(group, context.command).values
+    config = read_config(group, context.command)
     settings: list[_Setting] = []
     of_group: dict[str, _Setting] = {}
     for command, its in {"": group, **group.commands}.items():
+        of_command: dict[str, _Setting] = {}
         for name, option in options_of(its):
             from_variable = read_variable(group, context, its, name, option)
-            one = _setting(command, name, option, from_variable, config.get(command, {}).get(option.name))
-            same = of_group.get(name)
-            differs = same is None or (one.value, one.origin, one.refused) != (same.value, same.origin, same.refused)
-            if not command:
-                of_group[name] = one
+            from_file = config.values.get(command, {}).get(option.name)
+            one = _setting(command, name, option, from_variable, from_file)
+            in_table = from_variable is None and option.name in config.own.get(command, ())
+            of_command[option.name] = replace(one, strength=1) if in_table else one
+        _mark_hidden(of_command)
+        of_group = of_group or of_command
+        for name, one in of_command.items():
+            same = of_group.get(name) if command else None
+            differs = same is None or (one.value, one.origin, one.unused) != (same.value, same.origin, same.unused)
             if not command or (differs and (one.is_set or (same is not None and same.is_set))):
                 settings.append(one)
     return settings
+
+
+def _mark_hidden(settings: dict[str, _Setting]) -> None:
+    """Marks options of a command that it does not obey beside others."""
+    for name, others in HIDDEN_BY.items():
+        by = settings.get(name)
+        if by is None or not by.is_set or by.unused:
+            continue
+        for other in others:
+            one = settings.get(other)
+            if one is None or not one.is_set or one.unused:
+                continue
+            if how := beside(name, other, by.strength - one.strength):
+                settings[other] = replace(one, unused=f"{how} beside {by.name}")
 
 
 def _setting(
@@ -99,19 +122,22 @@ def _setting(
 ) -> _Setting:
     value = from_file if from_variable is None else from_variable
     if value is not None:
-        origin = str(config_path()) if from_variable is None else variable_of(name)
+        origin, strength = (str(config_path()), 0) if from_variable is None else (variable_of(name), 2)
         refused = refusal(name, option, value)
-        return _Setting(command=command, name=name, value=value, origin=origin, is_set=True, refused=refused)
+        unused = f"refused: {refused}" if refused else ""
+        return _Setting(
+            command=command, name=name, value=value, origin=origin, is_set=True, strength=strength, unused=unused
+        )
     default = option.default
     text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
     return _Setting(command=command, name=name, value=text, origin="default", is_set=False)
 
 
 def _line(setting: _Setting) -> str:
-    """`name = "value"`; a comment if it is a default, or refused."""
+    """`name = "value"`; a comment if it is a default, or not obeyed."""
     value = setting.value
     text = "" if value is None else _quoted(value) if isinstance(value, str) else f"[{', '.join(map(_quoted, value))}]"
-    return f"{'' if setting.is_set and not setting.refused else '# '}{setting.name} = {text}".rstrip()
+    return f"{'' if setting.is_set and not setting.unused else '# '}{setting.name} = {text}".rstrip()
 
 
 def _quoted(text: str) -> str:

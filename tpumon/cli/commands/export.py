@@ -36,8 +36,11 @@ def run(*, recording: str, to: str) -> int:
         from pyarrow import parquet
     except ImportError:
         raise UsageError(f"Parquet needs pyarrow: {how_to_install('parquet')}") from None
-    recorded = Recording(recording)
-    recorded.span_unix_s()
+    try:
+        recorded = Recording(recording)
+        recorded.span_unix_s()
+    except UsageError as error:
+        raise UsageError(str(error).removeprefix("--from ").removesuffix(", or http://HOST:PORT")) from None
     types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}
     schema = pa.schema({"time": pa.timestamp("us", tz="UTC"), **types, "simulated": pa.bool_()})
     path = Path(to)

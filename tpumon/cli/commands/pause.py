@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
@@ -12,6 +13,8 @@ from tpumon.system.pausing import current_pause, pause_for
 
 _DURATION = Quantity("time", "90s, 10m or 1h30m, or 0 to end a pause", most="24h", unit="s")
 
+_MINUTES_S = 90.0
+
 
 def parse_duration(text: str) -> float:
     """Returns the seconds of `90`, `90s`, `10m` or `1h30m`; 0 ends a pause.
@@ -20,7 +23,7 @@ def parse_duration(text: str) -> float:
         UsageError: it is none of these, or longer than a day.
     """
     try:
-        return _DURATION.read(text)
+        return _DURATION.read(text.strip() or "''")
     except ValueError as error:
         raise UsageError(f"cannot pause for {error}") from None
 
@@ -38,6 +41,10 @@ def run(duration_s: float) -> int:
         named = "; TPUMON_PAUSE_DIR is to name a directory that all users can write to" * by_variable
         raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}{named}") from error
     pause = current_pause()
-    running = f"; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
-    show(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused")
+    if pause is None:
+        show("sampling on this host is not paused")
+        return 0
+    left_s = pause.until_unix_s - time.time()
+    left = f"{left_s / 60:.0f} min" if left_s >= _MINUTES_S else f"{left_s:.0f} s"  # 10 may have been meant as minutes
+    show(f"sampling on this host is {pause}, for {left}; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more")
     return 0

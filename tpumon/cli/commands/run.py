@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import read_listeners
 from tpumon.discovery.host.processes import ancestors_of, is_running, start_ticks_of
+from tpumon.errors import TpumonError
 from tpumon.system import own_python
 from tpumon.system.console import flush
 
@@ -46,7 +47,7 @@ def run(
         monitor_file: write them into this file instead; None: into none.
 
     Raises:
-        OSError: the file for figures cannot be opened.
+        TpumonError: the file for figures cannot be opened.
     """
     environment = attached(_given(), port)
     name = program[0]
@@ -125,9 +126,13 @@ def monitor_beside(file: str | None) -> None:
         file: where the figures go; None: stderr.
 
     Raises:
-        OSError: the file cannot be opened.
+        TpumonError: the file cannot be opened.
     """
-    output = _opened(file)
+    try:
+        output = _opened(file)
+    except OSError as error:
+        given = "--monitor" if file is None else f"--monitor-file {file}"
+        raise TpumonError(f"{given}: {error.strerror}; give a file that can be written") from None
     try:
         _start(output)
     except OSError as error:

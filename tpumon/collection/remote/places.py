@@ -110,8 +110,11 @@ def lists_exporters(where: str) -> bool:
     """Tells that `--from` names exporters although it may look like the path of recorded samples."""
     path = Path(where)
     if where.endswith(LISTS) and path.is_file():
-        with path.open("rb") as file:
-            return not file.read(1000).lstrip().startswith(b"{")  # as a line of recorded samples does
+        try:
+            with path.open("rb") as file:
+                return not file.read(1000).lstrip().startswith(b"{")  # as a line of recorded samples does
+        except OSError:  # which is said when the list is read
+            return True
     return where.endswith(LISTS) or where.startswith(_DNS) or ("," in where and not path.exists())
 
 
