@@ -231,11 +231,12 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
         sentence = " ".join([findings[0].sentence, *also, *gaps])
     else:
-        unsure = gaps or _unsure(status, not_judged)
-        verdict = "unknown" if unsure else "ok"
+        unsure, suspected = gaps or _unsure(status, not_judged), list(_suspected(status, is_quoted=bool(upstream)))
+        verdict = "unknown" if unsure or suspected else "ok"
+        unsure = unsure or (list(_stepless(status)) if suspected else [])
         sentence = (
-            " ".join(["Nothing was found, but too little can be judged.", *unsure])
-            if unsure
+            " ".join([*suspected, "Nothing was found, but too little can be judged.", *unsure])
+            if unsure or suspected
             else " ".join([*_stepless(status), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
@@ -351,6 +352,13 @@ def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
     since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
     pauses = any(each.history.kind in {None, *PAUSING} for each in workers)
     return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
+
+
+def _suspected(status: FleetStatus, *, is_quoted: bool) -> Iterator[str]:
+    """A sentence for each finding that samples speak for, but too few."""
+    for one in status.not_judged():
+        if one.is_suspected:
+            yield f"{one.finding}: {quote(one.reason)}." if is_quoted else f"{one.reason.capitalize()}."
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:

@@ -379,8 +379,72 @@ def test_compiling_again_and_again_is_found_also_where_few_samples_show_it(every
         assert job.round(every - 1, compile_ratio=0.0) == {}
         found = job.round(1, compile_ratio=0.3)
     assert (found["recompiling"].severity, found["recompiling"].evidence["compiling_samples"].value) == ("warning", 2)
-    assert set(job.round(max(2 * every, 2) - 1, compile_ratio=0.0)) == {"recompiling"}
+    assert set(job.round(max(2 * every, 6) - 1, compile_ratio=0.0)) == {"recompiling"}
     assert job.round(1, compile_ratio=0.0) == {}
+
+
+def test_compiling_that_was_found_does_not_end_where_samples_show_it_otherwise_or_by_chance_not():
+    """Windows of 0.5 s of a JAX job that compiles 0.8 s each 10 steps: few show both, some compiling, some steps."""
+    job = Job()
+    assert set(job.round(2, compile_ratio=0.3)) == {"recompiling"}
+    for _ in range(10):
+        assert set(job.round(3, compile_ratio=0.0)) == {"recompiling"}
+        assert set(job.round(1, compile_ratio=0.9, step_time_s=None)) == {"recompiling"}
+    found = job.round(5, compile_ratio=0.0)["recompiling"]
+    assert found.since_unix_s == 1010
+    assert job.round(2, compile_ratio=0.0) == {}
+
+
+def test_what_compiles_in_most_samples_is_not_judged_before_it_is_found():
+    """A job that begins looks the same at first, until most samples show steps alone."""
+    why = "compiling in {} of {} samples; too few to tell a storm from a start"
+    job = Job()
+    for number in range(1, 10):
+        assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
+        assert job.reasons()["recompiling"] == why.format(min(number, 7), "the last 7" if number >= 7 else number)
+    job.round(1, compile_ratio=0.0, step_time_s=None)
+    assert job.reasons()["recompiling"] == why.format(6, "the last 7")
+    for number in range(1, 5):
+        assert job.round(1, compile_ratio=0.0) == {}
+        assert ("recompiling" in job.reasons()) == (number < 4)
+    job.round(2, compile_ratio=0.0)
+    for number in range(1, 5):  # one more makes four of the last seven
+        assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
+        assert ("recompiling" in job.reasons()) == (number == 4)
+
+
+@pytest.mark.parametrize(("ran", "earlier"), [(0, True), (1, False)])
+def test_compiling_again_and_again_began_with_the_first_sample_that_shows_it(ran, earlier):
+    """Or earlier, unless the job was seen to run without."""
+    job = Job()
+    job.round(1, compile_ratio=0.0, step_time_s=None)
+    job.round(ran, compile_ratio=0.0)
+    began = job.now + 10
+    job.round(1, compile_ratio=0.3)
+    job.round(2, compile_ratio=0.0)
+    found = job.round(1, compile_ratio=0.3)["recompiling"]
+    assert (found.since_unix_s, found.since_or_earlier) == (began, earlier)
+    found = job.round(9, compile_ratio=0.3)["recompiling"]
+    assert (found.since_unix_s, found.since_or_earlier) == (began, earlier)
+
+
+@pytest.mark.parametrize(("ran", "amid_steps"), [(0, True), (1, True), (1, False)])
+def test_compiling_again_and_again_goes_on_when_tpumon_is_restarted(ran, amid_steps):
+    """What was found is over after so many samples without, as if tpumon had run on."""
+    job = Job()
+    job.round(ran, compile_ratio=0.0)
+    for _ in range(4):
+        job.round(1, compile_ratio=0.3, step_time_s=STEP if amid_steps else None)
+        before = job.round(1, compile_ratio=0.0).get("recompiling")
+    kept, job.fleet = job.fleet.kept(job.now), Analysis()
+    job.fleet.resume(kept, job.now)
+    job.fleet.take(Workers(targets=(Target(worker="a", address="a:1", slice="s", job_kind="training"),)))
+    for count in (5, 1):
+        after = job.round(1, compile_ratio=0.3)["recompiling"]
+        assert (after.since_unix_s, after.since_or_earlier) == (before.since_unix_s, before.since_or_earlier)
+        assert set(job.round(count, compile_ratio=0.0)) == {"recompiling"}
+    job.round(20, compile_ratio=0.0)
+    assert job.round(1, compile_ratio=0.3) == {}
 
 
 def test_what_compiles_is_not_judged_where_nothing_tells():
@@ -426,7 +490,7 @@ def test_a_job_that_pauses_and_goes_on_with_another_program_compiles(every):
     )
     for _ in range(3):
         paused(job)
-        assert "recompiling" not in job.round(2 * every + 2, **program(3))
+        assert "recompiling" not in job.round(max(2 * every + 2, 8), **program(3))
 
 
 def test_two_programs_made_soon_after_another_are_remembered_until_the_third():

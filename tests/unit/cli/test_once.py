@@ -105,6 +105,25 @@ def test_a_sample_without_figures_is_made_up_for(run):
     assert (status, taken) == (1, 14)
 
 
+@pytest.mark.parametrize("command", [once, why])
+def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, command):
+    """A first compilation, or one of many: the next samples may tell; before that, it is no all-clear."""
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    on_cpu = {"mxu_utilization_ratio": None, "step_work_s": None, "device_type": "CPU", "interval_s": 1.0}
+    compiles = on_cpu | {"step_time_s": None, "compile_ratio": 0.9, "absent": {"step_time_s": "no step: none"}}
+    _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], origin=LOCAL, command=command)
+    first = printed.splitlines()[0]
+    assert taken == 9
+    assert first.startswith("unknown: Compiling in 7 of the last 7 samples; too few to tell a storm from a start. ")
+    assert first.endswith(" takes a longer look: tpumon once --num-queries 12")
+    assert command is why or printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
+    steps = [lambda: answered("w0", **on_cpu, compile_ratio=0.0)] * 3
+    events = [lambda: answered("w0", **compiles), *steps]
+    _, printed, taken = run(events, workers=["w0"], origin=LOCAL, command=command)
+    assert taken == 3
+    assert printed.splitlines()[0].startswith("ok: ")
+
+
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run, monkeypatch):
     """After three times as many samples as needed, what is known stands, though a rule always asks for more."""
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
