@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -63,6 +64,7 @@ _GAPS: Mapping[State, str] = {
 }
 
 _OF_STATES: frozenset[str] = frozenset(get_args(StateId))
+_LONG_S = 60.0  # so long takes what is said to take that
 _OLD_S = 30.0  # others may run again by now
 _NOT_SEEN = "answer, but do not show whether anything runs"
 
@@ -304,8 +306,13 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
 def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
     """Findings that cannot be judged, also because no worker has figures."""
     known = status.not_judged()
+    last = [worker.history.last for worker in status.all()]
+    interval_s = max((one.interval_s or 0.0 for one in last if one is not None), default=0.0)
     for one in known:
-        yield replace(one, reason=quote(one.reason)) if is_quoted else one
+        reason = quote(one.reason) if is_quoted else one.reason
+        if (takes_s := (one.takes or 0) * interval_s) >= _LONG_S:
+            reason += f" (about {math.ceil(takes_s / 60)} min)"
+        yield replace(one, reason=reason)
     judged = {one.finding for one in known}
     for worker in status.all():
         judged.update(worker.judged)

@@ -540,6 +540,46 @@ def test_programs_none_of_which_comes_back_are_compiled_also_where_few_pauses_ar
         assert "recompiling" not in kept.round(1, **program(0 if number == 20 else number))
 
 
+def in_blocks(number, programs=1, runs=3):
+    """A window with several runs of one program."""
+    function = FunctionFigures(name="jit_step", runs=runs, programs=programs)
+    return {"programs": (str(number),), "functions": (function,)}
+
+
+@pytest.mark.parametrize(
+    ("more", "takes"), [({}, 13), ({"programs": 3}, 25), ({"runs": 1}, 25), ({"programs": None}, 25)]
+)
+def test_programs_in_blocks_none_of_which_comes_back_are_compiled_with_fewer_samples(more, takes):
+    """Steps of one trace run one program, and no other trace does; where sizes change each step, 64 of them look so.
+
+    Until the next pause is seen, it stays: the programs are others all the time.
+    """
+    job = Job()
+    for number in range(40):
+        if number % 6 == 5:
+            paused(job)
+        found = job.round(1, **in_blocks(number, **more))
+        assert ("recompiling" in found) == (number >= takes - 1)
+        if 2 <= number < takes - 1:
+            words = f"it takes {takes} samples where nearly each shows another program"
+            assert job.reasons()["recompiling"].startswith(words)
+    assert found["recompiling"].since_or_earlier
+    assert "recompiling" not in job.round(60, **in_blocks(39))
+    assert "recompiling" not in job.reasons()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("sizes", [4, 16])
+def test_sizes_in_blocks_compiled_ahead_are_no_compiling(sizes, seed):
+    """Batches sorted by length: several steps of a size, and checkpoints between them."""
+    job, draw = Job(), random.Random(seed)
+    for number in range(80):
+        assert "recompiling" not in job.round(1, **in_blocks(draw.randrange(sizes)))
+        if number % 4 == 3:
+            paused(job)
+    assert "recompiling" not in job.reasons()
+
+
 @pytest.mark.parametrize("compile_ratio", [None, 0.0])
 def test_programs_that_are_only_new_to_tpumon_were_not_compiled_anew(compile_ratio):
     """Training and evaluation in turn, batches of twelve sizes compiled ahead."""

@@ -28,6 +28,10 @@ _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 6  # samples without compiling after which it is over: where half show it, chance once in 64 times
 _LAST = 7  # samples that may speak for a storm that too few of them show
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
+# Where several steps of a trace run one program, sizes do not change from step to step: 13 samples without two alike
+# are chance once in 1,000 times if 16 sizes come in blocks, and so many blocks need fewer pauses to tell.
+_BLOCKS, _OFTEN_IN_BLOCKS = 12, 2
+_LEAST_UNLIKE = 2
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
 _ALWAYS_NEW = "it takes {takes} samples where nearly each shows another program: they may have been compiled ahead"
@@ -117,6 +121,7 @@ class Programs:
         new: counts samples with such a program.
         others: counts samples with another program that no compiling explains: no pause, or it ran before.
         unlike: number of changes since a program came back.
+        blocks: number of these that show several runs of this program, and none of another one.
         same: the first sample with the program that its function ran before, too.
     """
 
@@ -128,7 +133,13 @@ class Programs:
     new: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     others: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     unlike: int = 0
+    blocks: int = 0
     same: Moment | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """True if so many programs ran, none of them again, that they were not compiled ahead."""
+        return self.unlike >= _UNLIKE or self.blocks >= _BLOCKS
 
     @property
     def severity_ratio(self) -> float | str:
@@ -137,20 +148,19 @@ class Programs:
         Where programs change as often without a pause, or come back, there are many that were compiled ahead: a pause
         before one that only tpumon has not seen is chance.
         """
-        if self.samples < _FEWEST:
-            return NeedsMoreSamples(takes=_FEWEST)
-        if self.new.count > self.others.count or self.unlike >= _UNLIKE:
+        if self.samples >= _FEWEST and (self.new.count > self.others.count or self.is_alone):
             return self.new.count_ratio
-        if self.unlike >= _OFTEN_NEW:  # each was another one so far
-            return NeedsMoreSamples(_ALWAYS_NEW, takes=_UNLIKE + 1)
-        return 0.0
+        if min(self.unlike, self.new.count + self.others.count) >= _LEAST_UNLIKE:  # each was another one so far
+            return NeedsMoreSamples(_ALWAYS_NEW, takes=1 + (_BLOCKS if 2 * self.blocks > self.unlike else _UNLIKE))
+        return 0.0 if self.samples >= _FEWEST else NeedsMoreSamples(takes=_FEWEST)
 
     def note(self, figures: Figures, at: Moment) -> None:
         """Notes a sample with steps."""
         if not (figures.programs and figures.functions):
             return
         self.samples += 1
-        program, function = figures.programs[0], figures.functions[0].name
+        first = figures.functions[0]
+        program, function = figures.programs[0], first.name
         known = self.functions.get(function)
         changed = known is not None and known != program
         if known == program:
@@ -163,6 +173,12 @@ class Programs:
         self.others.note(1.0 if changed and not is_new else None, at)
         if changed:
             self.unlike = self.unlike + 1 if is_unlike else 0
+            self.blocks = self.blocks + (first.programs == 1 and first.runs > 1) if is_unlike else 0
+        if first.programs != 1 and self.blocks < _BLOCKS:  # it may be the end of a block
+            self.blocks //= 2
+        self.new.often = _OFTEN_IN_BLOCKS if self.blocks >= _BLOCKS else _OFTEN_NEW
+        if is_unlike and self.is_alone:
+            self.new.hold()
         self.functions.pop(function, None)
         self.functions[function] = program
         for each in figures.programs:
