@@ -493,6 +493,16 @@ def test_a_job_that_pauses_and_goes_on_with_another_program_compiles(every):
         assert "recompiling" not in job.round(max(2 * every + 2, 8), **program(3))
 
 
+def test_what_its_programs_show_stays_where_the_host_compiles_between_steps():
+    """As with host events from some moment on: what these show by themselves is too little yet."""
+    job = Job()
+    for number in range(4):
+        paused(job)
+        job.round(1, **program(number))
+    for _ in range(4):
+        assert "recompiling" in job.round(1, **program(3), step_time_s=None, compile_ratio=0.9)
+
+
 def test_two_programs_made_soon_after_another_are_remembered_until_the_third():
     """It may come 24 samples later."""
     job = Job()

@@ -31,7 +31,7 @@ _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 s
 # Where several steps of a trace run one program, sizes do not change from step to step: 13 samples without two alike
 # are chance once in 1,000 times if 16 sizes come in blocks, and so many blocks need fewer pauses to tell.
 _BLOCKS, _OFTEN_IN_BLOCKS = 12, 2
-_LEAST_UNLIKE = 2
+_LEAST_UNLIKE = 2  # of the first changes: then it takes as many
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
 _ALWAYS_NEW = "it takes {takes} samples where nearly each shows another program: they may have been compiled ahead"
@@ -249,7 +249,7 @@ class Recompiled:
             if ratio > 1:
                 return ratio
         compiling = self.last.count(True)
-        if compiling > self.last.count(False) or 0 < compiling == self.last.count(False):
+        if compiling and compiling >= self.last.count(False):
             last = "the last " if len(self.last) == _LAST else ""
             return Undecided(_MAYBE.format(compiling=compiling, last=last, samples=len(self.last)))
         return ratio
@@ -299,9 +299,11 @@ class Recompiling(Rule[Recompiled, None]):
     def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
         """Number of the last samples that showed it, relative to how many it takes."""
         by_host, programs = member.memory.by_host, member.memory.programs
-        if not programs.new.samples or isinstance(by_host, Undecided):
+        if not programs.new.samples:
             return by_host
         by_programs = programs.severity_ratio
+        if isinstance(by_host, Undecided) and (isinstance(by_programs, str) or by_programs <= 1):
+            return by_host
         known = [ratio for ratio in (by_host, by_programs) if not isinstance(ratio, str)]
         return max(known) if known else by_programs
 
