@@ -439,6 +439,7 @@ def test_compiling_again_and_again_goes_on_when_tpumon_is_restarted(ran, amid_st
     kept, job.fleet = job.fleet.kept(job.now), Analysis()
     job.fleet.resume(kept, job.now)
     job.fleet.take(Workers(targets=(Target(worker="a", address="a:1", slice="s", job_kind="training"),)))
+    assert set(job.round(4, compile_ratio=0.0)) == {"recompiling"}
     for count in (5, 1):
         after = job.round(1, compile_ratio=0.3)["recompiling"]
         assert (after.since_unix_s, after.since_or_earlier) == (before.since_unix_s, before.since_or_earlier)
@@ -574,7 +575,30 @@ def test_programs_in_blocks_none_of_which_comes_back_are_compiled_with_fewer_sam
             words = f"it takes {takes} samples where nearly each shows another program"
             assert job.reasons()["recompiling"].startswith(words)
     assert found["recompiling"].since_or_earlier
-    assert "recompiling" not in job.round(60, **in_blocks(39))
+    for number in range(40, 60):
+        assert "recompiling" in job.round(1, **in_blocks(number, **more))
+    assert "recompiling" not in job.round(60, **in_blocks(59))
+    assert "recompiling" not in job.reasons()
+
+
+def test_a_trace_that_holds_the_end_of_a_block_of_steps_says_little():
+    """What is found stays; many such traces are those of sizes that change from step to step."""
+    job, mixed = Job(), Job()
+    for number in range(24):
+        if number % 6 == 5:
+            paused(job)
+            paused(mixed)
+        found = job.round(1, **in_blocks(number, programs=2 if number in {3, 15} else 1))
+        assert ("recompiling" in found) == (number >= 14)
+        assert "recompiling" not in mixed.round(1, **in_blocks(number, programs=1 + number % 2))
+
+
+def test_a_function_that_became_another_program_some_time_ago_is_judged():
+    job = Job()
+    for number in range(3):
+        job.round(1, **program(number))
+    assert "another program" in job.reasons()["recompiling"]
+    job.round(30, **program(2))
     assert "recompiling" not in job.reasons()
 
 

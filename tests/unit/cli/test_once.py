@@ -174,6 +174,7 @@ def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
     assert count == taken
     first = printed.splitlines()[0]
     assert first.startswith(f"ok: Nothing is wrong, as far as {taken} samples tell{few}.")
+    assert ("recompiling: it takes 7 samples (about 2 min)" in printed) == (interval_s == 10.0)
     assert ("secret" in first, "longer look" in first) == (False, longer is not None)
     if longer is not None:
         assert first.endswith(f": tpumon why --from http://h:1 --num-queries 40{longer}")
@@ -220,6 +221,17 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}{few}."
     _, printed, _ = run(events, workers=["w0"], command=command, more_s=30.0)
     assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}. {more}".rstrip())
+
+
+def test_what_an_exporter_saw_compiling_is_not_ok_and_is_asked_again(run, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    seen = NotJudged(finding="recompiling", reason="compiling in 2 of 3 samples; too few", workers=1)
+    events = [lambda: answered("w0", findings=(), judged=("idle", "hang"), interval_s=10.0)]
+    events.insert(0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(seen,), history={}))
+    _, printed, _ = run(events, workers=["w0"])
+    first = printed.splitlines()[0]
+    assert first.startswith('unknown: recompiling: "compiling in 2 of 3 samples; too few". Nothing was found, but')
+    assert "takes more samples: ask again in about " in first
 
 
 @pytest.mark.parametrize("command", [once, why])
