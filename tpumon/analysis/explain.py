@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -63,6 +64,7 @@ _GAPS: Mapping[State, str] = {
 }
 
 _OF_STATES: frozenset[str] = frozenset(get_args(StateId))
+_LONG_S = 60.0  # so long takes what is said to take that
 _OLD_S = 30.0  # others may run again by now
 _NOT_SEEN = "answer, but do not show whether anything runs"
 
@@ -233,11 +235,12 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
         sentence = " ".join([findings[0].sentence, *also, *gaps])
     else:
-        unsure = gaps or _unsure(status, not_judged)
-        verdict = "unknown" if unsure else "ok"
+        unsure, suspected = gaps or _unsure(status, not_judged), list(_suspected(status, is_quoted=bool(upstream)))
+        verdict = "unknown" if unsure or suspected else "ok"
+        unsure = unsure or (list(_stepless(status)) if suspected else [])
         sentence = (
-            " ".join(["Nothing was found, but too little can be judged.", *unsure])
-            if unsure
+            " ".join([*suspected, "Nothing was found, but too little can be judged.", *unsure])
+            if unsure or suspected
             else " ".join([*_stepless(status), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
@@ -306,8 +309,13 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
 def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
     """Findings that cannot be judged, also because no worker has figures."""
     known = status.not_judged()
+    last = [worker.history.last for worker in status.all()]
+    interval_s = max((one.interval_s or 0.0 for one in last if one is not None), default=0.0)
     for one in known:
-        yield replace(one, reason=quote(one.reason)) if is_quoted else one
+        reason = quote(one.reason) if is_quoted else one.reason
+        if (takes_s := (one.takes or 0) * interval_s) >= _LONG_S:
+            reason += f" (about {math.ceil(takes_s / 60)} min)"
+        yield replace(one, reason=reason)
     judged = {one.finding for one in known}
     for worker in status.all():
         judged.update(worker.judged)
@@ -354,6 +362,13 @@ def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
     since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
     pauses = any(each.history.kind in {None, *PAUSING} for each in workers)
     return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
+
+
+def _suspected(status: FleetStatus, *, is_quoted: bool) -> Iterator[str]:
+    """A sentence for each finding that samples speak for, but too few."""
+    for one in status.not_judged():
+        if one.is_suspected:
+            yield f"{one.finding}: {quote(one.reason)}." if is_quoted else f"{one.reason.capitalize()}."
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:

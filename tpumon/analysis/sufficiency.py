@@ -20,22 +20,26 @@ _DECISIVE: frozenset[FindingId] = frozenset({"idle", "straggler", "hang", "stuck
 def needs_several(history: WorkerHistory) -> bool:
     """True if the worker had a figure that makes a finding only if several samples agree; it may hang since.
 
-    Also without any, where steps would count: the next windows are longer, which may show one.
+    Also without any, where steps would count: the next windows are longer, or after a compilation, which may show one.
     """
     answer = history.answer
     if answer is None:
         return False
     why = why_no_step(answer)
-    lacks_steps = why is not None and not why.startswith(NO_STEP)
+    lacks_steps = why is not None and (_compiles(answer) or not why.startswith(NO_STEP))
     return lacks_steps or any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def why_no_step(sample: Sample) -> str | None:
     """The reason why a job whose steps would count shows none; None: it shows some, or has none."""
-    why, compiles = STEP.why_absent(sample.figures), sample.figures.compile_ratio or 0.0
-    if why is not None and compiles > Thresholds().compile_ratio:  # calls that wait for that look as if they ran ahead
-        why = f"{NO_STEP}the host compiles {compiles:.0%} of the time"
+    why = STEP.why_absent(sample.figures)
+    if why is not None and _compiles(sample):  # calls that wait for that look as if they ran ahead
+        why = f"{NO_STEP}the host compiles {sample.figures.compile_ratio:.0%} of the time"
     return why if STEP.holds_for(sample) else None
+
+
+def _compiles(sample: Sample) -> bool:
+    return (sample.figures.compile_ratio or 0.0) > Thresholds().compile_ratio
 
 
 def compared(status: FleetStatus) -> frozenset[str]:
@@ -63,6 +67,11 @@ def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
     if worker.verdict.status not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False
     return needs_several(worker.history) and samples_of(worker.history) < sustained
+
+
+def is_suspected(worker: WorkerStatus) -> bool:
+    """True if a worker seems ok, but samples speak for a finding that takes more of them."""
+    return worker.verdict.status in WELL and any(one.is_suspected for one in worker.not_judged)
 
 
 def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingId, int]:

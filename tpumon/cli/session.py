@@ -21,7 +21,7 @@ from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_WORKERS
-from tpumon.analysis.sufficiency import lacking, lacking_s, needs_several, samples_of, unjudged
+from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
@@ -48,6 +48,7 @@ _IDLE_S = 600.0
 _STOP_S = 5.0
 _PRINTED_IN_S = 1.0  # then stdout's reader gets as long as after any signal
 _MANY = 40  # samples: in so many shows what comes and goes
+_SOME = 12  # samples: so many show compiling that goes on
 _LONGER = 1.5  # than these take if nothing is late
 
 
@@ -306,16 +307,18 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
     taken, more = min(map(_judged_on, workers)), ""
     sentence = _told(answer.sentence, taken, names, of_more=bool(needs.more_s)) if is_ok else answer.sentence
-    if settings.origin.is_over or (is_ok and not needs.more_s):
+    is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))
+    if settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
     elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
-        more = _longer_look(taken, needs, lack, interval_s, is_ok=is_ok) if is_ok or lack or awaited else ""
+        many = (_MANY if is_ok else _SOME) if is_short else None
+        more = _longer_look(taken, needs, lack, interval_s, many)
     elif lack or awaited:
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
         known = f"{names}: known" if names and not is_ok else "More is known"
         more = f"{known} in {when}; then ask again: {_command()}"
-    elif is_ok and taken < _MANY and interval_s:
+    elif is_short and taken < _MANY and interval_s:
         when = f"in about {math.ceil((_MANY - taken) * interval_s)} s"
         more = f"What comes and goes, such as recompiling, takes more samples: ask again {when}: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
@@ -342,16 +345,16 @@ def _judged_on(worker: WorkerStatus) -> int:
     return samples_of(worker.history, math.inf if worker.judged_upstream else _RECENT_S)
 
 
-def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, *, is_ok: bool) -> str:
-    """The command that takes so many samples that what comes and goes shows; that waits longer, if samples lack."""
-    if not is_ok and needs.all_of_them and lack:
+def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many: int | None) -> str:
+    """The command that takes so many samples that what comes and goes shows; None: that waits for those that lack."""
+    if many is None and needs.all_of_them and lack:
         return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
-    if not is_ok:
+    if many is None:
         return f"To wait longer: {_command(f'--timeout {_minutes(_LONGER * 2 * needs.timeout_s)}')}"
-    if samples >= _MANY:
+    if samples >= many:
         return ""
-    timeout_s = _LONGER * _MANY * interval_s
-    more = f"--num-queries {_MANY}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
+    timeout_s = _LONGER * many * interval_s
+    more = f"--num-queries {many}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
     return f"What comes and goes, such as recompiling, takes a longer look: {_command(more)}"
 
 

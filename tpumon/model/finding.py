@@ -165,6 +165,10 @@ class Finding(Struct, frozen=True, kw_only=True):
         return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
+COMPILING = "compiling in "
+"""How the reason begins for which `recompiling` is not judged though samples speak for it."""
+
+
 class NotJudged(Struct, frozen=True, kw_only=True):
     """A finding that cannot be judged, so that its absence is no all-clear.
 
@@ -179,3 +183,8 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     reason: str
     takes: Count | None = None
     workers: Count = 0
+
+    @property
+    def is_suspected(self) -> bool:
+        """True if samples speak for the finding, but too few."""
+        return self.finding == "recompiling" and self.reason.startswith(COMPILING)

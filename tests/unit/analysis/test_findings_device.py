@@ -379,8 +379,73 @@ def test_compiling_again_and_again_is_found_also_where_few_samples_show_it(every
         assert job.round(every - 1, compile_ratio=0.0) == {}
         found = job.round(1, compile_ratio=0.3)
     assert (found["recompiling"].severity, found["recompiling"].evidence["compiling_samples"].value) == ("warning", 2)
-    assert set(job.round(max(2 * every, 2) - 1, compile_ratio=0.0)) == {"recompiling"}
+    assert set(job.round(max(2 * every, 6) - 1, compile_ratio=0.0)) == {"recompiling"}
     assert job.round(1, compile_ratio=0.0) == {}
+
+
+def test_compiling_that_was_found_does_not_end_where_samples_show_it_otherwise_or_by_chance_not():
+    """Windows of 0.5 s of a JAX job that compiles 0.8 s each 10 steps: few show both, some compiling, some steps."""
+    job = Job()
+    assert set(job.round(2, compile_ratio=0.3)) == {"recompiling"}
+    for _ in range(10):
+        assert set(job.round(3, compile_ratio=0.0)) == {"recompiling"}
+        assert set(job.round(1, compile_ratio=0.9, step_time_s=None)) == {"recompiling"}
+    found = job.round(5, compile_ratio=0.0)["recompiling"]
+    assert found.since_unix_s == 1010
+    assert job.round(2, compile_ratio=0.0) == {}
+
+
+def test_what_compiles_in_most_samples_is_not_judged_before_it_is_found():
+    """A job that begins looks the same at first, until most samples show steps alone."""
+    why = "compiling in {} of {} samples; too few to tell a storm from a start"
+    job = Job()
+    for number in range(1, 10):
+        assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
+        assert job.reasons()["recompiling"] == why.format(min(number, 7), "the last 7" if number >= 7 else number)
+    job.round(1, compile_ratio=0.0, step_time_s=None)
+    assert job.reasons()["recompiling"] == why.format(6, "the last 7")
+    for number in range(1, 5):
+        assert job.round(1, compile_ratio=0.0) == {}
+        assert ("recompiling" in job.reasons()) == (number < 4)
+    job.round(2, compile_ratio=0.0)
+    for number in range(1, 5):  # one more makes four of the last seven
+        assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
+        assert ("recompiling" in job.reasons()) == (number == 4)
+
+
+@pytest.mark.parametrize(("ran", "earlier"), [(0, True), (1, False)])
+def test_compiling_again_and_again_began_with_the_first_sample_that_shows_it(ran, earlier):
+    """Or earlier, unless the job was seen to run without."""
+    job = Job()
+    job.round(1, compile_ratio=0.0, step_time_s=None)
+    job.round(ran, compile_ratio=0.0)
+    began = job.now + 10
+    job.round(1, compile_ratio=0.3)
+    job.round(2, compile_ratio=0.0)
+    found = job.round(1, compile_ratio=0.3)["recompiling"]
+    assert (found.since_unix_s, found.since_or_earlier) == (began, earlier)
+    found = job.round(9, compile_ratio=0.3)["recompiling"]
+    assert (found.since_unix_s, found.since_or_earlier) == (began, earlier)
+
+
+@pytest.mark.parametrize(("ran", "amid_steps"), [(0, True), (1, True), (1, False)])
+def test_compiling_again_and_again_goes_on_when_tpumon_is_restarted(ran, amid_steps):
+    """What was found is over after so many samples without, as if tpumon had run on."""
+    job = Job()
+    job.round(ran, compile_ratio=0.0)
+    for _ in range(4):
+        job.round(1, compile_ratio=0.3, step_time_s=STEP if amid_steps else None)
+        before = job.round(1, compile_ratio=0.0).get("recompiling")
+    kept, job.fleet = job.fleet.kept(job.now), Analysis()
+    job.fleet.resume(kept, job.now)
+    job.fleet.take(Workers(targets=(Target(worker="a", address="a:1", slice="s", job_kind="training"),)))
+    assert set(job.round(4, compile_ratio=0.0)) == {"recompiling"}
+    for count in (5, 1):
+        after = job.round(1, compile_ratio=0.3)["recompiling"]
+        assert (after.since_unix_s, after.since_or_earlier) == (before.since_unix_s, before.since_or_earlier)
+        assert set(job.round(count, compile_ratio=0.0)) == {"recompiling"}
+    job.round(20, compile_ratio=0.0)
+    assert job.round(1, compile_ratio=0.3) == {}
 
 
 def test_what_compiles_is_not_judged_where_nothing_tells():
@@ -426,7 +491,17 @@ def test_a_job_that_pauses_and_goes_on_with_another_program_compiles(every):
     )
     for _ in range(3):
         paused(job)
-        assert "recompiling" not in job.round(2 * every + 2, **program(3))
+        assert "recompiling" not in job.round(max(2 * every + 2, 8), **program(3))
+
+
+def test_what_its_programs_show_stays_where_the_host_compiles_between_steps():
+    """As with host events from some moment on: what these show by themselves is too little yet."""
+    job = Job()
+    for number in range(4):
+        paused(job)
+        job.round(1, **program(number))
+    for _ in range(4):
+        assert "recompiling" in job.round(1, **program(3), step_time_s=None, compile_ratio=0.9)
 
 
 def test_two_programs_made_soon_after_another_are_remembered_until_the_third():
@@ -474,6 +549,69 @@ def test_programs_none_of_which_comes_back_are_compiled_also_where_few_pauses_ar
         found = job.round(1, **program(number))
         assert ("recompiling" in found) == (number >= 24)
         assert "recompiling" not in kept.round(1, **program(0 if number == 20 else number))
+
+
+def in_blocks(number, programs=1, runs=3):
+    """A window with several runs of one program."""
+    function = FunctionFigures(name="jit_step", runs=runs, programs=programs)
+    return {"programs": (str(number),), "functions": (function,)}
+
+
+@pytest.mark.parametrize(
+    ("more", "takes"), [({}, 13), ({"programs": 3}, 25), ({"runs": 1}, 25), ({"programs": None}, 25)]
+)
+def test_programs_in_blocks_none_of_which_comes_back_are_compiled_with_fewer_samples(more, takes):
+    """Steps of one trace run one program, and no other trace does; where sizes change each step, 64 of them look so.
+
+    Until the next pause is seen, it stays: the programs are others all the time.
+    """
+    job = Job()
+    for number in range(40):
+        if number % 6 == 5:
+            paused(job)
+        found = job.round(1, **in_blocks(number, **more))
+        assert ("recompiling" in found) == (number >= takes - 1)
+        if 2 <= number < takes - 1:
+            words = f"it takes {takes} samples where nearly each shows another program"
+            assert job.reasons()["recompiling"].startswith(words)
+    assert found["recompiling"].since_or_earlier
+    for number in range(40, 60):
+        assert "recompiling" in job.round(1, **in_blocks(number, **more))
+    assert "recompiling" not in job.round(60, **in_blocks(59))
+    assert "recompiling" not in job.reasons()
+
+
+def test_a_trace_that_holds_the_end_of_a_block_of_steps_says_little():
+    """What is found stays; many such traces are those of sizes that change from step to step."""
+    job, mixed = Job(), Job()
+    for number in range(24):
+        if number % 6 == 5:
+            paused(job)
+            paused(mixed)
+        found = job.round(1, **in_blocks(number, programs=2 if number in {3, 15} else 1))
+        assert ("recompiling" in found) == (number >= 14)
+        assert "recompiling" not in mixed.round(1, **in_blocks(number, programs=1 + number % 2))
+
+
+def test_a_function_that_became_another_program_some_time_ago_is_judged():
+    job = Job()
+    for number in range(3):
+        job.round(1, **program(number))
+    assert "another program" in job.reasons()["recompiling"]
+    job.round(30, **program(2))
+    assert "recompiling" not in job.reasons()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("sizes", [4, 16])
+def test_sizes_in_blocks_compiled_ahead_are_no_compiling(sizes, seed):
+    """Batches sorted by length: several steps of a size, and checkpoints between them."""
+    job, draw = Job(), random.Random(seed)
+    for number in range(80):
+        assert "recompiling" not in job.round(1, **in_blocks(draw.randrange(sizes)))
+        if number % 4 == 3:
+            paused(job)
+    assert "recompiling" not in job.reasons()
 
 
 @pytest.mark.parametrize("compile_ratio", [None, 0.0])

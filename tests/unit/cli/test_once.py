@@ -105,6 +105,25 @@ def test_a_sample_without_figures_is_made_up_for(run):
     assert (status, taken) == (1, 14)
 
 
+@pytest.mark.parametrize("command", [once, why])
+def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, command):
+    """A first compilation, or one of many: the next samples may tell; before that, it is no all-clear."""
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    on_cpu = {"mxu_utilization_ratio": None, "step_work_s": None, "device_type": "CPU", "interval_s": 1.0}
+    compiles = on_cpu | {"step_time_s": None, "compile_ratio": 0.9, "absent": {"step_time_s": "no step: none"}}
+    _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], origin=LOCAL, command=command)
+    first = printed.splitlines()[0]
+    assert taken == 9
+    assert first.startswith("unknown: Compiling in 7 of the last 7 samples; too few to tell a storm from a start. ")
+    assert first.endswith(" takes a longer look: tpumon once --num-queries 12")
+    assert command is why or printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
+    steps = [lambda: answered("w0", **on_cpu, compile_ratio=0.0)] * 3
+    events = [lambda: answered("w0", **compiles), *steps]
+    _, printed, taken = run(events, workers=["w0"], origin=LOCAL, command=command)
+    assert taken == 3
+    assert printed.splitlines()[0].startswith("ok: ")
+
+
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run, monkeypatch):
     """After three times as many samples as needed, what is known stands, though a rule always asks for more."""
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
@@ -155,6 +174,7 @@ def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
     assert count == taken
     first = printed.splitlines()[0]
     assert first.startswith(f"ok: Nothing is wrong, as far as {taken} samples tell{few}.")
+    assert ("recompiling: it takes 7 samples (about 2 min)" in printed) == (interval_s == 10.0)
     assert ("secret" in first, "longer look" in first) == (False, longer is not None)
     if longer is not None:
         assert first.endswith(f": tpumon why --from http://h:1 --num-queries 40{longer}")
@@ -201,6 +221,17 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
     assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}{few}."
     _, printed, _ = run(events, workers=["w0"], command=command, more_s=30.0)
     assert printed.splitlines()[0].startswith(f"ok: Nothing is wrong, as far as {told}. {more}".rstrip())
+
+
+def test_what_an_exporter_saw_compiling_is_not_ok_and_is_asked_again(run, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    seen = NotJudged(finding="recompiling", reason="compiling in 2 of 3 samples; too few", workers=1)
+    events = [lambda: answered("w0", findings=(), judged=("idle", "hang"), interval_s=10.0)]
+    events.insert(0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(seen,), history={}))
+    _, printed, _ = run(events, workers=["w0"])
+    first = printed.splitlines()[0]
+    assert first.startswith('unknown: recompiling: "compiling in 2 of 3 samples; too few". Nothing was found, but')
+    assert "takes more samples: ask again in about " in first
 
 
 @pytest.mark.parametrize("command", [once, why])

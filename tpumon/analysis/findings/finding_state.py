@@ -9,8 +9,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.rule import AnyRule, Member, NeedsFewMoreSamples, NeedsMoreSamples, Observation, Peer
-from tpumon.analysis.history import Moment
+from tpumon.analysis.findings.rule import (
+    AnyRule,
+    Member,
+    NeedsFewMoreSamples,
+    NeedsMoreSamples,
+    Observation,
+    Peer,
+    Undecided,
+)
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
 SliceKey = tuple[str, str, str]
@@ -92,6 +100,8 @@ class FindingState:
     @property
     def is_judged(self) -> bool:
         """True if it is known that the finding is present, or that it is not, also between samples without figures."""
+        if self.since is None and isinstance(self.reason, Undecided):
+            return False
         return self.since is not None or self.known >= self.needed or self.known > self.above
 
     @property
@@ -126,13 +136,16 @@ class FindingState:
         if severity_ratio <= 1 and self.since is None:  # as of nearly all samples
             self.above = 0
             return
+        is_new = self.since is None
         self._note_known(severity_ratio, at)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:
             self.detail = rule.detail(member)
+            self.since = self.since.as_of(at)
             began = rule.began(member)
-            self.since = (began or self.since).as_of(at)
-            self.was_there = self.was_there and not (rule.began_is_seen and began is not None)
+            if began is not None and (is_new or seconds_between(began, self.since) > 0):
+                was_there = rule.was_there(member)
+                self.since, self.was_there = began.as_of(at), self.was_there if was_there is None else was_there
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1

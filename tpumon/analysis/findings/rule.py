@@ -140,7 +140,6 @@ class Rule(Generic[MemoryT, StatsT]):
         not_for: kinds of job for which the finding has no meaning, and is not judged.
         info_for: kinds of job for which the finding is info at most.
         of_device: whether the rule needs device figures, so that a trace without a device tells nothing.
-        began_is_seen: whether the finding begins where a sample last showed its absence: it cannot have begun earlier.
         states: states, besides `live`, in which the finding is judged.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
@@ -160,7 +159,6 @@ class Rule(Generic[MemoryT, StatsT]):
     not_for: ClassVar[frozenset[JobKindName]] = frozenset()
     info_for: ClassVar[frozenset[JobKindName]] = frozenset()
     of_device: ClassVar[bool] = False
-    began_is_seen: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()
@@ -194,6 +192,10 @@ class Rule(Generic[MemoryT, StatsT]):
         """Begin of a finding that is present, if that was before the first sample above the limit."""
         return None
 
+    def was_there(self, _member: Member[MemoryT, StatsT]) -> bool | None:
+        """True if a finding that is present may have begun before the first sample; None: see `FindingState`."""
+        return None
+
     def detail(self, member: Member[MemoryT, StatsT]) -> FindingDetail:
         """Describes the finding, which is present."""
         raise NotImplementedError
@@ -217,6 +219,12 @@ class NeedsMoreSamples(str):
 
 class NeedsFewMoreSamples(NeedsMoreSamples):
     """Reason for which a finding cannot be judged yet: one or two more samples are needed."""
+
+    __slots__ = ()
+
+
+class Undecided(NeedsFewMoreSamples):
+    """Reason for which a finding is not judged any more: the last samples may show it, or what passes."""
 
     __slots__ = ()
 

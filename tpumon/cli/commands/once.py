@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
-from tpumon.analysis.sufficiency import unjudged
+from tpumon.analysis.sufficiency import is_suspected, unjudged
 from tpumon.cli.session import Needs, collected, told_when
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
@@ -45,7 +45,7 @@ def run(
         unsure = unjudged(status, needed)
         answer = told_when(diagnose(status, unsure, keeps=feed.state is not None), feed, needs, status)
         rows = [
-            _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
+            _TableRow(worker, "unknown" if worker.name in unsure or is_suspected(worker) else worker.verdict.status)
             for worker in status.worst_first()
         ]
         if output == "json":

@@ -117,7 +117,6 @@ class Hang(Rule[Activity, SliceActivity]):
     """
 
     finding = "hang"
-    began_is_seen = True
     not_for = SERVERS
     info_for = PAUSING
     memory_type = Activity
@@ -211,6 +210,10 @@ class Hang(Rule[Activity, SliceActivity]):
     def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
         """Moment of the last activity seen."""
         return member.memory.active
+
+    def was_there(self, member: Member[Activity, SliceActivity]) -> bool | None:
+        """False: a sample showed activity where it began."""
+        return None if member.memory.active is None else False
 
     def detail(self, member: Member[Activity, SliceActivity]) -> FindingDetail:
         """Names the workers that stopped first or do not answer, if known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,19 +14,28 @@ from tpumon.analysis.findings.rule import (
     NeedsMoreSamples,
     Observation,
     Rule,
+    Undecided,
 )
-from tpumon.model import Evidence, Figures, FindingDetail
+from tpumon.analysis.history import Moment, seconds_between
+from tpumon.model import Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
+from tpumon.model.finding import COMPILING
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
 _OFTEN_PAUSES = 4  # in which the host compiles: a job that begins makes some, for evaluation and checkpoints
 _FEWEST = 2 * _OFTEN_NEW + 1  # samples that can show so many: a program, then a pause and another one each time
 _FURTHEST = 24  # samples from one that shows compiling to the next
-_LEAST_QUIET = 2  # samples without compiling after which it is over
+_LEAST_QUIET = 6  # samples without compiling after which it is over: where half show it, chance once in 64 times
+_LAST = 7  # samples that may speak for a storm that too few of them show
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
+# Where several steps of a trace run one program, sizes do not change from step to step: 13 samples without two alike
+# are chance once in 1,000 times if 16 sizes come in blocks, and so many blocks need fewer pauses to tell.
+_BLOCKS, _OFTEN_IN_BLOCKS = 12, 2
+_LEAST_UNLIKE = 2  # of the first changes: then it takes as many
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
 _ALWAYS_NEW = "it takes {takes} samples where nearly each shows another program: they may have been compiled ahead"
+_MAYBE = f"{COMPILING}{{compiling}} of {{last}}{{samples}} samples; too few to tell a storm from a start"
 _NOT_KNOWN = "nothing tells what is compiled: traces show neither the host nor programs"
 
 
@@ -40,6 +50,7 @@ class Compiling:
         gap: the furthest that two of them are apart, in samples.
         quiet: samples since the last one.
         ratio: share of the time for which the host compiled in the last one.
+        began: when the first of them was.
     """
 
     often: int = _OFTEN
@@ -48,12 +59,18 @@ class Compiling:
     gap: int = 1
     quiet: int = 0
     ratio: float = 0.0
+    began: Moment | None = None
 
     @property
     def is_over(self) -> bool:
         """True if it has not compiled for twice as long as it did between compiling."""
-        far = _FURTHEST if self.count < self.often else max(_LEAST_QUIET, 2 * self.gap)
+        far = max(_LEAST_QUIET, 2 * self.gap) if self.is_found else _FURTHEST
         return self.quiet >= far
+
+    @property
+    def is_found(self) -> bool:
+        """True if there are so many that they make a finding."""
+        return self.count >= self.often
 
     @property
     def count_ratio(self) -> float:
@@ -74,15 +91,21 @@ class Compiling:
             "compile_ratio": Evidence(value=self.ratio, threshold=limit_ratio),
         }
 
-    def note(self, ratio: float | None) -> None:
-        """Notes a sample: the share of the time for which it shows compiling; None: it shows none."""
+    def note(self, ratio: float | None, at: Moment) -> None:
+        """Notes a sample: the share of the time for which it shows compiling, since when; None: it shows none."""
         self.samples += 1
         if ratio is None:
             self.quiet += 1
             self.count = 0 if self.is_over else self.count
             return
         self.gap = max(self.gap, self.quiet + 1) if self.count else 1
+        self.began = self.began if self.count else at
         self.count, self.quiet, self.ratio = self.count + 1, 0, ratio
+
+    def hold(self) -> None:
+        """Notes a sample that shows compiling otherwise: what is found is not over."""
+        if self.is_found:
+            self.quiet = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +121,8 @@ class Programs:
         new: counts samples with such a program.
         others: counts samples with another program that no compiling explains: no pause, or it ran before.
         unlike: number of changes since a program came back.
+        blocks: number of these that show several runs of this program, and none of another one.
+        same: the first sample with the program that its function ran before, too.
     """
 
     seen: dict[str, None] = field(default_factory=dict)
@@ -108,6 +133,13 @@ class Programs:
     new: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     others: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     unlike: int = 0
+    blocks: int = 0
+    same: Moment | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """True if so many programs ran, none of them again, that they were not compiled ahead."""
+        return self.unlike >= _UNLIKE or self.blocks >= _BLOCKS
 
     @property
     def severity_ratio(self) -> float | str:
@@ -116,37 +148,45 @@ class Programs:
         Where programs change as often without a pause, or come back, there are many that were compiled ahead: a pause
         before one that only tpumon has not seen is chance.
         """
-        if self.samples < _FEWEST:
-            return NeedsMoreSamples(takes=_FEWEST)
-        if self.new.count > self.others.count or self.unlike >= _UNLIKE:
+        if self.samples >= _FEWEST and (self.new.count > self.others.count or self.is_alone):
             return self.new.count_ratio
-        if self.unlike >= _OFTEN_NEW:  # each was another one so far
-            return NeedsMoreSamples(_ALWAYS_NEW, takes=_UNLIKE + 1)
-        return 0.0
+        if min(self.unlike, self.new.count + self.others.count) >= _LEAST_UNLIKE:  # each was another one so far
+            return NeedsMoreSamples(_ALWAYS_NEW, takes=1 + (_BLOCKS if 2 * self.blocks > self.unlike else _UNLIKE))
+        return 0.0 if self.samples >= _FEWEST else NeedsMoreSamples(takes=_FEWEST)
 
-    def note(self, figures: Figures) -> None:
+    def note(self, figures: Figures, at: Moment) -> None:
         """Notes a sample with steps."""
         if not (figures.programs and figures.functions):
             return
         self.samples += 1
-        program, function = figures.programs[0], figures.functions[0].name
-        changed = self.functions.get(function, program) != program
+        first = figures.functions[0]
+        program, function = figures.programs[0], first.name
+        known = self.functions.get(function)
+        changed = known is not None and known != program
+        if known == program:
+            self.same = self.same or at
         is_unlike = changed and program not in self.seen
         is_new = is_unlike and self.paused
         self.paused = False
         self.function = function if is_new else self.function
-        self.new.note(1.0 if is_new else None)
-        self.others.note(1.0 if changed and not is_new else None)
+        self.new.note(1.0 if is_new else None, at)
+        self.others.note(1.0 if changed and not is_new else None, at)
         if changed:
             self.unlike = self.unlike + 1 if is_unlike else 0
+            self.blocks = self.blocks + (first.programs == 1 and first.runs > 1) if is_unlike else 0
+        if first.programs != 1 and self.blocks < _BLOCKS:  # it may be the end of a block
+            self.blocks //= 2
+        self.new.often = _OFTEN_IN_BLOCKS if self.blocks >= _BLOCKS else _OFTEN_NEW
+        if is_unlike and self.is_alone:
+            self.new.hold()
         self.functions.pop(function, None)
         self.functions[function] = program
         for each in figures.programs:
             self.seen.pop(each, None)
             self.seen[each] = None
-        for known in (self.seen, self.functions):
-            while len(known) > _MOST_PROGRAMS:
-                del known[next(iter(known))]
+        for those in (self.seen, self.functions):
+            while len(those) > _MOST_PROGRAMS:
+                del those[next(iter(those))]
 
 
 @dataclass(slots=True)
@@ -156,30 +196,63 @@ class Recompiled:
     Attributes:
         compiling: counts samples with steps in which the host compiles.
         pauses: counts samples with steps before which the host compiled while no step ran.
-        pause_ratio: share of the time for which it did, of the sample of the present pause that shows most.
+        pause: share of the time for which it did, of the sample of the present pause that shows most; since when.
         programs: what ran.
+        ran: the first sample with steps in which the host does not compile.
+        last: of the last samples whether the host compiles; None: neither that nor steps are seen.
     """
 
     compiling: Compiling = field(default_factory=Compiling)
     pauses: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_PAUSES))
-    pause_ratio: float | None = None
+    pause: tuple[float, Moment] | None = None
     programs: Programs = field(default_factory=Programs)
+    ran: Moment | None = None
+    last: deque[bool | None] = field(default_factory=lambda: deque(maxlen=_LAST))
 
-    def note(self, ratio: float | None, *, compiles: bool, has_steps: bool) -> None:
+    def note(self, ratio: float | None, at: Moment, *, compiles: bool, has_steps: bool) -> None:
         """Notes for what share of the time the host compiles in a sample; a pause counts once steps follow."""
         if has_steps:
-            self.pauses.note(self.pause_ratio)
-            self.pause_ratio = None
+            self.pauses.note(*(self.pause or (None, at)))
+            self.pause = None
         elif compiles and self.pauses.samples:  # before the first step, every job does
-            self.pause_ratio = max(ratio or 0.0, self.pause_ratio or 0.0)
+            most, began = self.pause or (0.0, at)
+            self.pause = max(ratio or 0.0, most), began
         if ratio is not None:
-            self.compiling.note(ratio if has_steps and compiles else None)
+            self.compiling.note(ratio if has_steps and compiles else None, at)
+            self.last.append(compiles if compiles or has_steps else None)
+        if compiles:
+            self.compiling.hold()
+            self.pauses.hold()
+        elif has_steps:
+            self.ran = self.ran or at
+
+    def resume(self, kept: KeptFinding) -> None:
+        """Goes on with what was found before tpumon was restarted."""
+        found, evidence = self.programs.new, kept.detail.evidence
+        if (samples := evidence.get("compiling_samples")) is not None:
+            found = self.compiling if samples.threshold == self.compiling.often else self.pauses
+        found.count, found.began = found.often, Moment(kept.since_unix_s)
+        found.ratio = evidence["compile_ratio"].value if "compile_ratio" in evidence else 0.0
+
+    @property
+    def found(self) -> tuple[Compiling, Moment | None]:
+        """Of the three signs the one that is found, and the first sample that showed its absence."""
+        by_host = next((one for one in (self.compiling, self.pauses) if one.is_found), None)
+        return (self.programs.new, self.programs.same) if by_host is None else (by_host, self.ran)
 
     @property
     def by_host(self) -> float | str:
         """Number of samples that show it by the host, relative to how many it takes; a text: why that is not known."""
         ratio = self.compiling.severity_ratio
-        return ratio if isinstance(ratio, str) else max(ratio, self.pauses.count_ratio)
+        if not isinstance(ratio, str):
+            ratio = max(ratio, self.pauses.count_ratio)
+            if ratio > 1:
+                return ratio
+        compiling = self.last.count(True)
+        if compiling and compiling >= self.last.count(False):
+            last = "the last " if len(self.last) == _LAST else ""
+            return Undecided(_MAYBE.format(compiling=compiling, last=last, samples=len(self.last)))
+        return ratio
 
 
 class Recompiling(Rule[Recompiled, None]):
@@ -213,9 +286,15 @@ class Recompiling(Rule[Recompiled, None]):
             memory.programs.samples += 1
             memory.programs.paused = memory.programs.paused or ratio is None or compiles
         elif seen.state == "live" and has_steps:
-            memory.programs.note(figures)
+            memory.programs.note(figures, seen.at)
         if seen.state == "live" or compiles:
-            memory.note(ratio, compiles=compiles, has_steps=has_steps and seen.state == "live")
+            memory.note(ratio, seen.at, compiles=compiles, has_steps=has_steps and seen.state == "live")
+
+    def resume(self, memory: Recompiled, kept: KeptWorker) -> None:
+        """Goes on with what was found before: samples without it end it."""
+        for one in kept.findings:
+            if one.finding == self.finding:
+                memory.resume(one)
 
     def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
         """Number of the last samples that showed it, relative to how many it takes."""
@@ -223,20 +302,31 @@ class Recompiling(Rule[Recompiled, None]):
         if not programs.new.samples:
             return by_host
         by_programs = programs.severity_ratio
+        if isinstance(by_host, Undecided) and (isinstance(by_programs, str) or by_programs <= 1):
+            return by_host
         known = [ratio for ratio in (by_host, by_programs) if not isinstance(ratio, str)]
         return max(known) if known else by_programs
+
+    def began(self, member: Member[Recompiled, None]) -> Moment | None:
+        """The first of the samples that it rests on."""
+        return member.memory.found[0].began
+
+    def was_there(self, member: Member[Recompiled, None]) -> bool:
+        """True unless it was seen before that to run without compiling."""
+        found, ran = member.memory.found
+        return ran is None or found.began is None or seconds_between(ran, found.began) <= 0
 
     def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last, or how many programs it made."""
         compiling, pauses, programs = member.memory.compiling, member.memory.pauses, member.memory.programs
-        if compiling.count >= compiling.often:
+        if compiling.is_found:
             return FindingDetail(
                 words=f"compiles {compiling.ratio:.0%}",
                 sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
                 f"{compiling.ratio:.0%} of the time.",
                 evidence=compiling.evidence(self.limits.compile_ratio),
             )
-        if pauses.count >= pauses.often:
+        if pauses.is_found:
             return FindingDetail(
                 words="stops to compile",
                 sentence=f"{{who}}, the job stops to compile again and again: in {pauses.count} of the pauses between "

@@ -45,7 +45,7 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
             return
         is_warm = seconds_between(memory.began, seen.at) > self.limits.warm_up_s
         counts = is_warm and ratio > self.limits.compile_ratio and bool(server_of(seen).requests)
-        memory.compiling.note(ratio if counts else None)
+        memory.compiling.note(ratio if counts else None, seen.at)
 
     def severity_ratio(self, member: Member[CompilingOfServer, None]) -> float | str:
         """Number of the last samples that showed it."""
