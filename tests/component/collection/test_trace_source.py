@@ -19,9 +19,9 @@ from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window, figures_of_window
-from tpumon.discovery.host.processes import is_stopped
+from tpumon.discovery.host.processes import state_of
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Figures, Process, ProgramRuns, Query, StepTimes, Target, TracedPrograms
+from tpumon.model import LONGEST_WINDOW_S, Figures, JobSigns, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
@@ -469,11 +469,8 @@ async def test_the_time_for_which_a_signal_had_stopped_the_job_is_not_counted_as
     """Or a job that was stopped for 10 s amid a trace would not be looked at again for a quarter of an hour."""
     with TpuNode(captures=[Trace()], device=True) as node:
         async with Late(node.address) as client:
-            target = Target(worker="w", address=node.address, process=Process(pid=job.pid))
-            source, query = (
-                TraceSource(client, target, SourceOptions(is_stopped=is_stopped)),
-                Query(level=2, window_s=0.1),
-            )
+            seen = SourceOptions(signs_at=lambda _address: JobSigns(pid=job.pid), state_of=state_of)
+            source = TraceSource(client, Target(worker="w", address=node.address), seen)
             query = Query(level=2, window_s=0.1)
             await source.probe()
             if stopped:

@@ -29,6 +29,11 @@ def stopped_words(error: SourceError, pid: int | None) -> str:
     """Returns words for a process of this host that does not answer as a signal has stopped it; empty: it is not so."""
     if pid is None or error.reason not in {"deadline", "not-a-profiler"} or not is_stopped(pid):
         return ""
+    return stopped(pid)
+
+
+def stopped(pid: int) -> str:
+    """The words for a process that a signal has stopped."""
     return f"its process {STOPPED}: {going_on(pid)}"
 
 

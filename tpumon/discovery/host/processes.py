@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tpumon.model import Process
+from tpumon.model import Process, ProcessState
 from tpumon.system.host_files import since_boot_s
 from tpumon.untrusted_text import one_line
 
@@ -23,6 +23,7 @@ LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
 _LONGEST_VALUE = 200
+_ENDED = frozenset({b"Z", b"X"})
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
@@ -66,12 +67,20 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
-def is_stopped(pid: int, proc: Path = PROC) -> bool:
-    """True if a signal has stopped a process, or a debugger. Source: /proc/PID/stat."""
+def state_of(pid: int, proc: Path = PROC) -> ProcessState:
+    """The state of a process. Source: /proc/PID/stat."""
     try:
-        return _after_name(pid, proc)[0] in {b"T", b"t"}
+        letter = _after_name(pid, proc)[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "ended"
     except (OSError, IndexError):
-        return False
+        return "runs"
+    return "stopped" if letter in {b"T", b"t"} else "ended" if letter in _ENDED else "runs"
+
+
+def is_stopped(pid: int, proc: Path = PROC) -> bool:
+    """True if a signal has stopped a process, or a debugger."""
+    return state_of(pid, proc) == "stopped"
 
 
 def going_on(pid: int) -> str:
@@ -149,7 +158,7 @@ def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
     """
     try:
         fields = _after_name(pid, proc)
-        return int(fields[19]) == start_ticks and fields[0] not in {b"Z", b"X"}
+        return int(fields[19]) == start_ticks and fields[0] not in _ENDED
     except (OSError, ValueError, IndexError):
         return False
 

@@ -286,7 +286,7 @@ class TraceSource(ProfilerSource):
         take = self._take_returned if returns_traces else self._take_written
         self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
         try:
-            with StoppedTime(self._target.process, self._options.is_stopped) as stopped:
+            with StoppedTime(self._profiler.known.signs.pid, self._options.state_of) as stopped:
                 async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
                     xspace, is_lighter = await take(capture)
         except TimeoutError as error:
