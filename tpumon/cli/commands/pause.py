@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
@@ -38,6 +39,8 @@ def run(duration_s: float) -> int:
         named = "; TPUMON_PAUSE_DIR is to name a directory that all users can write to" * by_variable
         raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}{named}") from error
     pause = current_pause()
-    running = f"; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
-    show(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused")
+    more = f"a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
+    if pause is not None and not duration_s:
+        more = f"only {pause.who} can end that, or root: `sudo -u {quote(pause.account)} tpumon pause 0`"
+    show(f"sampling on this host is {pause}; {more}" if pause else "sampling on this host is not paused")
     return 0

@@ -341,7 +341,7 @@ class SampledWorker:
         self.hopeless = MEANING[failure.reason].final and not shortens and not self.has_answered
         self.gone = MEANING[failure.reason].unreached
         if self.held.why:
-            self._not_before_s = self._clock_s() + _HELD_S
+            self._probes_next, self._not_before_s = False, self._clock_s() + _HELD_S
             return
         if self._waits(failure):
             self._failures_in_a_row, self._not_before_s = 0, 0.0
