@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from support import virtual_time
 from support.samples import sample as taken
 from tpumon.analysis import Analysis
-from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sampler import Pace, Sampler, host_traces
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
+from tpumon.discovery.host.jobs import HostJob
 from tpumon.errors import NOT_SEEN, NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
@@ -501,6 +502,15 @@ def test_a_worker_that_went_away_is_asked_for_the_first_source_again():
     samples = sample(first, second, num_queries=3, attempts=1)
     assert [s.answered for s in samples["a"]] == [True, False, True]
     assert len(first.calls["a"]) == 2
+
+
+@pytest.mark.parametrize(("address", "is_told"), [("localhost:9999", True), ("10.0.0.7:9999", False)])
+def test_a_stopped_job_of_another_user_is_told_as_why_there_is_no_answer(monkeypatch, address, is_told):
+    """Of this host alone, where its process is not known."""
+    job = HostJob(pid=42, name="train.py", framework=None, stopped=True, user="ada")
+    monkeypatch.setattr(host_traces, "stopped_at", lambda _address: job)
+    samples = sample(Fake(**{address: ["deadline"]}), num_queries=1)
+    assert ("pid 42 `train.py` of ada is stopped" in samples[address][0].failure.message) == is_told
 
 
 def test_nothing_is_asked_while_this_host_is_paused():

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.held import Held
-from tpumon.collection.sampler.host_traces import may_be_hung, stopped_words
+from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words
 from tpumon.collection.sampler.pace import (
     JITTER_RATIO,
     LONGEST_PAUSE_S,
@@ -399,9 +399,10 @@ class SampledWorker:
     async def _explained(self, error: SourceError) -> tuple[Reason, str]:
         """Reason and message of a failure; says so if the session that does not end may be a tpumon's."""
         self._is_others = False
-        process = self.target.process
-        if stopped := stopped_words(error, None if process is None else process.pid):
-            return "deadline", stopped
+        address, process = self.target.address, self.target.process
+        pid = None if process is None else process.pid
+        if may_be_stopped(error, address, pid) and (words := await asyncio.to_thread(stopped_words, address, pid)):
+            return "deadline", words
         if not may_be_hung(error):
             return error.reason, error.message
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)

@@ -83,6 +83,14 @@ def is_stopped(pid: int, proc: Path = PROC) -> bool:
     return state_of(pid, proc) == "stopped"
 
 
+def threads_of(pid: int, proc: Path = PROC) -> int:
+    """How many threads a process has; 0: it may not be read. Source: /proc/PID/stat."""
+    try:
+        return int(_after_name(pid, proc)[17])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def going_on(pid: int) -> str:
     """The words how a stopped process goes on."""
     return f"`kill -CONT {pid}` lets it go on"
