@@ -504,7 +504,7 @@ def test_a_worker_that_went_away_is_asked_for_the_first_source_again():
     assert len(first.calls["a"]) == 2
 
 
-@pytest.mark.parametrize(("address", "is_told"), [("localhost:9999", True), ("10.0.0.7:9999", False)])
+@pytest.mark.parametrize(("address", "is_told"), [("localhost:9999", True), ("elsewhere:9999", False)])
 def test_a_stopped_job_of_another_user_is_told_as_why_there_is_no_answer(monkeypatch, address, is_told):
     """Of this host alone, where its process is not known."""
     job = HostJob(pid=42, name="train.py", framework=None, stopped=True, user="ada")
