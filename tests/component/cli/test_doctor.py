@@ -740,7 +740,7 @@ def test_a_stopped_job_of_another_user_is_told_by_its_address_too(doctor, monkey
     words = (
         "pid 42 `train.py` of ada is stopped by a signal (SIGSTOP), and may be the job: `kill -CONT 42` lets it go on"
     )
-    assert f"{words} on -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
+    assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
 
 
 @pytest.mark.parametrize("port", [None, 9333])
