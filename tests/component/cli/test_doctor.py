@@ -730,6 +730,16 @@ def test_a_server_whose_process_a_signal_has_stopped_is_told_as_that(doctor, mon
     assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
 
 
+def test_a_server_whose_process_is_just_ending_is_told_as_that(doctor, monkeypatch):
+    """Nothing is said to be done about it, as of what hung it."""
+    monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: JobSigns(pid=4321))
+    monkeypatch.setattr(host_traces, "state_of", lambda _pid: "ended")
+    with WrongServer("silent") as server:
+        _, text = doctor(server.address)
+    assert "its process (4321) has just ended -> check that the job runs" in one_line(text)
+
+
 def test_a_stopped_job_of_another_user_is_told_by_its_address_too(doctor, monkeypatch):
     monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
     job = HostJob(pid=42, name="train.py", framework=None, stopped=True, user="ada")

@@ -58,6 +58,7 @@ class Job:
         self.first_s = first_s or trace_s
         self.figures = figures or {}
         self.spans, self.queries = [], []
+        self.has_ended = False
 
     def __call__(self, client, target, options):
         job = self
@@ -76,7 +77,8 @@ class Job:
                 return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
 
             async def probe(self):
-                raise SourceError("unavailable", "connection refused")
+                if job.has_ended:
+                    raise SourceError("unavailable", "connection refused")
 
             async def fetch(self, query):
                 job.queries.append(query)
@@ -432,7 +434,7 @@ async def test_a_job_that_ends_while_its_share_is_waited_for_is_told_at_once():
     job, samples = Job(), []
     for _ in range(3):
         await for_a_while(3, of_restarting(job, interval_s=0.0))
-    before = len(job.spans)
+    before, job.has_ended = len(job.spans), True
     waiting = tpumon(job, address=HERE, samples=samples)
     waiting._discovery = Ends()
     await for_a_while(7, waiting)
@@ -894,13 +896,16 @@ class HungByHostTrace(Job):
         async def fetch(query):
             self.queries.append(query)
             source.unanswered_s = 0.0
-            if self.hung:
-                raise SourceError("busy", "another profiling session is active; standing back")
+            await probe()
             self.hung, source.unanswered_s = True, asyncio.get_running_loop().time()
             await asyncio.sleep(30)
             raise SourceError("deadline", "no answer within 30 s")
 
-        source.fetch = fetch
+        async def probe():
+            if self.hung:
+                raise SourceError("busy", "another profiling session is active; standing back")
+
+        source.fetch, source.probe = fetch, probe
         return source
 
 
@@ -971,6 +976,20 @@ async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(mon
     }
     assert others
     assert not any(HOST_TRACE_WAITS in one.failure.message for one in others)
+
+
+async def test_who_comes_to_a_job_that_may_hang_says_so_without_waiting_for_its_share(monkeypatch):
+    """That has been used up; and who began the trace says so, too, before its call has ended."""
+    job, samples = HungByHostTrace(), []
+    monkeypatch.setattr(duty, "start_ticks_of", {1: 7}.get)
+    await asyncio.sleep(100)
+    first = tpumon(job, address=LOCAL, pid=1, window_s=2.0)
+    watching = asyncio.create_task(for_a_while(20, first))
+    await asyncio.sleep(8)
+    assert first._options.progress.of(LOCAL).words.startswith(f"{HOST_TRACE_WAITS} has had no answer since ")
+    await for_a_while(4, tpumon(job, samples=samples, address=LOCAL, pid=1))
+    await watching
+    assert [one.failure.message.partition(" (")[0] for one in samples][:1] == [HOST_TRACE_WAITS]
 
 
 async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():

@@ -553,6 +553,31 @@ def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
 
 
 @pytest.mark.parametrize(
+    ("state", "flags", "read"),
+    [
+        ("S", 0x400000, "runs"),
+        ("T", 0x400000, "stopped"),
+        ("t", 0, "stopped"),
+        ("Z", 0, "ended"),
+        ("R", 0x400004, "ended"),
+    ],
+        ("S", 0x400000, "runs"),
+        ("T", 0x400000, "stopped"),
+        ("t", 0, "stopped"),
+        ("Z", 0, "ended"),
+        ("R", 0x400004, "ended"),
+    ],
+)
+def test_a_process_runs_is_stopped_or_has_ended(world, state, flags, read):
+    """Also one that the kernel is still taking down, which takes seconds where it has much memory."""
+    stat = world.proc.root / str(JOB) / "stat"
+    before, _, after = stat.read_text().partition(" S 1 ")
+    stat.write_text(f"{before} {state} 1 0 0 0 0 {flags} {after.split(maxsplit=5)[5]}")
+    assert processes.state_of(JOB, world.proc.root) == read
+    assert processes.state_of(JOB + 1, world.proc.root) == "ended"
+
+
+@pytest.mark.parametrize(
     ("state", "threads", "listens", "is_told"),
     [("T", 40, True, True), ("S", 40, True, False), ("T", 1, True, False), ("T", 40, False, False)],
 )

@@ -13,15 +13,8 @@ from msgspec.structs import replace
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.held import Held
-from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words
-from tpumon.collection.sampler.pace import (
-    JITTER_RATIO,
-    LONGEST_PAUSE_S,
-    Pace,
-    jittered,
-    on_a_tick,
-    pause_after_failures,
-)
+from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words, waits_since
+from tpumon.collection.sampler.pace import JITTER_RATIO, LONGEST_PAUSE_S, Pace, jittered, on_tick, pause_after_failures
 from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
@@ -172,7 +165,7 @@ class SampledWorker:
         if interval_s > window_s:  # back to back is back to back; a gap is jittered
             due_s = start_s + jittered(interval_s)
             if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
-                due_s = on_a_tick(due_s, interval_s)
+                due_s = on_tick(due_s, interval_s)
             due_s = max(due_s, start_s + window_s)
         if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
             due_s = start_s
@@ -413,6 +406,10 @@ class SampledWorker:
         self._is_others = is_others
         return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
+    def _waits_in_vain(self) -> bool:
+        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang."""
+        return self._ended or bool(self.held.why or self._account.hung_by or self._account.host_trace_waits)
+
     async def _check_held(self) -> None:
         """Raises _QueryFailedError while the worker is held."""
         failure = await self.held.failure(self.target, self._profiler.name, self._account.hung_by)
@@ -430,8 +427,7 @@ class SampledWorker:
                 self._query = query = replace(query, known_window_s=known_s)
             estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
-            in_vain = lambda: self._ended or bool(self.held.why)  # noqa: E731 - read while it waits
-            if not await self._duty.enter(self._account, estimate_s, self._say_share, in_vain):
+            if not await self._duty.enter(self._account, estimate_s, self._say_share, self._waits_in_vain):
                 self._probes_next, estimate_s = True, 0.0
             self._waited_s += self._clock_s() - begun_s
             try:
@@ -444,7 +440,7 @@ class SampledWorker:
         self._progress.does(self.target.address, "it is asked", "asking")
         telling = None
         if profiler.costs_job:  # others trace no host
-            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler))
+            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._say_waits))
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -473,6 +469,9 @@ class SampledWorker:
         if not profiler.costs_job:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample
+
+    def _say_waits(self, since_s: float) -> None:
+        self._progress.does(self.target.address, waits_since(since_s), "tracing")
 
     def _say_share(self, wait_s: float) -> None:
         why = f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"

@@ -23,6 +23,7 @@ LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
 _LONGEST_VALUE = 200
+_EXITING = 0x4  # PF_EXITING
 _ENDED = frozenset({b"Z", b"X"})
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
@@ -68,14 +69,19 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
 
 
 def state_of(pid: int, proc: Path = PROC) -> ProcessState:
-    """The state of a process. Source: /proc/PID/stat."""
+    """The state of a process; one that gives back its memory, which may take seconds, has ended.
+
+    Source: /proc/PID/stat.
+    """
     try:
-        letter = _after_name(pid, proc)[0]
+        letter, *fields = _after_name(pid, proc)
+        if letter in _ENDED or int(fields[5]) & _EXITING:
+            return "ended"
     except (FileNotFoundError, ProcessLookupError):
         return "ended"
-    except (OSError, IndexError):
+    except (OSError, ValueError, IndexError):
         return "runs"
-    return "stopped" if letter in {b"T", b"t"} else "ended" if letter in _ENDED else "runs"
+    return "stopped" if letter in {b"T", b"t"} else "runs"
 
 
 def is_stopped(pid: int, proc: Path = PROC) -> bool:
