@@ -561,12 +561,6 @@ def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
         ("Z", 0, "ended"),
         ("R", 0x400004, "ended"),
     ],
-        ("S", 0x400000, "runs"),
-        ("T", 0x400000, "stopped"),
-        ("t", 0, "stopped"),
-        ("Z", 0, "ended"),
-        ("R", 0x400004, "ended"),
-    ],
 )
 def test_a_process_runs_is_stopped_or_has_ended(world, state, flags, read):
     """Also one that the kernel is still taking down, which takes seconds where it has much memory."""
