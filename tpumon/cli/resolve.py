@@ -135,7 +135,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     from tpumon.collection.sampler import Pace
     from tpumon.collection.sources import SourceOptions
     from tpumon.discovery.host.listening import signs_at
-    from tpumon.discovery.host.processes import is_stopped
+    from tpumon.discovery.host.processes import state_of
     from tpumon.model import Query
     from tpumon.system.logdir import open_logdir
 
@@ -166,7 +166,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
             **given(max_trace_mb=max_trace_mb_of(options)),
             gpu=options.gpu,
             signs_at=signs_at,
-            is_stopped=is_stopped,
+            state_of=state_of,
         ),
         use_proxy=options.use_proxy,
     )

@@ -91,6 +91,9 @@ class Process(Struct, frozen=True, kw_only=True):
     started_unix_s: UnixTime | None = None
 
 
+ProcessState = Literal["runs", "stopped", "ended"]
+"""stopped: by a signal, or a debugger. ended: its parent may not have noticed. runs: neither, or it cannot be seen."""
+
 JobKindName = Literal["training", "serving", "batch", "mixed", "interactive", "unknown"]
 KindSign = Literal["notebook", "server", "job"]
 """Signs of a job's kind that its processes show: a notebook's kernel, a server of models, or a start as a job that ends

@@ -30,10 +30,12 @@ class Pause(Struct, frozen=True, kw_only=True):
     Attributes:
         until_unix_s: when it ends.
         who: name of the user who started it.
+        account: that user, as sudo takes it.
     """
 
     until_unix_s: float
     who: str
+    account: str = ""
 
     def __str__(self) -> str:
         return f"paused by {self.who} until {time.strftime('%H:%M:%S', time.localtime(self.until_unix_s))}"
@@ -61,7 +63,7 @@ def pause_for(duration_s: float) -> Pause | None:
 def _write(duration_s: float) -> Pause:
     until_unix_s = time.time() + duration_s
     _FILES.write(_FILES.new_path(), f"{until_unix_s:.3f} {since_boot_s() + duration_s:.3f} {boot()}\n")
-    return Pause(until_unix_s=until_unix_s, who=_name_of(os.getuid()))
+    return _pause_of(os.getuid(), until_unix_s)
 
 
 def current_pause() -> Pause | None:
@@ -107,7 +109,7 @@ def _pause(text: str, uid: int) -> Pause | None:
         return None
     if left_s is None or not 0 < left_s <= LONGEST_S + 1:
         return None
-    return Pause(until_unix_s=time.time() + left_s, who=_name_of(uid))
+    return _pause_of(uid, time.time() + left_s)
 
 
 def _left_s(words: list[str]) -> float | None:
@@ -117,10 +119,12 @@ def _left_s(words: list[str]) -> float | None:
     return float(words[0]) - time.time() if words else None
 
 
-def _name_of(uid: int) -> str:
-    """The user's name: from the system, as what a file says of its owner may be made up."""
+def _pause_of(uid: int, until_unix_s: float) -> Pause:
+    """The pause of a user, named by the system, as what a file says of its owner may be made up."""
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"user {uid}"
-    return name if name.isprintable() else f"user {uid}"
+        name = ""
+    if name and name.isprintable():
+        return Pause(until_unix_s=until_unix_s, who=name, account=name)
+    return Pause(until_unix_s=until_unix_s, who=f"user {uid}", account=f"#{uid}")

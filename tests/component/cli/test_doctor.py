@@ -225,7 +225,7 @@ def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
     """The owner profiles; Monitor harms nobody. Who paused is not told."""
     from tpumon.system import pausing
 
-    monkeypatch.setattr(pausing, "_name_of", lambda _uid: "alice")
+    monkeypatch.setattr(pausing, "_pause_of", lambda _uid, until_s: pausing.Pause(until_unix_s=until_s, who="alice"))
     pausing.pause_for(600)
     with TpuNode(device=True) as node:
         status, text = doctor(node.address)
@@ -727,6 +727,29 @@ def test_a_server_whose_process_a_signal_has_stopped_is_told_as_that(doctor, mon
     assert "SIGSTOP" not in running
     assert status == 3
     words = f"its process is stopped by a signal (SIGSTOP): `kill -CONT {process.pid}` lets it go on"
+    assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
+
+
+def test_a_server_whose_process_is_just_ending_is_told_as_that(doctor, monkeypatch):
+    """Nothing is said to be done about it, as of what hung it."""
+    monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: JobSigns(pid=4321))
+    monkeypatch.setattr(host_traces, "state_of", lambda _pid: "ended")
+    with WrongServer("silent") as server:
+        _, text = doctor(server.address)
+    assert "its process (4321) has just ended -> check that the job runs" in one_line(text)
+
+
+def test_a_stopped_job_of_another_user_is_told_by_its_address_too(doctor, monkeypatch):
+    monkeypatch.setattr(diagnosis, "_SERVER_S", 0.5)
+    job = HostJob(pid=42, name="train.py", framework=None, stopped=True, user="ada")
+    monkeypatch.setattr(host_traces, "stopped_at", lambda _address: job)
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: None)
+    with WrongServer("silent") as server:
+        _, text = doctor(server.address)
+    words = (
+        "pid 42 `train.py` of ada is stopped by a signal (SIGSTOP), and may be the job: `kill -CONT 42` lets it go on"
+    )
     assert f"{words} -> let it go on, unless somebody has stopped it on purpose" in one_line(text)
 
 

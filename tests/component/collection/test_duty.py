@@ -58,6 +58,7 @@ class Job:
         self.first_s = first_s or trace_s
         self.figures = figures or {}
         self.spans, self.queries = [], []
+        self.has_ended = False
 
     def __call__(self, client, target, options):
         job = self
@@ -76,7 +77,8 @@ class Job:
                 return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
 
             async def probe(self):
-                raise SourceError("unavailable", "connection refused")
+                if job.has_ended:
+                    raise SourceError("unavailable", "connection refused")
 
             async def fetch(self, query):
                 job.queries.append(query)
@@ -432,7 +434,7 @@ async def test_a_job_that_ends_while_its_share_is_waited_for_is_told_at_once():
     job, samples = Job(), []
     for _ in range(3):
         await for_a_while(3, of_restarting(job, interval_s=0.0))
-    before = len(job.spans)
+    before, job.has_ended = len(job.spans), True
     waiting = tpumon(job, address=HERE, samples=samples)
     waiting._discovery = Ends()
     await for_a_while(7, waiting)
@@ -523,24 +525,27 @@ async def test_who_gives_way_names_whom_it_waits_for_and_after_that_one_has_ende
 
 
 async def test_who_waits_longer_than_it_was_told_is_told_who_has_traced_the_job_meanwhile():
-    """Of two others: the second one has waited as long, and its first call costs more than a usual one."""
-    job, told = Job(first_s=0.62), []
-    others = []
-    for _ in range(2):
-        others.append(asyncio.create_task(for_a_while(150, tpumon(job, window_s=None))))
+    """Of two that wait as long, either goes first, and its first call costs more than a usual one."""
+    job, told = Job(first_s=0.62), ([], [])
+    others = [tpumon(job, window_s=None) for _ in range(2)]
+    running = []
+    for one in others:
+        running.append(asyncio.create_task(for_a_while(150, one)))
         await asyncio.sleep(6)
     third = tpumon(job, num_queries=1, window_s=None)
     waiting = asyncio.create_task(third.run())
     while not waiting.done():
         await asyncio.sleep(1)
-        doing = third._options.progress.of(ADDRESS)
-        if doing is not None and doing.waits:
-            told.append((doing.until_unix_s, doing.why))
-    await asyncio.gather(*others)
-    later = [why for (before_s, _), (until_s, why) in itertools.pairwise(told) if until_s > before_s + 5]
-    assert later
+        for said, each in zip(told, (others[1], third), strict=True):
+            doing = each._options.progress.of(ADDRESS)
+            if doing is not None and doing.waits:
+                said.append((doing.until_unix_s, doing.why))
+    await asyncio.gather(*running)
+    later = [
+        why for said in told for (before_s, _), (until_s, why) in itertools.pairwise(said) if until_s > before_s + 5
+    ]
     just = f"tpumon {os.getpid()} of {user_named(os.getuid())} has just traced it; "
-    assert set(later) == {f"{just}2 other tpumons sample it, too: each at a part of the rate (--max-duty)"}
+    assert f"{just}2 other tpumons sample it, too: each at a part of the rate (--max-duty)" in later
 
 
 @pytest.mark.parametrize("late_s", [60.0, 63.0, 71.0, 79.0])
@@ -805,13 +810,13 @@ async def test_a_worker_cut_off_before_its_call_costs_nothing():
 
     async def pause():
         looks.append(1)
-        if len(looks) == 2:
+        if len(looks) >= 2:
             await asyncio.Event().wait()
 
     sampler = tpumon(Job())
     sampler._pause = pause
     await for_a_while(5, sampler)
-    assert (len(looks), sampler._duty._accounts) == (2, {})
+    assert (len(looks) >= 2, sampler._duty._accounts) == (True, {})
 
 
 class OneSession(Job):
@@ -891,13 +896,16 @@ class HungByHostTrace(Job):
         async def fetch(query):
             self.queries.append(query)
             source.unanswered_s = 0.0
-            if self.hung:
-                raise SourceError("busy", "another profiling session is active; standing back")
+            await probe()
             self.hung, source.unanswered_s = True, asyncio.get_running_loop().time()
             await asyncio.sleep(30)
             raise SourceError("deadline", "no answer within 30 s")
 
-        source.fetch = fetch
+        async def probe():
+            if self.hung:
+                raise SourceError("busy", "another profiling session is active; standing back")
+
+        source.fetch, source.probe = fetch, probe
         return source
 
 
@@ -968,6 +976,20 @@ async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(mon
     }
     assert others
     assert not any(HOST_TRACE_WAITS in one.failure.message for one in others)
+
+
+async def test_who_comes_to_a_job_that_may_hang_says_so_without_waiting_for_its_share(monkeypatch):
+    """That has been used up; and who began the trace says so, too, before its call has ended."""
+    job, samples = HungByHostTrace(), []
+    monkeypatch.setattr(duty, "start_ticks_of", {1: 7}.get)
+    await asyncio.sleep(100)
+    first = tpumon(job, address=LOCAL, pid=1, window_s=2.0)
+    watching = asyncio.create_task(for_a_while(20, first))
+    await asyncio.sleep(8)
+    assert first._options.progress.of(LOCAL).words.startswith(f"{HOST_TRACE_WAITS} has had no answer since ")
+    await for_a_while(4, tpumon(job, samples=samples, address=LOCAL, pid=1))
+    await watching
+    assert [one.failure.message.partition(" (")[0] for one in samples][:1] == [HOST_TRACE_WAITS]
 
 
 async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():

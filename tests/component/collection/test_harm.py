@@ -20,6 +20,7 @@ from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.cli import process
 from tpumon.collection.sampler.duty import DutyControl
+from tpumon.collection.sampler.held import Held
 from tpumon.collection.sampler.pace import Pace
 from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, SourceOptions, rpc
@@ -616,7 +617,7 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
         target = Target(worker="w", address="w:1")
         source.asked.clear()
         query = Query(level=2, window_s=1.0)
-        worker = SampledWorker(target, [source], query, Pace(), no_pause, duty, account, Progress())
+        worker = SampledWorker(target, [source], query, Pace(), Held(no_pause), duty, account, Progress())
         task = asyncio.create_task(worker.ask())
         await source.asked.wait()
         task.cancel()

@@ -10,6 +10,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from fakes.tpu_node import Hang, TpuNode, Trace
 from support.samples import figures_of
@@ -19,9 +20,9 @@ from tpumon import proto as wire
 from tpumon.collection.sources import Client, SourceOptions
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window, figures_of_window
-from tpumon.discovery.host.processes import is_stopped
+from tpumon.discovery.host.processes import state_of
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Figures, Process, ProgramRuns, Query, StepTimes, Target, TracedPrograms
+from tpumon.model import LONGEST_WINDOW_S, Figures, JobSigns, ProgramRuns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
@@ -306,6 +307,48 @@ def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
     assert window.length_s == 10
 
 
+NO_STEP = TraceFigures(
+    device_type="CPU",
+    cores=0,
+    window_s=0.1,
+    simulated=False,
+    hostnames=(),
+    warnings=(),
+    truncated=None,
+    figures=Figures(),
+)
+"""Of a job on a CPU."""
+
+
+def test_a_job_that_compiles_before_its_first_step_is_looked_at_again_soon():
+    """A longer window would show no step either, and the next trace would be put off by it; not for ever."""
+    window = Window()
+    assert not window.compiles(None)
+    assert not window.compiles(0.05)
+    assert window.length_s == 0.5
+    assert window.compiles(0.9)
+    assert window.length_s == 0.25
+    window.learn(1.0)
+    before_s = window.length_s
+    assert [window.compiles(0.9) for _ in range(9)] == [True] * 8 + [False]
+    assert window.length_s == before_s, "once a step is known it stays"
+
+
+def test_a_trace_of_a_job_that_compiles_does_not_make_the_window_grow():
+    def lengths_after(compile_ratio):
+        async def main():
+            async with Client("127.0.0.1:1") as client:
+                source = TraceSource(client, Target(worker="w", address="127.0.0.1:1"), DEFAULTS)
+                trace = replace(NO_STEP, figures=Figures(compile_ratio=compile_ratio))
+                source._learn(trace, Query(level=2))
+                return source.window_s(Query(level=2))
+
+        return asyncio.run(main())
+
+    assert lengths_after(0.9) == 0.25
+    assert lengths_after(0.0) >= 0.5
+
+
 def test_a_window_that_had_to_be_short_is_longer_again_once_no_step_fits():
     """After short steps whose traces were too large, the program runs long ones."""
     window = Window()
@@ -321,24 +364,13 @@ def test_a_window_that_had_to_be_short_is_longer_again_once_no_step_fits():
 
 def test_a_window_made_for_short_steps_recovers_where_the_next_program_shows_none():
     """Of its many functions a short window holds too few runs to tell which one is the step."""
-    nothing = TraceFigures(
-        device_type="CPU",
-        cores=0,
-        window_s=0.1,
-        simulated=False,
-        hostnames=(),
-        warnings=(),
-        truncated=None,
-        figures=Figures(),
-        stepless=True,
-    )
 
     async def main():
         async with Watched("127.0.0.1:1") as client:
             source = TraceSource(client, Target(worker="a", address="127.0.0.1:1"), DEFAULTS)
             source._window.learn(0.005)
             for _ in range(4):
-                source._learn(nothing, Query(level=2))
+                source._learn(replace(NO_STEP, stepless=True), Query(level=2))
             return source._window.length_s
 
     assert asyncio.run(main()) == pytest.approx(0.5)
@@ -469,11 +501,8 @@ async def test_the_time_for_which_a_signal_had_stopped_the_job_is_not_counted_as
     """Or a job that was stopped for 10 s amid a trace would not be looked at again for a quarter of an hour."""
     with TpuNode(captures=[Trace()], device=True) as node:
         async with Late(node.address) as client:
-            target = Target(worker="w", address=node.address, process=Process(pid=job.pid))
-            source, query = (
-                TraceSource(client, target, SourceOptions(is_stopped=is_stopped)),
-                Query(level=2, window_s=0.1),
-            )
+            seen = SourceOptions(signs_at=lambda _address: JobSigns(pid=job.pid), state_of=state_of)
+            source = TraceSource(client, Target(worker="w", address=node.address), seen)
             query = Query(level=2, window_s=0.1)
             await source.probe()
             if stopped:

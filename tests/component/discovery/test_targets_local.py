@@ -20,7 +20,7 @@ from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
 from tpumon.discovery.addresses import name_targets
-from tpumon.discovery.host import processes
+from tpumon.discovery.host import jobs, processes
 from tpumon.discovery.host.jobs import find_job
 from tpumon.discovery.host.listening import Owner
 from tpumon.discovery.host.port_survey import Elsewhere, line_for
@@ -550,6 +550,46 @@ def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
         stat.write_text(stat.read_text().replace(") S ", f") {state} ").replace(") T ", f") {state} "))
         assert find_job(world.proc.root).stopped == bool(words)
         assert waiting_line(world) == f"pid 42 `train.py` {words}" or not words
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "read"),
+    [
+        ("S", 0x400000, "runs"),
+        ("T", 0x400000, "stopped"),
+        ("t", 0, "stopped"),
+        ("Z", 0, "ended"),
+        ("R", 0x400004, "ended"),
+    ],
+)
+def test_a_process_runs_is_stopped_or_has_ended(world, state, flags, read):
+    """Also one that the kernel is still taking down, which takes seconds where it has much memory."""
+    stat = world.proc.root / str(JOB) / "stat"
+    before, _, after = stat.read_text().partition(" S 1 ")
+    stat.write_text(f"{before} {state} 1 0 0 0 0 {flags} {after.split(maxsplit=5)[5]}")
+    assert processes.state_of(JOB, world.proc.root) == read
+    assert processes.state_of(JOB + 1, world.proc.root) == "ended"
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "listens", "is_told"),
+    [("T", 40, True, True), ("S", 40, True, False), ("T", 1, True, False), ("T", 40, False, False)],
+)
+def test_a_stopped_job_of_another_user_is_told_by_what_everybody_may_see(
+    world, monkeypatch, state, threads, listens, is_told
+):
+    """One whose user has a listener here, and which has more threads than an editor."""
+    monkeypatch.setattr(jobs, "open_files", lambda _proc: [(JOB, None)])
+    stat = world.proc.root / str(JOB) / "stat"
+    before, _, after = stat.read_text().partition(" S 1 ")
+    fields = after.split()
+    stat.write_text(f"{before} {state} 1 {' '.join([*fields[:15], str(threads), *fields[16:]])}\n")
+    if listens:
+        world.proc.listen(9999)
+    words = f"pid 42 `train.py` of {getpass.getuser()} is stopped by a signal (SIGSTOP), and may be the job"
+    assert (waiting_line(world) == f"{words}; `kill -CONT 42` lets it go on") == is_told
+    for address, is_there in (("127.0.0.1:9999", is_told), ("127.0.0.1:9998", False), ("10.0.0.1:9999", False)):
+        assert (jobs.stopped_at(address, world.proc.root) is not None) == is_there
 
 
 def test_while_tpumon_waits_a_starting_job_becomes_one_that_needs_a_server(world, monkeypatch):

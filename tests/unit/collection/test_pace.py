@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from tpumon.collection.sampler.pace import KeepingUp, jittered, on_a_tick
+from tpumon.collection.sampler.pace import KeepingUp, jittered, on_tick
 
 
 def keeping_up(actual_s, planned_s=1.0, pace=None):
@@ -60,7 +60,7 @@ def test_once_it_keeps_up_again_intervals_are_as_planned():
 def test_common_ticks_change_neither_the_interval_nor_its_jitter(interval_s):
     starts_s = [1000.0]
     for _ in range(4000):
-        starts_s.append(on_a_tick(starts_s[-1] + jittered(interval_s), interval_s))
+        starts_s.append(on_tick(starts_s[-1] + jittered(interval_s), interval_s))
     gaps_s = [after - before for before, after in pairwise(starts_s)]
     assert mean(gaps_s) == pytest.approx(interval_s, rel=0.01)
     assert 0.89 * interval_s < min(gaps_s) < 0.95 * interval_s
@@ -68,4 +68,4 @@ def test_common_ticks_change_neither_the_interval_nor_its_jitter(interval_s):
 
 
 def test_workers_that_are_due_at_about_the_same_time_share_a_tick():
-    assert len({on_a_tick(1000 + place / 256, 1.0) for place in range(256)}) <= 11
+    assert len({on_tick(1000 + place / 256, 1.0) for place in range(256)}) <= 11

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from support import virtual_time
 from support.samples import sample as taken
 from tpumon.analysis import Analysis
-from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sampler import Pace, Sampler, host_traces
 from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
+from tpumon.discovery.host.jobs import HostJob
 from tpumon.errors import NOT_SEEN, NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
@@ -503,12 +504,21 @@ def test_a_worker_that_went_away_is_asked_for_the_first_source_again():
     assert len(first.calls["a"]) == 2
 
 
+@pytest.mark.parametrize(("address", "is_told"), [("localhost:9999", True), ("elsewhere:9999", False)])
+def test_a_stopped_job_of_another_user_is_told_as_why_there_is_no_answer(monkeypatch, address, is_told):
+    """Of this host alone, where its process is not known."""
+    job = HostJob(pid=42, name="train.py", framework=None, stopped=True, user="ada")
+    monkeypatch.setattr(host_traces, "stopped_at", lambda _address: job)
+    samples = sample(Fake(**{address: ["deadline"]}), num_queries=1)
+    assert ("pid 42 `train.py` of ada is stopped" in samples[address][0].failure.message) == is_told
+
+
 def test_nothing_is_asked_while_this_host_is_paused():
     """Queries of a paused time are samples that say so, no faster than one a second; then it goes on."""
-    pauses = [Pause(until_unix_s=0, who="owner")] * 5
 
     async def pause():
-        return pauses.pop() if pauses else None
+        is_over = asyncio.get_running_loop().time() >= 1004.9
+        return None if is_over else Pause(until_unix_s=0, who="owner")
 
     source = Fake(a=[GOOD])
     samples = sample(source, num_queries=7, window_s=0.1, pause=pause)

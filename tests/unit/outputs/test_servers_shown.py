@@ -14,7 +14,7 @@ from support.sample_kinds import KINDS, NOW, failed, served, traced, workers_of
 from support.shown import display_of, lines, press, screen
 from support.wired import Judged
 from tpumon.cli.commands.once import _table, _TableRow
-from tpumon.model import JobKind
+from tpumon.model import JobKind, Process
 from tpumon.model.figure_table import COMPARED, held_by, of_job, values
 from tpumon.model.figures import ServerFigures
 from tpumon.outputs.metrics import SAMPLE_METRICS
@@ -175,6 +175,18 @@ def test_a_fleet_of_servers_has_no_column_of_steps():
     assert not {"idle", "step", "infeed"} & set(orders), "nobody has these"
     rows = [line[3:].split()[0] for line in lines(display, 80, 24, NOW) if line[3:5] == "s1"]
     assert rows[:2] == ["s19", "s18"]
+
+
+@pytest.mark.parametrize(("began_s", "is_shown"), [(-100.0, True), (5.0, False)])
+def test_the_kind_of_the_job_before_is_not_shown_beside_the_process_of_the_next(began_s, is_shown):
+    """Until its first sample has come."""
+    one = served("a")
+    process = Process(pid=7, command="python serve.py", started_unix_s=one.job_kind.since_unix_s + began_s)
+    display = shown_with(replace(one, process=process))
+    press(display, "g", "enter")
+    shown = screen(display, 120, 60, NOW)
+    assert "python serve.py, pid 7" in shown
+    assert ("serving job since" in shown) == is_shown
 
 
 def test_the_page_of_a_server_says_what_it_is_and_what_its_programs_do():

@@ -123,6 +123,24 @@ def test_the_command_says_what_holds_now(capsys):
     assert "not paused" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_the_command_says_who_alone_can_end_the_pause_of_another(directory, capsys):
+    """Ending one's own leaves it: by a command that works, for a user without a name, too."""
+    theirs = directory / "tpumon-pause-99999"
+    theirs.write_text(f"{time.time() + 600}\n")
+    os.chown(theirs, 54321, 54321)
+    command.run(60)
+    command.run(0)
+    assert "in progress" in capsys.readouterr().out.splitlines()[0]
+    command.run(0)
+    said = capsys.readouterr().out
+    assert re.fullmatch(
+        r"sampling on this host is paused by user 54321 until [\d:]{8}; "
+        r"only user 54321 can end that, or root: `sudo -u '#54321' tpumon pause 0`\n",
+        said,
+    )
+
+
 def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):
     """No traceback where the pause cannot be written down."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", "/proc/self/nowhere")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from shlex import quote
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
@@ -46,5 +47,8 @@ def run(duration_s: float) -> int:
         return 0
     left_s = pause.until_unix_s - time.time()
     left = f"{left_s / 60:.0f} min" if left_s >= _MINUTES_S else f"{left_s:.0f} s"  # 10 may have been meant as minutes
-    show(f"sampling on this host is {pause}, for {left}; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more")
+    more = f"a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
+    if not duration_s:
+        more = f"only {pause.who} can end that, or root: `sudo -u {quote(pause.account)} tpumon pause 0`"
+    show(f"sampling on this host is {pause}, for {left}; {more}")
     return 0

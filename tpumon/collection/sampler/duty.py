@@ -128,14 +128,17 @@ class DutyControl:
         await self._exchange()
         return account.is_charged_elsewhere
 
-    async def tell_of_host_trace(self, account: DutyAccount, profiler: ProfilerSource) -> None:
-        """Tells the others of a trace of the host that may hang the job, once it should have been answered.
+    async def tell_of_host_trace(
+        self, account: DutyAccount, profiler: ProfilerSource, say: Callable[[float], None]
+    ) -> None:
+        """Tells all of a trace of the host that may hang the job, once it should have been answered.
 
         Returns when it has, or never: that trace begins amid a query, which ends this.
         """
         while not account.waits_since_s:  # nothing tells when it begins
             await asyncio.sleep(_TELL_AFTER_S)
             account.waits_since_s = profiler.unanswered_s
+        say(account.waits_since_s)
         if self._ledger is not None:
             self._exchange_soon()
 

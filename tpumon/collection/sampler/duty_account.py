@@ -77,7 +77,7 @@ class DutyAccount:
         """When it began such a trace that is under way, as in `Entry`."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
-        self._renewed = asyncio.Event()
+        self._woken = asyncio.Event()
         self._under_way_s = 0.0  # estimates of calls that were entered and not settled
         self._begin(now_s)
 
@@ -187,21 +187,25 @@ class DutyAccount:
         None: not known, or the last process has ended; waiting calls then look again.
         """
         if start is None:
-            self._renewed.set()
+            self.wake()
             return
         before, self.process = self.process, start
         if before not in {None, start}:
             self.unanswered_s = self.answered_s = 0.0
         if before not in {None, start} and now_s - self._begun_s >= _LEAST_BETWEEN_S:
             self._begin(now_s)
-            self._renewed.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Has a call that waits look again."""
+        self._woken.set()
 
     async def wait(self, seconds: float) -> None:
-        """Waits, until there is another process, or none, at most."""
+        """Waits, until it is woken at most: there is another process, or none, or it is not to be asked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._renewed.wait()
-        self._renewed.clear()
+                await self._woken.wait()
+        self._woken.clear()
 
     def enter(self, estimate_s: float, now_s: float) -> None:
         """Counts a call before it is made."""

@@ -7,12 +7,14 @@ From then on the job's server has no answer, or refuses all as busy.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from tpumon.discovery.addresses import server_name
+from tpumon.discovery.host.jobs import stopped_at
 from tpumon.discovery.host.listening import signs_at
-from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of
+from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of, state_of
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, MEANING, STOPPED, SourceError
 from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
@@ -25,10 +27,30 @@ def may_be_hung(error: SourceError) -> bool:
     return error.reason == "deadline" or MEANING[error.reason].state in {"busy", "continuous"}
 
 
-def stopped_words(error: SourceError, pid: int | None) -> str:
-    """Returns words for a process of this host that does not answer as a signal has stopped it; empty: it is not so."""
-    if pid is None or error.reason not in {"deadline", "not-a-profiler"} or not is_stopped(pid):
-        return ""
+def may_be_stopped(error: SourceError, address: str, pid: int | None) -> bool:
+    """True if it may be as a signal has stopped the process of a server of this host: see `stopped_words`."""
+    is_here = pid is not None or server_name(address).startswith("localhost:")
+    return is_here and error.reason in {"deadline", "not-a-profiler"}
+
+
+def stopped_words(address: str, pid: int | None) -> str:
+    """Returns words for a process of this host that does not answer as a signal has stopped it; empty: it is not so.
+
+    May block.
+
+    Args:
+        address: of the server.
+        pid: its process; None: not known, as where it is another user's.
+    """
+    if pid is not None:
+        return stopped(pid) if is_stopped(pid) else ""
+    job = stopped_at(address)
+    words = None if job is None else job.not_yet(time.time())
+    return "" if words is None else ": ".join(words)
+
+
+def stopped(pid: int) -> str:
+    """The words for a process that a signal has stopped."""
     return f"its process {STOPPED}: {going_on(pid)}"
 
 
@@ -59,11 +81,14 @@ def waits(peers: Sequence[PeerEntry], process: int | None) -> str:
     known = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
     for one in known:
         if one.entry.waits_since_s and now_s < one.entry.shares_until_s:
-            return (
-                f"{HOST_TRACE_WAITS} (pid {one.pid}) has had no answer since "
-                f"{time_of_day(one.entry.waits_since_s)}: it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
-            )
+            return waits_since(one.entry.waits_since_s, f" (pid {one.pid})")
     return ""
+
+
+def waits_since(begun_s: float, whose: str = "") -> str:
+    """Words for a trace of the host without an answer so far, from when it began, as in `Entry`."""
+    at = time_of_day(begun_s)
+    return f"{HOST_TRACE_WAITS}{whose} has had no answer since {at}: it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
 
 
 def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
@@ -85,7 +110,9 @@ def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceE
     begun_s = begun_s if error.reason == "deadline" else 0.0  # else no trace began
     server, signs = server_name(address), signs_at(address)
     pid = None if signs is None else signs.pid
-    if words := stopped_words(error, pid):
+    if pid is not None and state_of(pid) == "ended":
+        return SourceError("unavailable", f"its process ({pid}) has just ended", address=address)
+    if may_be_stopped(error, address, pid) and (words := stopped_words(address, pid)):
         return SourceError("deadline", words, address=address)
     process = None if pid is None else start_ticks_of(pid)
     with suppress(OSError):

@@ -115,7 +115,7 @@ class KeepingUp:
         return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"
 
 
-def on_a_tick(due_s: float, interval_s: float) -> float:
+def on_tick(due_s: float, interval_s: float) -> float:
     """Due time moved to the nearest tick of the interval, so that workers due together wake this process once."""
     tick_s = min(interval_s / 10, _LONGEST_TICK_S)
     return round(due_s / tick_s) * tick_s

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tpumon.collection import sources
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.extra_sources import WorkerExtraSources, merged
+from tpumon.collection.sampler.held import Held
 from tpumon.collection.sampler.pace import KeepingUp, Pace
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.collection.sampler.warnings import WarningLimit
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 16  # workers that are asked first without a gap
 _FIRST_GAP_S = 0.01  # between the first queries of the others
 _FIND_AGAIN_S = 10.0
+_WATCH_S = 1.0
 
 _Key = tuple[str, str]
 
@@ -95,13 +97,36 @@ class Sampler:
             NoTargetError: there is no worker to follow, and `num_queries` says not to wait.
             TpumonError: discovery gives up.
         """
+        watching = asyncio.create_task(self._watch(), name="watch what needs no query")
         try:
             async with asyncio.TaskGroup() as group:
                 await self._discover(group)
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # of discovery: a worker's own task raises nothing
         finally:
+            watching.cancel()
             await self._duty.close()
+
+    async def _watch(self) -> None:
+        """Looks each second for what no query is needed to see: a pause, and jobs that were stopped or have ended."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            is_paused = await self._pause() is not None
+            for key, worker in self._workers.items():
+                process = self._targets[key].process
+                state = "runs" if process is None else self._options.state_of(process.pid)
+                if state == "ended":  # discovery will see it later, or does not look so often
+                    self._targets[key] = replace(self._targets[key], process=None)
+                    self._note_process(key, worker)
+                if worker.held.see("paused" if is_paused else "stopped" if state == "stopped" else ""):
+                    worker.look_again()
+
+    def _note_process(self, key: _Key, worker: SampledWorker) -> None:
+        """Notes that a worker's process has ended, or is another one."""
+        worker.target = self._targets[key]
+        process = worker.target.process
+        self._duty.note_process(key[1], None if process is None else process.pid)
+        worker.wake(ended=process is None)
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Follows the workers that discovery yields until it ends. If it fails it is started again."""
@@ -137,10 +162,8 @@ class Sampler:
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
         for key, worker in self._workers.items():
-            process = self._targets[key].process
-            if before[key].process != process:
-                self._duty.note_process(key[1], None if process is None else process.pid)
-                worker.wake(ended=process is None)
+            if before[key].process != self._targets[key].process:
+                self._note_process(key, worker)
         self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
         for place, key in enumerate(new):
@@ -162,7 +185,7 @@ class Sampler:
             progress = self._options.progress
             stack.callback(progress.forget, target.address)
             worker = SampledWorker(
-                target, profilers, self._query, self._pace, self._pause, self._duty, account, progress
+                target, profilers, self._query, self._pace, Held(self._pause), self._duty, account, progress
             )
             self._workers[key] = worker
             extra_sources = await stack.enter_async_context(
@@ -217,12 +240,12 @@ class Sampler:
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
-        if worker.gone:  # the job may have ended since
+        if worker.gone and not worker.held.why:  # the job may have ended since
             await extra_sources.read(target, workers, again=True)
             span.forget()
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
-        if sample.failure is None or sample.failure.reason != "paused":
+        if sample.failure is None or not worker.held.why:
             sample = span.joined(merged(sample, extra_sources.last), asked_s, looked=looked)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()

@@ -12,26 +12,19 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
-from tpumon.collection.sampler.host_traces import may_be_hung, stopped_words
-from tpumon.collection.sampler.pace import (
-    JITTER_RATIO,
-    LONGEST_PAUSE_S,
-    Pace,
-    jittered,
-    on_a_tick,
-    pause_after_failures,
-)
+from tpumon.collection.sampler.held import Held
+from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words, waits_since
+from tpumon.collection.sampler.pace import JITTER_RATIO, LONGEST_PAUSE_S, Pace, jittered, on_tick, pause_after_failures
 from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import how_to_read
-from tpumon.system.pausing import Pause
 from tpumon.untrusted_text import one_line
 
 _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
-_LOOK_AGAIN_S = 1.0  # whether a pause is over
+_HELD_S = 1.0  # at least, from one sample to the next that says why nothing is asked
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FAR_S = 60.0  # to the next query
 _SILENT_S = 60.0  # without an op, as the runtime says
@@ -65,7 +58,7 @@ class SampledWorker:
         profilers: its sources, in the order in which to try them.
         query: what to ask.
         pace: how often.
-        pause: the pause in effect, if any.
+        held: what holds its queries back.
         duty: for how long jobs may be traced.
         account: what of that concerns this worker's job.
         progress: told what is done.
@@ -77,7 +70,7 @@ class SampledWorker:
         profilers: Sequence[ProfilerSource],
         query: Query,
         pace: Pace,
-        pause: Callable[[], Awaitable[Pause | None]],
+        held: Held,
         duty: DutyControl,
         account: DutyAccount,
         progress: Progress,
@@ -88,7 +81,7 @@ class SampledWorker:
         self._profiler = profilers[0]  # the one that answered last
         self._query = query
         self._pace = pace
-        self._pause = pause
+        self.held = held
         self._clock_s = asyncio.get_running_loop().time
         self._duty = duty
         self._account = account
@@ -100,8 +93,8 @@ class SampledWorker:
         self._failures_in_a_row = 0
         self._probes_next = False
         self._not_before_s = 0.0
-        self._is_held = False  # by a pause
         self._woken = asyncio.Event()
+        self._is_renewed = False  # woken as its process has ended, or is another one
         self._ended = False  # its process, as far as this host's processes are seen
         self._must_look = False  # between queries, no extra source tells if anything runs
         self._looked_s = float("-inf")
@@ -172,7 +165,7 @@ class SampledWorker:
         if interval_s > window_s:  # back to back is back to back; a gap is jittered
             due_s = start_s + jittered(interval_s)
             if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
-                due_s = on_a_tick(due_s, interval_s)
+                due_s = on_tick(due_s, interval_s)
             due_s = max(due_s, start_s + window_s)
         if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
             due_s = start_s
@@ -185,7 +178,7 @@ class SampledWorker:
         return probe_s if self._probes_next else due_s
 
     async def wait_until(self, due_s: float, idle_s: Callable[[], Awaitable[float | None]]) -> bool:
-        """Waits until a query is due; after a pause that held a query back, only until the next one is allowed.
+        """Waits until a query is due, or it is woken.
 
         Args:
             due_s: by the loop's clock.
@@ -193,13 +186,9 @@ class SampledWorker:
                 are taken instead. Called while the query is far away; a long silence makes it sooner and shorter.
 
         Returns:
-            True if `wake` has ended the wait.
+            True if its process has ended, or is another one.
         """
         self._say_next(due_s)
-        while self._is_held and due_s - self._clock_s() > _LOOK_AGAIN_S:
-            await asyncio.sleep(jittered(_LOOK_AGAIN_S))
-            if await self._pause() is None:
-                self._is_held, due_s = False, min(due_s, self._account.ready_s(self._cost_s))
         while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
             await self._wait_for_wake(_FAR_S / 2)
             silent_s = await idle_s()
@@ -217,7 +206,8 @@ class SampledWorker:
         self._woken.clear()
         self._failures_in_a_row = 0
         self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
-        return True
+        is_renewed, self._is_renewed = self._is_renewed, False
+        return is_renewed
 
     async def _wait_for_wake(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -231,10 +221,10 @@ class SampledWorker:
         """
         cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
         interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
-        if not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s:
+        if self.held.why or not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s:
             return False
         for number in range(_LOOKS_ALIKE):
-            if self._woken.is_set() or await self._pause() is not None:
+            if self._woken.is_set() or await self.held.pause() is not None:
                 return False
             self._looked_s = now_s + number * interval_s  # each is paid
             if await self._runs(cost_s) is not False:
@@ -273,8 +263,13 @@ class SampledWorker:
 
     def wake(self, *, ended: bool = False) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
-        self._ended = ended
+        self._ended, self._is_renewed = ended, True
         self._woken.set()
+
+    def look_again(self) -> None:
+        """Ends the wait: what holds queries back has changed."""
+        self._woken.set()
+        self._account.wake()
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
@@ -331,19 +326,15 @@ class SampledWorker:
         self._serves = sample.figures.traced_programs is not None
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
-        return (
-            sample
-            if sample.interval_s == self._effective_interval_s
-            else replace(sample, interval_s=self._effective_interval_s)
-        )
+        interval_s = self._effective_interval_s
+        return sample if sample.interval_s == interval_s else replace(sample, interval_s=interval_s)
 
     def _note_failure(self, failure: Failure) -> None:
         shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
         self.hopeless = MEANING[failure.reason].final and not shortens and not self.has_answered
         self.gone = MEANING[failure.reason].unreached
-        self._is_held = failure.reason == "paused"
-        if self._is_held:
-            self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
+        if self.held.why:
+            self._probes_next, self._not_before_s = False, self._clock_s() + _HELD_S
             return
         if self._waits(failure):
             self._failures_in_a_row, self._not_before_s = 0, 0.0
@@ -356,9 +347,9 @@ class SampledWorker:
     def _may_try_again(self, failure: Failure) -> bool:
         """Another session is left alone, unless it is another tpumon's, and a job is not traced more for a failure.
 
-        A worker that let a deadline pass is named first, and asked again after that.
+        A worker that let a deadline pass, or whose process has ended, is named first, and asked again after that.
         """
-        if failure.reason == "deadline" or failure.shows_nothing or self._waits(failure):
+        if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._waits(failure):
             return False
         if self.has_answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
@@ -371,7 +362,7 @@ class SampledWorker:
 
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
-        await self._check_pause()
+        await self._check_held()
         query, interval_s = self._query, self._effective_interval_s
         allowed_s = self._wanted_s / self._account.pace_s
         if (query.interval_s, query.allowed_s) != (interval_s, allowed_s):
@@ -401,9 +392,10 @@ class SampledWorker:
     async def _explained(self, error: SourceError) -> tuple[Reason, str]:
         """Reason and message of a failure; says so if the session that does not end may be a tpumon's."""
         self._is_others = False
-        process = self.target.process
-        if stopped := stopped_words(error, None if process is None else process.pid):
-            return "deadline", stopped
+        address, process = self.target.address, self.target.process
+        pid = None if process is None else process.pid
+        if may_be_stopped(error, address, pid) and (words := await asyncio.to_thread(stopped_words, address, pid)):
+            return "deadline", words
         if not may_be_hung(error):
             return error.reason, error.message
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
@@ -414,12 +406,16 @@ class SampledWorker:
         self._is_others = is_others
         return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
-    async def _check_pause(self) -> None:
-        """Raises _QueryFailedError while sampling on this host is paused."""
-        pause = await self._pause()
-        if pause is not None:
-            words = "; ".join(filter(None, (str(pause), self._account.hung_by)))  # known without a query
-            raise _QueryFailedError(self._failure("pause", "paused", words))
+    def _waits_in_vain(self) -> bool:
+        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang."""
+        return self._ended or bool(self.held.why or self._account.hung_by or self._account.host_trace_waits)
+
+    async def _check_held(self) -> None:
+        """Raises _QueryFailedError while the worker is held."""
+        failure = await self.held.failure(self.target, self._profiler.name, self._account.hung_by)
+        if failure is not None:
+            self._woken.clear()  # it is told now
+            raise _QueryFailedError(failure)
 
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
@@ -431,11 +427,11 @@ class SampledWorker:
                 self._query = query = replace(query, known_window_s=known_s)
             estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
-            if not await self._duty.enter(self._account, estimate_s, self._say_share, lambda: self._ended):
+            if not await self._duty.enter(self._account, estimate_s, self._say_share, self._waits_in_vain):
                 self._probes_next, estimate_s = True, 0.0
             self._waited_s += self._clock_s() - begun_s
             try:
-                await self._check_pause()  # which may have begun meanwhile
+                await self._check_held()  # a pause may have begun meanwhile
             except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
@@ -444,7 +440,7 @@ class SampledWorker:
         self._progress.does(self.target.address, "it is asked", "asking")
         telling = None
         if profiler.costs_job:  # others trace no host
-            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler))
+            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._say_waits))
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -473,6 +469,9 @@ class SampledWorker:
         if not profiler.costs_job:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample
+
+    def _say_waits(self, since_s: float) -> None:
+        self._progress.does(self.target.address, waits_since(since_s), "tracing")
 
     def _say_share(self, wait_s: float) -> None:
         why = f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from tpumon.collection.sources.examination import Examination, RpcAnswer
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
 from tpumon.collection.sources.traces.slots import TraceSlots
-from tpumon.model import JobSigns, Query
+from tpumon.model import JobSigns, ProcessState, Query
 from tpumon.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         runtime_metrics: also read the runtime metric service.
         gpu: trace GPUs, too.
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
-        is_stopped: tells if a signal has stopped a process of this host.
+        state_of: the state of a process of this host.
         max_trace_mb: the largest trace to accept, in MB.
         slots: bound how many traces are taken at a time; shared by all workers.
         progress: told what is done about each worker.
@@ -43,7 +43,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     runtime_metrics: bool = False
     gpu: bool = False
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
-    is_stopped: Callable[[int], bool] = lambda _pid: False
+    state_of: Callable[[int], ProcessState] = lambda _pid: "runs"
     max_trace_mb: int = MAX_TRACE_MB
     slots: TraceSlots = field(default_factory=TraceSlots)
     progress: Progress = field(default_factory=Progress)

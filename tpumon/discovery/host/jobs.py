@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
-from tpumon.discovery.host.listening import Owner, owner_at
-from tpumon.discovery.host.processes import PROC, environment_of, going_on, is_stopped, open_files
+from tpumon.discovery.host.listening import Owner, owner_at, read_listeners
+from tpumon.discovery.host.own_processes import ports_here
+from tpumon.discovery.host.processes import (
+    PROC,
+    command_of,
+    environment_of,
+    going_on,
+    is_stopped,
+    open_files,
+    threads_of,
+    user_named,
+)
 from tpumon.errors import STOPPED
 from tpumon.model import Framework
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
 _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
+_LEAST_THREADS = 4  # JAX, TensorFlow and PyTorch have tens
 _STARTING_S = 60.0  # in which a job may not have come to the line that starts its profiler server
 
 
@@ -29,6 +42,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
         started_unix_s: when it began; None if that is not known.
         attached: whether its environment attaches it, as `tpumon run` does.
         stopped: whether a signal has stopped it.
+        user: its owner, where its files may not be read: it may be the job, by what everybody may see of it.
     """
 
     pid: int
@@ -37,6 +51,7 @@ class HostJob(Struct, frozen=True, kw_only=True):
     started_unix_s: float | None = None
     attached: bool = False
     stopped: bool = False
+    user: str = ""
 
     @property
     def runs(self) -> str:
@@ -55,7 +70,8 @@ class HostJob(Struct, frozen=True, kw_only=True):
         """
         who = f"pid {self.pid} `{self.name}`"
         if self.stopped:
-            return f"{who} {STOPPED}", going_on(self.pid)
+            whose, may_be = (f" of {self.user}", ", and may be the job") if self.user else ("", "")
+            return f"{who}{whose} {STOPPED}{may_be}", going_on(self.pid)
         if self.attached and self.framework is not None:
             remedy = f"it gets one when {self.framework} has started its devices; if steps run, look in its stderr"
             return f"{who} was started by `tpumon run` and has no profiler server yet", f"{remedy} for `tpumon:`"
@@ -75,11 +91,15 @@ def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob |
     Source: /proc/PID/fd, exe, cmdline, maps, stat, ns/net, of processes whose files may be read.
     """
     here = _namespace(proc / "self")
+    hidden: list[int] = []
     jobs: list[tuple[Owner, str]] = []
     for count, (pid, files) in enumerate(open_files(proc)):
         if count >= _MOST_READ:
             break
-        if files is None or pid == os.getpid() or _namespace(proc / str(pid)) != here:
+        if files is None:
+            hidden.append(pid)
+            continue
+        if pid == os.getpid() or _namespace(proc / str(pid)) != here:
             continue
         owner, script = owner_at(pid, files, proc)
         if any(map(owner.is_kin_of, but_for)):
@@ -90,7 +110,7 @@ def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob |
     parents = [one for one in jobs if pids.isdisjoint(one[0].ancestors)]
     best = min(parents or jobs, key=lambda one: (not one[0].signs.holds_tpu, one[0].pid), default=None)
     if best is None:
-        return None
+        return None if but_for else _stopped_one(hidden, _users_who_listen(proc), proc)
     owner, script = best
     name = one_line(script, limit=_LONGEST_NAME) or owner.program
     return HostJob(
@@ -101,6 +121,36 @@ def find_job(proc: Path = PROC, *, but_for: Collection[Owner] = ()) -> HostJob |
         attached=_is_attached(owner.pid, proc),
         stopped=is_stopped(owner.pid, proc),
     )
+
+
+def stopped_at(address: str, proc: Path = PROC) -> HostJob | None:
+    """The process that may be the one at an address of this host, of a user whose files may not be read, if stopped."""
+    port = ports_here({address}, proc).get(address)
+    if port is None or not (users := _users_who_listen(proc, port)):
+        return None
+    return _stopped_one([pid for pid, files in islice(open_files(proc), _MOST_READ) if files is None], users, proc)
+
+
+def _users_who_listen(proc: Path, port: int | None = None) -> set[int]:
+    """Numbers of the users who listen at this port; at any, if it is None."""
+    try:
+        return {one.uid for one in read_listeners(proc) if port in {None, one.port}}
+    except OSError:
+        return set()
+
+
+def _stopped_one(pids: Iterable[int], users: Collection[int], proc: Path) -> HostJob | None:
+    """The first of these processes that is one of these users', has threads as a job has, and is stopped by a signal.
+
+    Source: /proc/PID, stat, cmdline, which everybody may read.
+    """
+    for pid in pids:
+        with suppress(OSError):
+            uid = (proc / str(pid)).stat().st_uid
+            if uid in users and is_stopped(pid, proc) and threads_of(pid, proc) >= _LEAST_THREADS:
+                name = (command_of(pid, proc) or "?").split()[-1]
+                return HostJob(pid=pid, name=name, framework=None, stopped=True, user=user_named(uid))
+    return None
 
 
 def _is_attached(pid: int, proc: Path) -> bool:

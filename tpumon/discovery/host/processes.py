@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tpumon.model import Process
+from tpumon.model import Process, ProcessState
 from tpumon.system.host_files import since_boot_s
 from tpumon.untrusted_text import one_line
 
@@ -23,6 +23,8 @@ LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
 _LONGEST_VALUE = 200
+_EXITING = 0x4  # PF_EXITING
+_ENDED = frozenset({b"Z", b"X"})
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
@@ -66,12 +68,33 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
-def is_stopped(pid: int, proc: Path = PROC) -> bool:
-    """True if a signal has stopped a process, or a debugger. Source: /proc/PID/stat."""
+def state_of(pid: int, proc: Path = PROC) -> ProcessState:
+    """The state of a process; one that gives back its memory, which may take seconds, has ended.
+
+    Source: /proc/PID/stat.
+    """
     try:
-        return _after_name(pid, proc)[0] in {b"T", b"t"}
-    except (OSError, IndexError):
-        return False
+        letter, *fields = _after_name(pid, proc)
+        if letter in _ENDED or int(fields[5]) & _EXITING:
+            return "ended"
+    except (FileNotFoundError, ProcessLookupError):
+        return "ended"
+    except (OSError, ValueError, IndexError):
+        return "runs"
+    return "stopped" if letter in {b"T", b"t"} else "runs"
+
+
+def is_stopped(pid: int, proc: Path = PROC) -> bool:
+    """True if a signal has stopped a process, or a debugger."""
+    return state_of(pid, proc) == "stopped"
+
+
+def threads_of(pid: int, proc: Path = PROC) -> int:
+    """How many threads a process has; 0: it may not be read. Source: /proc/PID/stat."""
+    try:
+        return int(_after_name(pid, proc)[17])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def going_on(pid: int) -> str:
@@ -149,7 +172,7 @@ def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
     """
     try:
         fields = _after_name(pid, proc)
-        return int(fields[19]) == start_ticks and fields[0] not in {b"Z", b"X"}
+        return int(fields[19]) == start_ticks and fields[0] not in _ENDED
     except (OSError, ValueError, IndexError):
         return False
 

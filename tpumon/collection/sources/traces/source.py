@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
 _COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
-
 _PATIENCE_S = 10.0  # after the window: for how long a worker that answers in time may keep a turn
-
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
     "can see (a shared directory or gs://)"
@@ -286,7 +284,7 @@ class TraceSource(ProfilerSource):
         take = self._take_returned if returns_traces else self._take_written
         self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
         try:
-            with StoppedTime(self._target.process, self._options.is_stopped) as stopped:
+            with StoppedTime(self._profiler.known.signs.pid, self._options.state_of) as stopped:
                 async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
                     xspace, is_lighter = await take(capture)
         except TimeoutError as error:
@@ -409,6 +407,8 @@ class TraceSource(ProfilerSource):
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
+        elif figures is not None and self._window.compiles(figures.compile_ratio):
+            pass  # no step could end in it
         elif trace is not None and serves and query.level > 1 and (trace.stepless or not busy):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._collecting_s)

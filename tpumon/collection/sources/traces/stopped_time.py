@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from tpumon.model import Process
+from tpumon.model import ProcessState
 
 _LOOK_S = 0.1
 
@@ -16,22 +16,22 @@ class StoppedTime:
     """Measures it between entering and leaving this context.
 
     Args:
-        process: of the job; None: not known, so that nothing is measured.
-        is_stopped: looks at a process of this host.
+        pid: the job's process; None: not known, so that nothing is measured.
+        state_of: looks at a process of this host.
 
     Attributes:
         seconds: for which the process was stopped, so far.
     """
 
-    def __init__(self, process: Process | None, is_stopped: Callable[[int], bool]) -> None:
+    def __init__(self, pid: int | None, state_of: Callable[[int], ProcessState]) -> None:
         self.seconds = 0.0
-        self._is_stopped = is_stopped
-        self._process = process
+        self._state_of = state_of
+        self._pid = pid
         self._watching: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        if self._process is not None:
-            self._watching = asyncio.create_task(self._watch(self._process.pid), name="time for which a job is stopped")
+        if self._pid is not None:
+            self._watching = asyncio.create_task(self._watch(self._pid), name="time for which a job is stopped")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -43,5 +43,5 @@ class StoppedTime:
         while True:
             await asyncio.sleep(_LOOK_S)
             before_s, looked_s = looked_s, time.monotonic()
-            if self._is_stopped(pid):
+            if self._state_of(pid) == "stopped":
                 self.seconds += looked_s - before_s

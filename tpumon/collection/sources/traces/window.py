@@ -23,6 +23,9 @@ _MOST_IN_VAIN = 4
 FIRST_WINDOW_S = 0.5
 """The window as long as nothing is known of the job."""
 
+_COMPILING_RATIO = 0.1  # of a window in which no step was to be expected
+_COMPILING_WINDOW_S = 0.25  # shows that it goes on, and short steps once they have begun
+_MOST_COMPILING = 8
 _SHORTEST_WINDOW_S = 0.1
 _MOSTLY = 0.5  # of the window
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
@@ -42,6 +45,8 @@ class Window:
         self._longest_s = LONGEST_WINDOW_S
         self._steps_wanted = _STEPS_WANTED
         self._in_vain = 0  # windows of the greatest length without a whole step, in a row
+        self._compiling = 0  # windows without a step in which the job compiled, in a row
+        self._knows_steps = False
 
     @property
     def length_s(self) -> float:
@@ -65,7 +70,7 @@ class Window:
     def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
         """Notes how long a step takes, on average, and what counts as one."""
         self._steps_wanted = _STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED
-        self._in_vain = 0
+        self._in_vain, self._compiling, self._knows_steps = 0, 0, True
         wanted_s = step_s * self._steps_wanted
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
         self._length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
@@ -80,6 +85,19 @@ class Window:
         if self._in_vain >= _MOST_IN_VAIN:
             self._longest_s, self._in_vain = min(LONGEST_WINDOW_S, 2 * self._longest_s), 0
         self._length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
+
+    def compiles(self, ratio: float | None) -> bool:
+        """Notes for what share of the last window, which held no step, the job compiled; returns whether that is why.
+
+        A longer window would show no step either. As long as none is known the next ones are short: they cost the job
+        less, and so come sooner. Not after many: a job may compile again and again amid long steps.
+        """
+        if (ratio or 0.0) < _COMPILING_RATIO or self._compiling >= _MOST_COMPILING:
+            return False
+        self._compiling += 1
+        if not self._knows_steps:
+            self._length_s = _COMPILING_WINDOW_S
+        return True
 
     def serve(self, allowed_s: float) -> None:
         """Notes that the last window shows a server whose requests come at random times: the longer, the better.

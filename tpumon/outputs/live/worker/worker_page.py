@@ -290,8 +290,13 @@ class WorkerPage:
         return [plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, DIM)]
 
     def _kind(self) -> Lines:
-        last = self._row.history.last
-        return kind_line(None if last is None else last.job_kind, self._now_unix_s, self._width, self._glyphs)
+        last, process = self._row.history.last, self._row.process
+        kind = None if last is None else last.job_kind
+        since_unix_s = None if kind is None else kind.since_unix_s
+        began_unix_s = None if process is None else process.started_unix_s
+        if since_unix_s is not None and began_unix_s is not None and since_unix_s < began_unix_s:
+            return []  # it is that of the job before
+        return kind_line(kind, self._now_unix_s, self._width, self._glyphs)
 
     def _figures(self) -> Lines:
         lines = figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)

@@ -1,0 +1,167 @@
+"""What is seen without a query is told at once, however long the interval: a pause, a job that was stopped or ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from support import virtual_time
+from support.samples import sample as taken
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import ProfilerSource, SourceOptions
+from tpumon.discovery.finder import Fixed
+from tpumon.errors import SourceError
+from tpumon.model import Process, Query, Target
+from tpumon.system.pausing import Pause
+
+PROCESS = Process(pid=7)
+
+
+class Channel:
+    """One that notes whether it was closed, as its process is another one."""
+
+    closed = False
+
+    def __init__(self, address):
+        pass
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exc):
+        pass
+
+    async def close(self):
+        Channel.closed = True
+
+
+class Fake(ProfilerSource):
+    """A source that answers, or fails from the second query on.
+
+    Args:
+        traced_s: for which a query traces the job.
+        reason: of its failures.
+    """
+
+    name, rpc, usual_interval_s = "fake", "Fake", 0.0
+
+    def __init__(self, traced_s=0.0, reason=None):
+        self.traced_s = traced_s
+        self.reason = reason
+        self.costs_job = traced_s > 0
+        self.calls, self.probes = [], []
+
+    def __call__(self, client, target, options):
+        Channel.closed = False
+        return self
+
+    async def fetch(self, query):
+        self.calls.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.traced_s)
+        if self.reason is not None and len(self.calls) > 1:
+            raise SourceError(self.reason, self.reason)
+        return taken("a", address="a", window_s=query.window_s, interval_s=query.interval_s, traced_s=self.traced_s)
+
+    def likely_s(self, query):
+        return self.traced_s
+
+    async def probe(self):
+        self.probes.append(asyncio.get_running_loop().time())
+
+
+def told(source, *, paused=(), states=(), for_s=200):
+    """What is told of a job with an interval of a minute, as (time, reason); an answer has none.
+
+    Args:
+        source: of its figures.
+        paused: spans of time in which this host is.
+        states: of its process, as (state, from, until).
+        for_s: how long it is followed; from time 1000 on.
+    """
+    samples = []
+
+    def clock_s():
+        return asyncio.get_running_loop().time()
+
+    async def pause():
+        is_paused = any(begin <= clock_s() < end for begin, end in paused)
+        return Pause(until_unix_s=0, who="owner") if is_paused else None
+
+    def state_of(pid):
+        assert pid == PROCESS.pid
+        return next((state for state, begin, end in states if begin <= clock_s() < end), "runs")
+
+    async def run():
+        sampler = Sampler(
+            Fixed([Target(worker="a", address="a", process=PROCESS)]),
+            Query(level=2, window_s=1.0),
+            Pace(interval_s=60.0),
+            on_sample=lambda one: samples.append((clock_s(), one)),
+            open_client=Channel,
+            profilers=[source],
+            extra_sources=[],
+            pause=pause,
+            options=SourceOptions(state_of=state_of),
+        )
+        async with asyncio.timeout(for_s):
+            await sampler.run()
+
+    with contextlib.suppress(TimeoutError):
+        virtual_time.run(run())
+    return samples
+
+
+def reasons(samples, begin_s, end_s):
+    """Those that were told in this span of time."""
+    return ["" if one.failure is None else one.failure.reason for at_s, one in samples if begin_s <= at_s < end_s]
+
+
+@pytest.mark.parametrize("traced_s", [0.0, 1.5])
+def test_a_pause_is_told_at_once_and_so_is_its_end(traced_s):
+    """By a probe, where the job may not be traced yet; over the connection that it had."""
+    source = Fake(traced_s)
+    samples = told(source, paused=[(1010.5, 1020.5)])
+    assert reasons(samples, 1005, 1015) == reasons(samples, 1010.5, 1012) == ["paused"]
+    assert reasons(samples, 1015, 1030) == reasons(samples, 1020.5, 1022) == [""]
+    assert bool(source.probes) == (traced_s > 0)
+    assert not Channel.closed
+
+
+def test_a_pause_that_begins_while_it_waits_to_be_traced_is_told_at_once():
+    """A query that is due waits, as it costs more than was thought."""
+    source = Fake(0.9)
+    source.likely_s = lambda _query: 0.1 if asyncio.get_running_loop().time() < 1050 else 2.0
+    samples = told(source, paused=[(1075.5, 1080)])
+    assert reasons(samples, 1060, 1080) == reasons(samples, 1075.5, 1077) == ["paused"]
+
+
+def test_a_job_that_a_signal_has_stopped_is_told_and_not_asked():
+    """From the second look on; and that it goes on."""
+    source = Fake()
+    samples = told(source, states=[("stopped", 1010.5, 1100.5)])
+    assert reasons(samples, 1010.5, 1013) == ["deadline"]
+    stopped = next(one for at_s, one in samples if at_s > 1010)
+    assert stopped.failure.message == "its process is stopped by a signal (SIGSTOP): `kill -CONT 7` lets it go on"
+    assert stopped.process == PROCESS
+    assert reasons(samples, 1100.5, 1102) == [""]
+    assert not [at_s for at_s in source.calls if 1010.5 < at_s < 1100.5]
+
+
+def test_a_moment_that_a_debugger_takes_is_no_stop():
+    samples = told(Fake(), states=[("stopped", 1010.5, 1011.5)])
+    assert reasons(samples, 1001, 1050) == []
+
+
+def test_a_pause_of_a_stopped_job_is_told_first():
+    samples = told(Fake(), states=[("stopped", 1010.5, 2000)], paused=[(1010.5, 1020.5)])
+    assert reasons(samples, 1010, 1015) == ["paused"]
+    assert reasons(samples, 1015, 1025) == ["deadline"]
+
+
+def test_the_end_of_a_process_is_seen_before_discovery_sees_it():
+    """The next sample is without it."""
+    samples = told(Fake(reason="unavailable"), states=[("ended", 1010.5, 2000)])
+    assert reasons(samples, 1010.5, 1012) == ["unavailable"]
+    assert next(one for at_s, one in samples if at_s > 1010).process is None

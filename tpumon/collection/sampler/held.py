@@ -1,0 +1,56 @@
+"""What holds back the queries of a worker, and is seen without one: a pause, or a signal that has stopped the job."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from tpumon.collection.sampler.host_traces import stopped
+from tpumon.model import Failure, Target
+from tpumon.system.pausing import Pause
+
+_Why = Literal["", "paused", "stopped"]
+
+
+class Held:
+    """Tells of one worker whether it is held.
+
+    Attributes:
+        pause: looks for the pause in effect, if any.
+        why: as it is told; "": it is not held.
+    """
+
+    def __init__(self, pause: Callable[[], Awaitable[Pause | None]]) -> None:
+        self.why: _Why = ""
+        self.pause = pause
+        self._seen: _Why = ""
+
+    def see(self, why: _Why) -> bool:
+        """Notes what was seen at this look; returns whether it is to be told, as it is new.
+
+        A job that is stopped counts as that from the second look on: a debugger stops it for a moment.
+        """
+        before, self._seen = self._seen, why
+        if why == self.why or (why == "stopped" and before != why):
+            return False
+        self.why = why
+        return True
+
+    async def failure(self, target: Target, source: str, hung_by: str) -> Failure | None:
+        """The failure of a query that is not made; None: the worker may be asked.
+
+        Args:
+            target: the worker.
+            source: that would be asked.
+            hung_by: words for a trace of the host that has hung the job; empty: none has.
+        """
+        pause = await self.pause()
+        if pause is not None:
+            self.why = "paused"
+            words = "; ".join(filter(None, (str(pause), hung_by)))  # known without a query
+            return Failure(source="pause", reason="paused", message=words, address=target.address)
+        if self.why == "stopped" and target.process is not None:
+            words = stopped(target.process.pid)
+            return Failure(source=source, reason="deadline", message=words, address=target.address)
+        self.why = ""
+        return None
