@@ -16,6 +16,7 @@ class Doing(Struct, frozen=True, kw_only=True):
         words: in a few words: `a trace of 500 ms is taken`; what comes next, if it waits: `asked again`.
         brief: in one word: `tracing`.
         why: why it waits; empty: as usual.
+        all_unix_s: when a command will have all of its samples, as is likely; None: not known, or it is no command.
         begun_unix_s: since when.
         until_unix_s: when it is likely to be over; None: not known.
         waits: True if nothing is done until then.
@@ -27,6 +28,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     until_unix_s: float | None = None
     waits: bool = False
     why: str = ""
+    all_unix_s: float | None = None
 
     def left_s(self, now_unix_s: float) -> int | None:
         """Whole seconds until the action ends, 0 if it is late; None: not known. At most the length of the action."""
@@ -39,6 +41,8 @@ class Doing(Struct, frozen=True, kw_only=True):
         """Words for the action, with the seconds left and the reason: `asked again in 7 s`."""
         left_s = self.left_s(now_unix_s)
         words = f"{self.words} in {left_s} s" if self.waits and left_s is not None else self.words
+        if self.all_unix_s is not None:
+            words += f", all samples in about {max(math.ceil(self.all_unix_s - now_unix_s), left_s or 0)} s"
         return f"{words}: {self.why}" if self.why else words
 
 
@@ -63,12 +67,17 @@ class Progress:
         until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
         self._doing[address] = Doing(words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s)
 
-    def waits(self, address: str, words: str, left_s: float, why: str = "") -> None:
-        """Nothing is done until something comes, after so many seconds."""
+    def waits(self, address: str, words: str, left_s: float, why: str = "", all_s: float | None = None) -> None:
+        """Nothing is done until something comes, after so many seconds; all that a command waits for, after `all_s`."""
         now_unix_s = self._clock()
-        until_unix_s = now_unix_s + max(left_s, 0.0)
         self._doing[address] = Doing(
-            words=words, brief="waiting", begun_unix_s=now_unix_s, until_unix_s=until_unix_s, waits=True, why=why
+            words=words,
+            brief="waiting",
+            begun_unix_s=now_unix_s,
+            until_unix_s=now_unix_s + max(left_s, 0.0),
+            waits=True,
+            why=why,
+            all_unix_s=None if all_s is None else now_unix_s + all_s,
         )
 
     def forget(self, address: str) -> None:

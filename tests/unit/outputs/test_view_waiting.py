@@ -140,7 +140,7 @@ def test_a_worker_that_is_down_says_when_it_is_asked_again(clock):
 
 def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_last_is_stale(clock):
     """Not while it comes in time, and in a list where the last is stale."""
-    why = "tpumon 12 of ann goes first, as it has no verdict yet (--max-duty)"
+    why = "tpumon 12 of ann goes first, as it has no figures yet (--max-duty)"
     display = following(clock, answered("w"))
     display.output.progress.waits(ADDRESS, "traced", 30.0, why)
     assert why not in screen(display, 120, 24, NOW + 12)
