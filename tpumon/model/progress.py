@@ -46,8 +46,39 @@ class Doing(Struct, frozen=True, kw_only=True):
         return f"{words}: {self.why}" if self.why else words
 
 
+TRACED_S = 600.0
+"""The time of which it is told for how long a job was traced; less if the job is younger."""
+
+
+class Traced(Struct, frozen=True):
+    """The time for which all tpumons of this host have traced a job lately, as far as this one knows.
+
+    Attributes:
+        begun_unix_s: when the job began; 0: not known.
+        spans: begin and end, and for how many seconds it was traced in between.
+    """
+
+    begun_unix_s: float
+    spans: tuple[tuple[float, float, float], ...]
+
+    def of_s(self, now_unix_s: float) -> float:
+        """The time of which `ratio` is a share."""
+        return min(max(now_unix_s - self.begun_unix_s, 1.0), TRACED_S)
+
+    def ratio(self, now_unix_s: float) -> float | None:
+        """The share of that time for which it was traced; None: it was not."""
+        from_unix_s = now_unix_s - self.of_s(now_unix_s)
+        traced_s = 0.0
+        for begin_s, end_s, seconds in self.spans:
+            within_s = end_s - max(begin_s, from_unix_s)
+            traced_s += seconds * (min(within_s / (end_s - begin_s), 1.0) if end_s > begin_s else 1.0) * (within_s >= 0)
+        return min(traced_s / self.of_s(now_unix_s), 1.0) if self.spans else None
+
+
 class Progress:
-    """The current action on each worker, by its address. One thread writes, others may read.
+    """The current action on each worker, by its address, and for how long its job was traced. One thread writes.
+
+    Others may read.
 
     Args:
         clock: returns seconds since the epoch.
@@ -56,10 +87,19 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._doing: dict[str, Doing] = {}
+        self._traced: dict[str, Traced] = {}
 
     def of(self, address: str) -> Doing | None:
         """The current action on a worker; None: nothing was said."""
         return self._doing.get(address)
+
+    def traced(self, address: str) -> Traced | None:
+        """For how long a worker's job was traced lately; None: nothing was said."""
+        return self._traced.get(address)
+
+    def note_traced(self, address: str, traced: Traced) -> None:
+        """Notes for how long its job was traced."""
+        self._traced[address] = traced
 
     def does(self, address: str, words: str, brief: str, *, takes_s: float | None = None) -> None:
         """Something is done now, which is likely to take so long."""
@@ -83,3 +123,4 @@ class Progress:
     def forget(self, address: str) -> None:
         """The worker is not followed any more."""
         self._doing.pop(address, None)
+        self._traced.pop(address, None)

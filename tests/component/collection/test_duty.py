@@ -402,6 +402,22 @@ async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, s
     await asyncio.gather(running, other)
 
 
+@pytest.mark.usefixtures("starts")
+async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
+    """Also of those that were there before, as evenly as they may have traced it."""
+    job, clock_s = Job(), asyncio.get_running_loop().time
+    await asyncio.sleep(3600)
+    others = [asyncio.create_task(for_a_while(900 - late_s, tpumon(job, address=HERE))) for late_s in (0, 400)]
+    await asyncio.sleep(500)
+    watching = tpumon(job, address=HERE)
+    own = asyncio.create_task(for_a_while(400, watching))
+    await asyncio.sleep(300)
+    traced = watching._options.progress.traced(HERE)
+    now_s, shown_unix_s = clock_s(), traced.spans[-1][1]
+    assert traced.ratio(shown_unix_s) == pytest.approx(job.share(now_s - 600, now_s), rel=0.2)
+    await asyncio.gather(own, *others)
+
+
 class Restarts:
     """Finds a worker whose process is another one after each of these spans of time."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
+from tpumon.model.progress import TRACED_S, Traced
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import Entry, PeerEntry, Turn
 
@@ -103,6 +106,7 @@ class DutyAccount:
         self._was_passed = False  # one without a figure has gone first since then
         self._before: tuple[float | None, bool] = None, False  # the same before that call
         self._saves = False  # it asks less often, for the reserve
+        self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._since_s: float | None = None  # when its entry was first written
@@ -236,6 +240,7 @@ class DutyAccount:
         self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
         if traced_s:
+            self._note_traced(traced_s)
             self._calls += 1
             self._saves = self._calls >= _FIRST_CALLS and self._debt_s > CREDIT_S - _RESERVE_S
         else:
@@ -249,6 +254,7 @@ class DutyAccount:
 
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
+        self._note_traced(traced_s)
         self._spend(traced_s, now_s)
 
     def ready_s(self, cost_s: float, before_s: float = 0.0) -> float:
@@ -345,6 +351,8 @@ class DutyAccount:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
             known = _CountedPeer(boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since)
             if not begun_since:  # what it says of all of them includes what it traced itself
+                if peer.trusted:
+                    self._note_traced(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
         self._known[_named(peer)] = known  # last: those whose files are away are the first to be forgotten
@@ -353,9 +361,26 @@ class DutyAccount:
         if not peer.trusted:  # no more than time had passed when it said so
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+        self._note_traced(traced_s)
         if known.is_new and traced_s > 0:
             known.is_new, self._was_passed = False, self._was_passed or peer.trusted
         return traced_s, debt_s
+
+    def traced(self) -> Traced:
+        """For how long all tpumons have traced it lately."""
+        booted_unix_s = time.time() - since_boot_s()
+        begun_unix_s = 0.0 if self.process is None else booted_unix_s + self.process / os.sysconf("SC_CLK_TCK")
+        spans = ((booted_unix_s + begin_s, booted_unix_s + end_s, traced_s) for begin_s, end_s, traced_s in self._spans)
+        return Traced(begun_unix_s, tuple(spans))
+
+    def _note_traced(self, traced_s: float, begin_s: float | None = None, end_s: float | None = None) -> None:
+        """Notes tracing of anybody; without a time, it was just now."""
+        if not traced_s:
+            return
+        boot_s = since_boot_s()
+        self._spans = [span for span in self._spans if span[1] > boot_s - TRACED_S]
+        begin_s, end_s = boot_s if begin_s is None else begin_s, boot_s if end_s is None else end_s
+        self._spans.append((begin_s, end_s, traced_s))
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s

@@ -30,6 +30,7 @@ class WaitWords:
 
     def next(self, left_s: float, cost_s: float) -> None:
         """The next query comes in so many seconds."""
+        self._progress.note_traced(self._address, self._account.traced())
         is_late = self._left > 0 and self._account.ready_s(cost_s) > asyncio.get_running_loop().time()
         why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
         self._progress.waits(self._address, "asked again", left_s, why, all_s)
@@ -40,6 +41,7 @@ class WaitWords:
         Returns:
             Seconds until a command has all of its samples, as is likely; None: this is the last one, or there is none.
         """
+        self._progress.note_traced(self._address, self._account.traced())
         all_s = self._all_s(cost_s, 1 + self._left)
         self._progress.waits(self._address, "traced", left_s, self._why, all_s)
         return all_s
