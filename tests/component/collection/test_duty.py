@@ -418,6 +418,33 @@ async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
     await asyncio.gather(own, *others)
 
 
+@pytest.mark.parametrize(
+    ("sampled_s", "later_s", "words"), [(5, 10, "sampled it from"), (60, 10, "sampled it from"), (5, 1000, "")]
+)
+async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sampled_s, later_s, words):
+    """Where nothing listens now, as long as its file says so: then there is no line to add to the job."""
+    job, samples, gone = Job(), [], Job()
+    other = asyncio.create_task(for_a_while(sampled_s, tpumon(job)))
+    await asyncio.sleep(min(sampled_s, 6) + later_s)
+
+    def refusing(client, target, options):
+        source = gone(client, target, options)
+
+        async def fetch(_query):
+            raise SourceError("unavailable", "connection refused; no profiler server is listening there")
+
+        source.fetch = fetch
+        return source
+
+    await tpumon(refusing, samples=samples, num_queries=1, attempts=1).run()
+    await other
+    (failure,) = samples[0].errors
+    assert failure.message.startswith("connection refused; no profiler server is listening there")
+    assert (f" any more: tpumon {os.getpid()} of {user_named(os.getuid())} {words}" in failure.message) == bool(words)
+    advice = remedy(failure.reason, failure.message, addresses=[ADDRESS])
+    assert advice.startswith("look at the end of the job's log" if words else "check that the job runs")
+
+
 class Restarts:
     """Finds a worker whose process is another one after each of these spans of time."""
 

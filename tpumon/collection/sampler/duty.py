@@ -16,6 +16,7 @@ from tpumon.collection.sampler.duty_account import LOOK_AGAIN_S, LOOK_S, DutyAcc
 from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
+from tpumon.errors import CONNECTION_REFUSED, NO_MORE, SourceError
 from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory
 from tpumon.system.ledger import DutyLedger, Entry
@@ -142,6 +143,13 @@ class DutyControl:
         """Looks whether another tpumon of this host may have a call under way."""
         await self._exchange()
         return account.is_charged_elsewhere
+
+    async def had(self, account: DutyAccount, error: SourceError) -> str:
+        """Words for another tpumon that has sampled a server where nothing listens now; empty: none here has."""
+        if not error.message.startswith(CONNECTION_REFUSED) or account.likely_s is not None:  # it has answered here
+            return ""
+        await self.look(account)
+        return account.had and f"{NO_MORE}: {account.had}"
 
     async def tell_of_host_trace(self, account: DutyAccount, profiler: ProfilerSource) -> None:
         """Tells the others of a trace of the host that may hang the job, once it should have been answered.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
 from tpumon.model.progress import TRACED_S, Traced
-from tpumon.system.host_files import since_boot_s
+from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import Entry, PeerEntry, Turn
 
 CREDIT_S = 1.0
@@ -154,6 +154,14 @@ class DutyAccount:
             before = f"{before} and" if first == who else "; ".join(filter(None, (before, who)))
             return f"{before} samples it, too: each at half the rate"
         return before
+
+    @property
+    def had(self) -> str:
+        """Words for the tpumon that has sampled the server last; empty: none says so."""
+        last = max((one for one in self._peers if one.trusted and one.entry.calls), key=_said_s, default=None)
+        if last is None:
+            return ""
+        return f"{_who(last)} sampled it from {time_of_day(last.entry.since_s)} on"
 
     def gives_way(self, now_s: float) -> bool:
         """True if another one that waits goes first: none of another user, nor one that should have gone by now."""
@@ -398,6 +406,10 @@ class DutyAccount:
 
 def _who(peer: PeerEntry) -> str:
     return f"tpumon{f' {peer.pid}' if peer.pid else ''} of {user_named(peer.uid)}"
+
+
+def _said_s(peer: PeerEntry) -> float:
+    return peer.entry.time_s
 
 
 def _named(peer: PeerEntry) -> tuple[str, int | None]:

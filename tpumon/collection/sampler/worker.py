@@ -406,7 +406,7 @@ class SampledWorker:
         if stopped := stopped_words(error, None if process is None else process.pid):
             return "deadline", stopped
         if not may_be_hung(error):
-            return error.reason, error.message
+            return error.reason, error.message + await self._duty.had(self._account, error)
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:
             return "deadline", hung_by
