@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -806,6 +807,59 @@ async def test_who_goes_first_and_for_how_long(directory, calls, rank, since_s, 
         await asyncio.sleep(2.1)
     await entering
     assert clock_s() - begun_s < (15 if ends == "killed" else 8)
+
+
+async def beside(directory, *, silent=False, **says):
+    """The account of one that has traced the server, after others began to say something."""
+    control = DutyControl(0.01, DutyLedger())
+    account = control.follow(ADDRESS)
+    account.interval_s = 10.0
+    await control.enter(account, lambda: 0.1)
+    control.settle(account, 0.1, 0.1)
+    await asyncio.sleep(15)
+    now_s = asyncio.get_running_loop().time()
+    said_by(directory, **{"since_s": now_s, "time_s": now_s, "traced_s": 0.0, "debt_s": 0.0, "calls": 0} | says)
+    account.waits_for_s, account.is_silent = 0.1, silent
+    await control._exchange()
+    return account, now_s
+
+
+async def test_who_has_let_one_without_a_figure_go_first_waits_for_no_other_one(directory):
+    """Though that one has no figure either."""
+    account, now_s = await beside(directory, traced_s=0.1, calls=1)
+    said_by(directory, name="tpumon-duty-2-x", since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.0, calls=0,
+            turn=[0, now_s, 0.99])  # fmt: skip
+    account.note_peers(DutyLedger().peers([ADDRESS])[ADDRESS], now_s)
+    assert not account.gives_way(now_s)
+    assert account.entry(now_s).turn.rank == 0
+
+
+@pytest.mark.parametrize(("debt_s", "gives_way"), [(0.0, False), (0.5, True)])
+async def test_who_may_count_more_than_this_one_is_given_the_time_to_go(directory, debt_s, gives_way):
+    account, now_s = await beside(directory, debt_s=debt_s, turn=[0, 1010.0, 0.6])
+    assert account.gives_way(now_s) == gives_way
+
+
+async def test_a_look_whether_a_silent_device_runs_again_waits_for_nobody(directory):
+    account, now_s = await beside(directory, silent=True, turn=[0, 1010.0, 0.99])
+    assert not account.gives_way(now_s)
+
+
+@pytest.mark.parametrize(("calls", "pace_s"), [(2, 100), (3, 200)])
+async def test_who_takes_a_few_samples_only_makes_no_other_one_ask_less_often(directory, calls, pace_s):
+    """A command is over by then."""
+    account, _ = await beside(directory, calls=calls)
+    assert account.pace_s == pytest.approx(pace_s)
+
+
+async def test_the_life_of_a_job_is_that_of_its_process():
+    """Since this machine was started; not known, it is none."""
+    account = DutyControl(0.01).follow(HERE)
+    assert account.traced().begun_unix_s == 0
+    await asyncio.sleep(1000)
+    now_s = asyncio.get_running_loop().time()
+    account.note_process(int((now_s - 60) * os.sysconf("SC_CLK_TCK")), now_s)
+    assert account.traced().of_s(time.time()) == pytest.approx(60, abs=1)
 
 
 @needs_root
