@@ -36,6 +36,9 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 CONNECTION_REFUSED = "connection refused"
 """How the message of a failure begins if the host is there, but nothing listens at the port."""
 
+NO_MORE = " any more"
+"""What follows that a server is not listening, in the message of a failure, if another tpumon here has sampled it."""
+
 NOT_SEEN = "it cannot be seen whether anything runs"
 """How the message of an `empty-trace` begins if no trace of this server could show more."""
 
@@ -153,6 +156,7 @@ def remedy(
         )
     if message.startswith(HOST_TRACE):
         return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
+    answered = answered or (message.startswith(CONNECTION_REFUSED) and NO_MORE in message)
     if reason == "unavailable" and (answered or others_answer):
         return WENT_AWAY if answered else _ITS_OWN_JOB
     ports = {address.rpartition(":")[2] for address in addresses}

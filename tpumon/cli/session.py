@@ -27,6 +27,7 @@ from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Target
+from tpumon.model.progress import Doing
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
@@ -128,7 +129,8 @@ def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> G
     Yields after an update, at once or a little later, and at least twice a second.
     """
     settings = with_one_sampler(settings)
-    origin = settings.origin
+    origin = settings.origin.awaited_by(needs.samples)
+    settings = replace(settings, origin=origin)
     waiting = _Waiting(settings, needs)
     looked_s = 0.0
     remembers = bar is not None or not origin.takes_samples
@@ -160,7 +162,7 @@ class _Waiting:
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
         self._down: tuple[str, ...] = ()  # workers that do not answer, while others are waited for
-        self._has_said_down = False
+        self._has_said_down = self._has_said_wait = False
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -205,13 +207,14 @@ class _Waiting:
     def show(self, bar: Bar) -> None:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.
 
-        A worker that is down is named as soon as that is known.
+        A worker that is down is named as soon as that is known, and so is what a long wait for more samples is for.
         """
         now_s = time.monotonic()
+        is_news = (self._down and not self._has_said_down) or (self._waits_long and not self._has_said_wait)
         if bar.refresh_s is not None:
             bar.count(self._taken, self._wanted, self._words())
-        elif now_s >= self._next_line_s or (self._down and not self._has_said_down):
-            self._has_said_down = bool(self._down)
+        elif now_s >= self._next_line_s or is_news:
+            self._has_said_down, self._has_said_wait = bool(self._down), self._has_said_wait or self._waits_long
             self._next_line_s = now_s + _BETWEEN_LINES_S
             _log.info("%s; %g s at most (--timeout)", self._words(), self._needs.timeout_s)
 
@@ -225,9 +228,22 @@ class _Waiting:
             words = f"{listed(self._down, MOST_WORKERS)} {are} down; the others are waited for: {words}"
         if self._taken == self._wanted:
             words += ", some findings take more"
-        progress, target = self._origin.progress, self._waits_for
-        doing = None if progress is None or target is None else progress.of(target.address)
+        doing, target = self._doing, self._waits_for
         return words if doing is None or target is None else f"{words}; {target.worker}: {doing.text(time.time())}"
+
+    @property
+    def _doing(self) -> Doing | None:
+        """What is done about the worker that lacks most samples; None: not known."""
+        progress, target = self._origin.progress, self._waits_for
+        return None if progress is None or target is None else progress.of(target.address)
+
+    @property
+    def _waits_long(self) -> bool:
+        """True if a worker that has answered waits long for its share of time; of others that is said in any case."""
+        doing = self._doing
+        if doing is None or not doing.why or not self._taken:
+            return False
+        return (doing.left_s(time.time()) or 0) >= _LONG_S
 
     def _count(self, workers: Sequence[WorkerStatus]) -> None:
         """Notes how many of the needed samples have come, and one of the workers that lack most."""

@@ -66,6 +66,10 @@ class EventSource:
         """The source with at least `most` top operations in each sample, if that is up to this process."""
         return self
 
+    def awaited_by(self, samples: int) -> EventSource:  # noqa: ARG002 - only who takes samples can tell when they come
+        """The source for a command that waits for so many samples of each worker."""
+        return self
+
     def waiting_for_targets(self) -> EventSource:
         """The source as a service needs it: it waits where there is no worker yet."""
         return self
@@ -135,6 +139,10 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
     def with_ops(self, most: int) -> SamplingSource:
         """The source with at least `most` top operations in each sample."""
         return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
+
+    def awaited_by(self, samples: int) -> SamplingSource:
+        """The source for a command that is told when it will have so many samples of each worker."""
+        return replace(self, pace=replace(self.pace, awaited=samples))
 
     def waiting_for_targets(self) -> SamplingSource:
         """The source with a selection that waits."""

@@ -39,6 +39,25 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 _Ticks = Annotated[int, Meta(ge=0, le=2**62)]
 
 
+class Turn(Struct, frozen=True, array_like=True):
+    """A tpumon's place among those that wait to trace a server: the lowest rank goes first, then who waits longest.
+
+    Attributes:
+        rank: 0: it has no figure yet, or has let one that had none go first; 1: otherwise.
+        since_s: when it traced the server last, or came, if it never did.
+        cost_s: for how long it is likely to trace the server.
+    """
+
+    rank: Annotated[int, Meta(ge=0, le=1)]
+    since_s: _Seconds
+    cost_s: _Seconds
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """The lowest goes first."""
+        return self.rank, self.since_s
+
+
 class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versions may add fields
     """One tpumon's entry of one server. Times are since this machine was started.
 
@@ -54,6 +73,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
         unanswered_s: when it began a trace of the host that may hang the job and has no answer; 0: there is none.
         answered_s: when the server answered it after another one had such a trace; 0: it did not, or none had.
         waits_since_s: when it began such a trace that it still waits for; 0: there is none.
+        turn: its place among those that wait to trace the server; None: it does not wait.
     """
 
     since_s: _Seconds
@@ -67,6 +87,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     unanswered_s: _Seconds = 0.0
     answered_s: _Seconds = 0.0
     waits_since_s: _Seconds = 0.0
+    turn: Turn | None = None
 
     def debt_at(self, now_s: float) -> float:
         """Debt that is left at a time, if the server was not traced since."""

@@ -431,6 +431,20 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 
 
+def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_all_of_them(run, monkeypatch):
+    """In one line; a short one is not, nor one for the first sample: that is announced where it is waited for."""
+    said, why = [], "tpumon 12 of ann has just traced it (--max-duty)"
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    origin = SamplingSource(query=Query(level=2))
+    for left_s, lines in (
+        (4.0, []),
+        (20.0, [f"1 of 3 samples; w0: traced in 20 s, all samples in about 41 s: {why}; 120 s at most (--timeout)"]),
+    ):
+        origin.sources.progress.waits("w0:1", "traced", left_s, why, 2 * left_s + 0.5)
+        run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+        assert said == lines
+
+
 @pytest.mark.parametrize(
     ("origin", "words"),
     [(SamplingSource(query=Query(level=2)), "looking for jobs"), (EXPORTER, "waiting for an answer")],

@@ -9,7 +9,7 @@ import pytest
 from support.shown import NOW, answered, display_of, empty_display, failed, lines, name_of, press, screen
 from tpumon.collection.remote.exporter import lost
 from tpumon.model import Target, Workers
-from tpumon.model.progress import Progress
+from tpumon.model.progress import Progress, Traced
 
 ADDRESS = "w:8466"
 
@@ -140,7 +140,7 @@ def test_a_worker_that_is_down_says_when_it_is_asked_again(clock):
 
 def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_last_is_stale(clock):
     """Not while it comes in time, and in a list where the last is stale."""
-    why = "tpumon 12 of ann goes first, as it has no verdict yet (--max-duty)"
+    why = "tpumon 12 of ann goes first, as it has no figures yet (--max-duty)"
     display = following(clock, answered("w"))
     display.output.progress.waits(ADDRESS, "traced", 30.0, why)
     assert why not in screen(display, 120, 24, NOW + 12)
@@ -149,6 +149,31 @@ def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_las
     two = following(clock, answered("v"), answered("w"), workers=("v", "w"))
     two.output.progress.waits(ADDRESS, "traced", 30.0, why)
     assert re.search(r"S w .*STALE >25s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
+
+
+@pytest.mark.parametrize(
+    ("age_s", "spans", "header", "page"),
+    [
+        (100, [(-50, -50, 0.5), (-20, -20, 0.5)], "1.0%", "1.0% of the last 1.7m by all"),
+        (3600, [(-900, -900, 9.0), (-50, -50, 3.0)], "0.5%", "0.5% of the last 10 min by all"),
+        (
+            3600,
+            [(-1200, 0, 24.0)],
+            "2.0%",
+            "2.0% of the last 10 min by all",
+        ),  # another one's, of which no more is known
+    ],
+)
+def test_the_header_says_for_how_long_all_tpumons_have_traced_the_job(clock, age_s, spans, header, page):
+    """Of the job's life where that is shorter than 10 minutes; of a frozen view only its own."""
+    display = following(clock, answered("w"))
+    spans = tuple((NOW + begin_s, NOW + end_s, traced_s) for begin_s, end_s, traced_s in spans)
+    display.output.progress.note_traced(ADDRESS, Traced(NOW - age_s, spans))
+    assert f"traced {header}" in lines(display, 120, 24)[0]
+    press(display, "enter")
+    assert f"{page} tpumons of this host" in screen(display, 120, 80)
+    press(display, "p")
+    assert "traced 0.0%" in lines(display, 120, 80)[0]
 
 
 def without_a_job(waiting, **settings):

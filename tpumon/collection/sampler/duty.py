@@ -16,6 +16,7 @@ from tpumon.collection.sampler.duty_account import LOOK_AGAIN_S, LOOK_S, DutyAcc
 from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
+from tpumon.errors import CONNECTION_REFUSED, NO_MORE, SourceError
 from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory
 from tpumon.system.ledger import DutyLedger, Entry
@@ -87,46 +88,68 @@ class DutyControl:
     async def enter(
         self,
         account: DutyAccount,
-        estimate_s: float,
-        waits: Callable[[float], None] = lambda _wait_s: None,
+        likely_s: Callable[[], float],
+        tell: Callable[[float, float], float | None] = lambda _left_s, _cost_s: None,
         ended: Callable[[], bool] = lambda: False,
-    ) -> bool:
-        """Waits until a call may be made that costs so much, and enters it; says how many seconds it waits.
+    ) -> float | None:
+        """Waits until a call may be made, and enters it.
 
-        Tpumons without a verdict go first: their first call may cost more, and would else come after all cheaper ones.
+        Tpumons without a figure go first, then who has waited longest, or dear calls would come after all cheaper ones.
+
+        Args:
+            account: of the server.
+            likely_s: says what the call is likely to cost; what others find meanwhile may make it cheaper.
+            tell: told for how many seconds the call waits, and its cost; says when a command has all of its samples.
+            ended: says if the process of the server has ended.
 
         Returns:
-            False, and enters nothing, if the process of its server has ended meanwhile.
+            The cost that was entered; None, and nothing is entered, if that process has ended meanwhile.
         """
-        await self.look(account)
-        while not ended():
-            if (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
-                await self._explain(account, wait_s)
-                waits(wait_s)
-                await account.wait(account.looks_again_s(wait_s))
-                await self._exchange()
-                continue
-            if (left_s := account.gives_way_until_s - _now_s()) > 0:
-                waits(left_s)
-                await account.wait(min(left_s, LOOK_S))
-                await self._exchange()
-                continue
-            account.enter(estimate_s, _now_s())
-            try:
-                await self._exchange()  # now others see it, and it sees those who entered at the same moment
-            except BaseException:
-                account.settle(estimate_s, 0.0, _now_s())
-                raise
-            if not account.is_overdrawn(estimate_s, _now_s()):
-                return True
+        account.waits_for_s = likely_s()
+        try:
+            await self.look(account)
+            while not ended():
+                account.waits_for_s = estimate_s = likely_s()
+                if await self._enters(account, estimate_s, tell):
+                    return estimate_s
+            return None
+        finally:
+            account.waits_for_s = None
+
+    async def _enters(
+        self, account: DutyAccount, estimate_s: float, tell: Callable[[float, float], float | None]
+    ) -> bool:
+        """Enters a call, or waits for a while until more is known of the others."""
+        wait_s, gives_way = account.ready_s(estimate_s) - _now_s(), account.gives_way(_now_s())
+        if wait_s > 0 or gives_way:
+            all_s = tell(account.turn_s(estimate_s) - _now_s(), estimate_s)
+            await self._explain(account, wait_s, all_s)
+            await account.wait(account.looks_again_s(wait_s) if wait_s > 0 else LOOK_S)
+            await self._exchange()
+            return False
+        account.enter(estimate_s, _now_s())
+        try:
+            await self._exchange()  # now others see it, and it sees those who entered at the same moment
+        except BaseException:
             account.settle(estimate_s, 0.0, _now_s())
-            await asyncio.sleep(random.uniform(0, _TURN_S))
+            raise
+        if not account.is_overdrawn(estimate_s, _now_s()):
+            return True
+        account.settle(estimate_s, 0.0, _now_s())
+        await asyncio.sleep(random.uniform(0, _TURN_S))
         return False
 
     async def is_charged_elsewhere(self, account: DutyAccount) -> bool:
         """Looks whether another tpumon of this host may have a call under way."""
         await self._exchange()
         return account.is_charged_elsewhere
+
+    async def had(self, account: DutyAccount, error: SourceError) -> str:
+        """Words for another tpumon that has sampled a server where nothing listens now; empty: none here has."""
+        if not error.message.startswith(CONNECTION_REFUSED) or account.likely_s is not None:  # it has answered here
+            return ""
+        await self.look(account)
+        return account.had and f"{NO_MORE}: {account.had}"
 
     async def tell_of_host_trace(
         self, account: DutyAccount, profiler: ProfilerSource, say: Callable[[float], None]
@@ -156,7 +179,7 @@ class DutyControl:
         if self._ledger is not None:
             self._exchange_soon()
 
-    async def _explain(self, account: DutyAccount, wait_s: float) -> None:
+    async def _explain(self, account: DutyAccount, wait_s: float, all_s: float | None) -> None:
         """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone."""
         late_s = _now_s() + wait_s - account.promised_s
         if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
@@ -165,11 +188,12 @@ class DutyControl:
         if is_again and account.is_shared:
             return
         _log.info(
-            "%s: the first sample comes %sin %.0f s%s: %s (--max-duty)%s",
+            "%s: the first sample comes %sin %.0f s%s%s: %s (--max-duty)%s",
             account.address,
             "only " if is_again else "",
             wait_s,
             " at the earliest" if account.is_shared else "",
+            "" if all_s is None else f", all in about {all_s:.0f} s",
             account.others
             or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",
             await how_to_read(),

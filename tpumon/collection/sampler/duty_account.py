@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
-from tpumon.system.host_files import since_boot_s
-from tpumon.system.ledger import Entry, PeerEntry
+from tpumon.model.progress import TRACED_S, Traced
+from tpumon.system.host_files import since_boot_s, time_of_day
+from tpumon.system.ledger import Entry, PeerEntry, Turn
 
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
@@ -25,7 +28,11 @@ _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100
 _MOST_KNOWN = 200
 _LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
-_FIRST_CALLS = 3  # of each tpumon go before those of the others: a verdict takes three samples
+_FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict takes three samples
+_RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
+_SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
+_WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
+_GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
 
 
 @dataclass(slots=True)
@@ -36,11 +43,13 @@ class _CountedPeer:
         from_s: when it was first seen, since boot.
         base_s: what it had traced by then that is counted otherwise.
         counted_s: what was counted since.
+        is_new: True if it had no figure by then, and was not seen tracing since.
     """
 
     from_s: float
     base_s: float
     counted_s: float
+    is_new: bool
 
 
 class DutyAccount:
@@ -75,6 +84,8 @@ class DutyAccount:
         """When the server answered after another one's, as in `Entry`."""
         self.waits_since_s = 0.0
         """When it began such a trace that is under way, as in `Entry`."""
+        self.waits_for_s: float | None = None
+        """Likely cost of the call that waits for its turn; None: none does."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._woken = asyncio.Event()
@@ -92,8 +103,12 @@ class DutyAccount:
         self._calls = 0
         self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
-        self._before_s: float | None = None  # and the one before it
-        self._last_interval_s = 0.0  # as it was planned then
+        self._was_passed = False  # one without a figure has gone first since then
+        self._before: tuple[float | None, bool] = None, False  # the same before that call
+        self._saves = False  # it asks less often, for the reserve
+        self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
+        self._first: PeerEntry | None = None  # of those that go before it
+        self._ahead_s = 0.0  # likely cost of their calls
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
@@ -106,9 +121,12 @@ class DutyAccount:
     def pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs.
 
-        In silence twice as much as the share asks for: half of it pays the debt of the long trace before.
+        In silence twice as much as the share asks for: half of it pays the debt of the long trace before. Who has begun
+        only now may be over soon, as commands are, so it does not count yet.
         """
-        return (1 + len(self._sharing)) * (2 if self.is_silent else 1) / self._ratio
+        more = 2 if self.is_silent else _SAVING if self._saves else 1
+        staying = sum(one.entry.calls >= _FIRST_CALLS for one in self._sharing)
+        return (1 + staying) * more / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -124,7 +142,8 @@ class DutyAccount:
     def others(self) -> str:
         """Words for the other tpumons that trace the same server, and what that means here; empty: there are none."""
         if self._first is not None:
-            return f"{_who(self._first)} goes first, as it has no verdict yet"
+            why = "has waited longer" if self._first.entry.calls else "has no figures yet"
+            return f"{_who(self._first)} goes first, as it {why}"
         first = "" if self._went_first is None else _who(self._went_first)
         before = first and f"{first} has just traced it"
         if len(self._sharing) > 1:
@@ -137,15 +156,37 @@ class DutyAccount:
         return before
 
     @property
-    def _is_new(self) -> bool:
-        """True until it has traced the server as often as a verdict takes."""
-        return self._calls < _FIRST_CALLS
+    def had(self) -> str:
+        """Words for the tpumon that has sampled the server last; empty: none says so."""
+        last = max((one for one in self._peers if one.trusted and one.entry.calls), key=_said_s, default=None)
+        if last is None:
+            return ""
+        return f"{_who(last)} sampled it from {time_of_day(last.entry.since_s)} on"
 
-    @property
-    def _first(self) -> PeerEntry | None:
-        """One that goes first: it has traced the server fewer times than this one, and than a verdict takes."""
-        calls = min(self._calls, _FIRST_CALLS)
-        return next((one for one in self._sharing if one.trusted and one.entry.calls < calls), None)
+    def gives_way(self, now_s: float) -> bool:
+        """True if another one that waits goes first: none of another user, nor one that should have gone by now."""
+        mine, boot_s = self._turn(now_s), since_boot_s()
+        before = [
+            one
+            for one in (() if self.is_silent else self._sharing)
+            if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
+            if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
+        ]
+        self._ahead_s = sum(one.entry.turn.cost_s for one in before if one.entry.turn is not None)
+        self._first = min(before, key=lambda one: one.entry.turn.order if one.entry.turn else mine.order, default=None)
+        return self._first is not None
+
+    def _turn(self, now_s: float) -> Turn:
+        """The place of the call that waits."""
+        since_s = self._since_s or since_boot_s()
+        if self._last_s is not None:
+            since_s = max(0.0, since_boot_s() - (now_s - self._last_s))
+        return Turn(0 if not self._calls or self._was_passed else 1, since_s, self.waits_for_s or 0.0)
+
+    def _should_have_gone(self, entry: Entry, turn: Turn, now_s: float) -> bool:
+        """True if the credit has covered a call of another one for a while, also as that one counts it."""
+        debt_s = max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
+        return (CREDIT_S - turn.cost_s - debt_s) / self._ratio >= _GOES_WITHIN_S
 
     @property
     def hung_by(self) -> str:
@@ -161,16 +202,6 @@ class DutyAccount:
     def known_window_s(self) -> float | None:
         """The length of trace that shows its steps, as another tpumon found it; None: none says so."""
         return max((one.entry.window_s for one in self._peers if one.trusted), default=0.0) or None
-
-    @property
-    def gives_way_until_s(self) -> float:
-        """Until when another one goes first that has traced the server fewer times than a verdict takes.
-
-        For two intervals at most.
-        """
-        if self._last_s is None or self._first is None:
-            return float("-inf")
-        return self._last_s + 2 * max(self._last_interval_s, (self.likely_s or 0.0) * self.pace_s)
 
     def looks_again_s(self, wait_s: float) -> float:
         """Seconds until entries of others are read again during a wait: few while they may have a call under way."""
@@ -211,17 +242,21 @@ class DutyAccount:
         """Counts a call before it is made."""
         self._under_way_s += estimate_s
         self._spend(estimate_s, now_s)
-        self._before_s, self._last_s, self._went_first = self._last_s, now_s, None
-        self._last_interval_s = self.interval_s
+        self._before = self._last_s, self._was_passed
+        self._last_s, self._was_passed, self._went_first = now_s, False, None
+        self._first, self._ahead_s = None, 0.0
+        self.waits_for_s = None
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
         self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
         if traced_s:
+            self._note_traced(traced_s)
             self._calls += 1
+            self._saves = self._calls >= _FIRST_CALLS and self._debt_s > CREDIT_S - _RESERVE_S
         else:
-            self._last_s = self._before_s
+            self._last_s, self._was_passed = self._before
 
     def note_host_trace(self, begun_s: float, *, is_answered: bool, is_gone: bool = False) -> None:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
@@ -231,19 +266,37 @@ class DutyAccount:
 
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
+        self._note_traced(traced_s)
         self._spend(traced_s, now_s)
 
-    def ready_s(self, cost_s: float) -> float:
+    def ready_s(self, cost_s: float, before_s: float = 0.0) -> float:
         """The time from which a call of this cost may be made: the credit covers it, or all of the credit is there.
 
         In silence, some time after the last call, whatever the debt.
+
+        Args:
+            cost_s: what it is likely to cost.
+            before_s: the cost of calls that are made before it.
         """
         if self.is_silent and self._last_s is not None:
             return self._last_s + cost_s * self.pace_s
-        ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
-        if self._last_s is None or self._is_new or not self.is_shared:
-            return ready_s
-        return max(ready_s, self._last_s + cost_s * self.pace_s)
+        debt_s = self._debt_s + before_s
+        ready_s = self._counted_s + max(0.0, debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
+        return max(ready_s, self._paced_s(cost_s))
+
+    def turn_s(self, cost_s: float, calls: int = 1) -> float:
+        """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
+
+        So have all who share the server, between two of them.
+        """
+        between_s = (calls - 1) * cost_s * (1 + len(self._sharing))
+        return self.ready_s(cost_s, self._ahead_s + between_s)
+
+    def _paced_s(self, cost_s: float) -> float:
+        """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
+        if self._last_s is None or self._calls < _FIRST_CALLS:
+            return float("-inf")
+        return self._last_s + cost_s * self.pace_s
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
@@ -269,7 +322,12 @@ class DutyAccount:
             unanswered_s=self.unanswered_s,
             answered_s=self.answered_s,
             waits_since_s=self.waits_since_s,
+            turn=self._turn(now_s) if self._waits(now_s) else None,
         )
+
+    def _waits(self, now_s: float) -> bool:
+        """True if a call waits for others, not for this tpumon's own share."""
+        return self.waits_for_s is not None and self._paced_s(self.waits_for_s) <= now_s
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
@@ -303,8 +361,10 @@ class DutyAccount:
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
-            known = _CountedPeer(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
+            known = _CountedPeer(boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since)
             if not begun_since:  # what it says of all of them includes what it traced itself
+                if peer.trusted:
+                    self._note_traced(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
         self._known[_named(peer)] = known  # last: those whose files are away are the first to be forgotten
@@ -313,7 +373,26 @@ class DutyAccount:
         if not peer.trusted:  # no more than time had passed when it said so
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+        self._note_traced(traced_s)
+        if known.is_new and traced_s > 0:
+            known.is_new, self._was_passed = False, self._was_passed or peer.trusted
         return traced_s, debt_s
+
+    def traced(self) -> Traced:
+        """For how long all tpumons have traced it lately."""
+        booted_unix_s = time.time() - since_boot_s()
+        begun_unix_s = 0.0 if self.process is None else booted_unix_s + self.process / os.sysconf("SC_CLK_TCK")
+        spans = ((booted_unix_s + begin_s, booted_unix_s + end_s, traced_s) for begin_s, end_s, traced_s in self._spans)
+        return Traced(begun_unix_s, tuple(spans))
+
+    def _note_traced(self, traced_s: float, begin_s: float | None = None, end_s: float | None = None) -> None:
+        """Notes tracing of anybody; without a time, it was just now."""
+        if not traced_s:
+            return
+        boot_s = since_boot_s()
+        self._spans = [span for span in self._spans if span[1] > boot_s - TRACED_S]
+        begin_s, end_s = boot_s if begin_s is None else begin_s, boot_s if end_s is None else end_s
+        self._spans.append((begin_s, end_s, traced_s))
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s
@@ -331,6 +410,10 @@ class DutyAccount:
 
 def _who(peer: PeerEntry) -> str:
     return f"tpumon{f' {peer.pid}' if peer.pid else ''} of {user_named(peer.uid)}"
+
+
+def _said_s(peer: PeerEntry) -> float:
+    return peer.entry.time_s
 
 
 def _named(peer: PeerEntry) -> tuple[str, int | None]:

@@ -29,12 +29,14 @@ class Pace(Struct, frozen=True, kw_only=True):
         max_duty_ratio: the largest share of time for which a job may be traced, by all tpumons of this host.
         attempts: attempts at one query before it counts as failed.
         num_queries: queries per worker; 0: until cancelled.
+        awaited: how many a command waits for, which then cancels them; 0: none does.
     """
 
     interval_s: float | None = None
     max_duty_ratio: float = USUAL_DUTY_RATIO
     attempts: int = 3
     num_queries: int = 0
+    awaited: int = 0
 
 
 def jittered(duration_s: float) -> float:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.held import Held
 from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words, waits_since
 from tpumon.collection.sampler.pace import JITTER_RATIO, LONGEST_PAUSE_S, Pace, jittered, on_tick, pause_after_failures
+from tpumon.collection.sampler.wait_words import WaitWords
 from tpumon.collection.sources import ProfilerSource
 from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
@@ -77,6 +79,7 @@ class SampledWorker:
     ) -> None:
         self.target = target
         self._progress = progress
+        self._words = WaitWords(progress, target.address, account, pace.awaited)
         self._profilers = profilers
         self._profiler = profilers[0]  # the one that answered last
         self._query = query
@@ -188,7 +191,7 @@ class SampledWorker:
         Returns:
             True if its process has ended, or is another one.
         """
-        self._say_next(due_s)
+        self._words.next(due_s - self._clock_s(), self._cost_s)
         while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
             await self._wait_for_wake(_FAR_S / 2)
             silent_s = await idle_s()
@@ -196,10 +199,10 @@ class SampledWorker:
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.due_s())
-                self._say_next(due_s)
+                self._words.next(due_s - self._clock_s(), self._cost_s)
             elif self._looks:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
-                self._say_next(due_s)
+                self._words.next(due_s - self._clock_s(), self._cost_s)
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
             return False
@@ -258,9 +261,6 @@ class SampledWorker:
     def _note_next_cost(self, profiler: ProfilerSource) -> None:
         self._account.likely_s, self._account.is_silent = profiler.likely_s(self._query), profiler.is_silent
 
-    def _say_next(self, due_s: float) -> None:
-        self._progress.waits(self.target.address, "asked again", max(due_s - self._clock_s(), 0.0))
-
     def wake(self, *, ended: bool = False) -> None:
         """Ends the wait: its process has ended, or is another one. A worker that may not be traced yet is probed."""
         self._ended, self._is_renewed = ended, True
@@ -275,6 +275,7 @@ class SampledWorker:
         """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
         time_unix_s, start_s, self._asked_s = time.time(), time.monotonic(), self._clock_s()
         self._traced_s = self._took_s = self._waited_s = 0.0
+        self._words.note_query()
         for attempt in range(1, self._pace.attempts + 1):
             try:
                 sample = await self._fetch()
@@ -397,7 +398,7 @@ class SampledWorker:
         if may_be_stopped(error, address, pid) and (words := await asyncio.to_thread(stopped_words, address, pid)):
             return "deadline", words
         if not may_be_hung(error):
-            return error.reason, error.message
+            return error.reason, error.message + await self._duty.had(self._account, error)
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:
             return "deadline", hung_by
@@ -422,13 +423,10 @@ class SampledWorker:
         estimate_s, interval_s = 0.0, self._effective_interval_s or profiler.usual_interval_s
         if profiler.costs_job and not self._probes_next:
             self._account.interval_s = interval_s
-            await self._duty.look(self._account)
-            if (known_s := self._account.known_window_s) != query.known_window_s:
-                self._query = query = replace(query, known_window_s=known_s)
-            estimate_s = profiler.likely_s(query)
             begun_s = self._clock_s()
-            if not await self._duty.enter(self._account, estimate_s, self._say_share, self._waits_in_vain):
-                self._probes_next, estimate_s = True, 0.0
+            likely_s = partial(self._likely_s, profiler)
+            entered_s = await self._duty.enter(self._account, likely_s, self._words.turn, self._waits_in_vain)
+            self._probes_next, estimate_s, query = entered_s is None, entered_s or 0.0, self._query
             self._waited_s += self._clock_s() - begun_s
             try:
                 await self._check_held()  # a pause may have begun meanwhile
@@ -473,9 +471,11 @@ class SampledWorker:
     def _say_waits(self, since_s: float) -> None:
         self._progress.does(self.target.address, waits_since(since_s), "tracing")
 
-    def _say_share(self, wait_s: float) -> None:
-        why = f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"
-        self._progress.waits(self.target.address, "traced", wait_s, why)
+    def _likely_s(self, profiler: ProfilerSource) -> float:
+        """What a query is likely to cost, with the window that another tpumon may have found meanwhile."""
+        if (known_s := self._account.known_window_s) != self._query.known_window_s:
+            self._query = replace(self._query, known_window_s=known_s)
+        return profiler.likely_s(self._query)
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""

@@ -22,6 +22,7 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
+from tpumon.outputs.live.parts.traced import most_traced
 from tpumon.outputs.live.parts.waiting import countdown
 
 _STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
@@ -144,8 +145,8 @@ def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
     failing = any(map(exporter_failed, scene.rows))
     if failing:
         pieces += source
-    if scene.traced_ratio is not None:
-        pieces.append(HeaderPiece(f"traced {100 * scene.traced_ratio:.1f}%"))
+    if (traced_ratio := most_traced(frame)) is not None:
+        pieces.append(HeaderPiece(f"traced {100 * traced_ratio:.1f}%"))
     if row is None and len(scene.rows) > 1:
         counts = Counter(map(look_of, scene.rows))
         pieces += [

@@ -67,7 +67,6 @@ class Scene(Struct, frozen=True, kw_only=True):
         figures: each figure over all workers, by key.
         fresh_until_unix_s: when the first present sample becomes stale; None: there is no present sample.
         began_unix_s: start of each worker's last sample with figures, by the wall clock as it is set now.
-        traced_ratio: share of the last ten minutes for which a job was traced, of the job traced most; None: none was.
         labels: short names of the workers.
         held: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
@@ -79,7 +78,6 @@ class Scene(Struct, frozen=True, kw_only=True):
     figures: Mapping[str, FigureStats]
     fresh_until_unix_s: float | None
     began_unix_s: Mapping[str, float]
-    traced_ratio: float | None
     labels: Labels
     held: Sequence[Figure]
     seen: frozenset[str]
@@ -182,7 +180,6 @@ class SceneMaker:
         present = [row.sample for row in rows if row.sample is not None]
         held = held_by(present or [last for last in lasts.values() if last is not None])
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
-        traced = [row.history.traced_ratio(now_unix_s) for row in rows]
         return Scene(
             status=status,
             rows=rows,
@@ -193,7 +190,6 @@ class SceneMaker:
                 for row in rows
                 if (last := lasts[row.name]) is not None
             },
-            traced_ratio=max((ratio for ratio in traced if ratio is not None), default=None),
             labels=self._labels,
             held=held,
             seen=self._seen & {figure.key for figure in held},

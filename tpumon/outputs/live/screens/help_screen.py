@@ -36,7 +36,7 @@ _HEADER = (
     ("FROZEN  10:25:07", "you froze the picture (p) at that time; sampling goes on"),
     ("EXPORTER DOWN 9s", "the exporter behind --from does not answer, so nothing is known about any worker"),
     ("every 10s, @10s", "interval between queries of a worker; longer than --interval if tracing would cost too much"),
-    ("traced 1.9%", "profiling overhead: share of time that a job is traced, of the job traced most"),
+    ("traced 1.9%", "overhead: share of the last 10 min, or of its life, that all tpumons here traced a job; the most"),
     ("X2 !1 B1", "number of workers by mark, where there is no room for the words"),
     ("last 10:25:07", "time of the newest sample with figures"),
     ("SIMULATED", "the figures are made up"),

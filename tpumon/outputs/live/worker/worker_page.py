@@ -35,6 +35,7 @@ from tpumon.outputs.live.parts.rows import absent_words, cause_words, has_figure
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, table
+from tpumon.outputs.live.parts.traced import traced_share
 from tpumon.outputs.live.parts.waiting import waiting_words
 from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
@@ -445,9 +446,9 @@ class WorkerPage:
                 else f"last at {clock(last.time_unix_s, self._now_unix_s)}, failed after {step_word(last.took_s)}"
             )
         if history.traced_s:
-            ratio = history.traced_ratio(self._now_unix_s)
-            share = "" if ratio is None else f", {100 * ratio:.1f}% of the last 10 min"
-            lines += self._text(f"traced for {short_time(history.traced_s)} in all{share}")
+            share = traced_share(self._frame, self._row)
+            of_time = "" if share is None else f", {100 * share.ratio:.1f}% {share.words}"
+            lines += self._text(f"traced for {short_time(history.traced_s)} in all{of_time}")
         return lines + self._last_error()
 
     def _last_error(self) -> Lines:

@@ -1,0 +1,54 @@
+"""What a worker waits for, as a sampler tells it: its share of time, who else takes part in it, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tpumon.collection.sampler.duty_account import DutyAccount
+from tpumon.model.progress import Progress
+
+
+class WaitWords:
+    """Tells of one worker when it is asked next, and of a command when it will have all of its samples.
+
+    Args:
+        progress: told so.
+        address: of the worker.
+        account: of its server.
+        samples: that a command waits for; 0: there is none.
+    """
+
+    def __init__(self, progress: Progress, address: str, account: DutyAccount, samples: int) -> None:
+        self._progress = progress
+        self._address = address
+        self._account = account
+        self._left = samples
+
+    def note_query(self) -> None:
+        """Notes that a query begins: all until the next one is of that."""
+        self._left -= 1
+
+    def next(self, left_s: float, cost_s: float) -> None:
+        """The next query comes in so many seconds."""
+        self._progress.note_traced(self._address, self._account.traced())
+        is_late = self._left > 0 and self._account.ready_s(cost_s) > asyncio.get_running_loop().time()
+        why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
+        self._progress.waits(self._address, "asked again", left_s, why, all_s)
+
+    def turn(self, left_s: float, cost_s: float) -> float | None:
+        """Its query waits for so many seconds until the job may be traced.
+
+        Returns:
+            Seconds until a command has all of its samples, as is likely; None: this is the last one, or there is none.
+        """
+        self._progress.note_traced(self._address, self._account.traced())
+        all_s = self._all_s(cost_s, 1 + self._left)
+        self._progress.waits(self._address, "traced", left_s, self._why, all_s)
+        return all_s
+
+    def _all_s(self, cost_s: float, queries: int) -> float | None:
+        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time() if queries > 1 else None
+
+    @property
+    def _why(self) -> str:
+        return f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"
