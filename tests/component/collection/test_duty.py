@@ -603,7 +603,7 @@ async def test_who_waits_longer_than_it_was_told_is_told_who_has_traced_the_job_
         await asyncio.sleep(1)
         for said, each in zip(told, (others[1], third), strict=True):
             doing = each._options.progress.of(ADDRESS)
-            if doing is not None and doing.waits:
+            if doing is not None and doing.why:
                 said.append((doing.until_unix_s, doing.why))
     await asyncio.gather(*running)
     later = [

@@ -135,7 +135,7 @@ def test_the_command_says_who_alone_can_end_the_pause_of_another(directory, caps
     command.run(0)
     said = capsys.readouterr().out
     assert re.fullmatch(
-        r"sampling on this host is paused by user 54321 until [\d:]{8}; "
+        r"sampling on this host is paused by user 54321 until [\d:]{8}, for 10 min; "
         r"only user 54321 can end that, or root: `sudo -u '#54321' tpumon pause 0`\n",
         said,
     )
