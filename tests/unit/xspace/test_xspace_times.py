@@ -271,7 +271,12 @@ def called(*events, device=False):
     "name",
     [
         *("backend_compile", "backend_compile_and_load", "lower_sharding_computation", "trace_to_jaxpr_dynamic"),
-        *("PjRtCpuClient::Compile", "CpuCompiler::RunBackend", "tf.function-graph_building"),
+        *(
+            "PjRtCpuClient::Compile",
+            "CpuCompiler::RunBackend",
+            "TaskDispatcher::dispatch",
+            "tf.function-graph_building",
+        ),
     ],
 )
 def test_compiling(name, device):

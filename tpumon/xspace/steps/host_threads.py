@@ -31,7 +31,8 @@ _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
 # As JAX 0.6 to 0.10 and TensorFlow 2.21 name what traces, lowers and compiles a function.
 _COMPILING = re.compile(
     r"backend_compile\w*|lower_sharding_computation|trace_to_jaxpr\w*|tf\.function-graph_building|"
-    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses|Compile\w*)"
+    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses|Compile\w*)|"
+    r"TaskDispatcher::dispatch"  # of LLVM, for a CPU: often all that a trace within a compilation has
 )
 # The ops by which programs of JAX 0.10 on a CPU call Python.
 _CALLBACK = re.compile(r"(?:(?:pure|io|debug)_callback|debug_print)(?:\.\d+)?")
