@@ -31,6 +31,7 @@ _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict takes three samples
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
+_SPAN_S = 10.0  # within which it is not told apart when it was traced
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
 
@@ -167,13 +168,13 @@ class DutyAccount:
         """True if another one that waits goes first: none of another user, nor one that should have gone by now."""
         mine, boot_s = self._turn(now_s), since_boot_s()
         before = [
-            one
+            (turn, one)
             for one in (() if self.is_silent else self._sharing)
             if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
             if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
         ]
-        self._ahead_s = sum(one.entry.turn.cost_s for one in before if one.entry.turn is not None)
-        self._first = min(before, key=lambda one: one.entry.turn.order if one.entry.turn else mine.order, default=None)
+        self._ahead_s = sum(turn.cost_s for turn, _ in before)
+        self._first = min(before, key=lambda each: each[0].order)[1] if before else None
         return self._first is not None
 
     def _turn(self, now_s: float) -> Turn:
@@ -361,7 +362,9 @@ class DutyAccount:
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
-            known = _CountedPeer(boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since)
+            known = _CountedPeer(
+                boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since or not entry.traced_s
+            )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
                     self._note_traced(entry.traced_s, entry.since_s, entry.time_s)
@@ -391,8 +394,12 @@ class DutyAccount:
             return
         boot_s = since_boot_s()
         self._spans = [span for span in self._spans if span[1] > boot_s - TRACED_S]
-        begin_s, end_s = boot_s if begin_s is None else begin_s, boot_s if end_s is None else end_s
-        self._spans.append((begin_s, end_s, traced_s))
+        if begin_s is not None and end_s is not None:
+            self._spans.append((begin_s, end_s, traced_s))
+        elif self._spans and boot_s - self._spans[-1][0] < _SPAN_S:
+            self._spans[-1] = self._spans[-1][0], boot_s, self._spans[-1][2] + traced_s
+        else:
+            self._spans.append((boot_s, boot_s, traced_s))
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s
