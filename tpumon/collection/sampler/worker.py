@@ -322,7 +322,8 @@ class SampledWorker:
         return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], why)
 
     def _note_answer(self, sample: Sample) -> Sample:
-        self.has_answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
+        self.has_answered, self._simulated = True, sample.simulated
+        self.hopeless = self.gone = self._ended = False
         self._serves = sample.figures.traced_programs is not None
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
