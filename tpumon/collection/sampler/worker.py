@@ -408,8 +408,9 @@ class SampledWorker:
         return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
     def _waits_in_vain(self) -> bool:
-        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang."""
-        return self._ended or bool(self.held.why or self._account.hung_by or self._account.host_trace_waits)
+        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang from the start."""
+        hangs = not self.has_answered and (self._account.hung_by or self._account.host_trace_waits)
+        return self._ended or bool(self.held.why or hangs)
 
     async def _check_held(self) -> None:
         """Raises _QueryFailedError while the worker is held."""
