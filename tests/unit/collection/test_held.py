@@ -165,3 +165,11 @@ def test_the_end_of_a_process_is_seen_before_discovery_sees_it():
     samples = told(Fake(reason="unavailable"), states=[("ended", 1010.5, 2000)])
     assert reasons(samples, 1010.5, 1012) == ["unavailable"]
     assert next(one for at_s, one in samples if at_s > 1010).process is None
+
+
+def test_a_server_that_answers_after_its_process_has_ended_is_traced_on():
+    """Another process has its port, which discovery may not see."""
+    source = Fake(0.6)
+    told(source, states=[("ended", 1010.5, 2000)], for_s=400)
+    assert source.probes
+    assert source.calls[-1] > 1100

@@ -323,7 +323,8 @@ class SampledWorker:
         return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], why)
 
     def _note_answer(self, sample: Sample) -> Sample:
-        self.has_answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
+        self.has_answered, self._simulated = True, sample.simulated
+        self.hopeless = self.gone = self._ended = False
         self._serves = sample.figures.traced_programs is not None
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
@@ -408,8 +409,9 @@ class SampledWorker:
         return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
 
     def _waits_in_vain(self) -> bool:
-        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang."""
-        return self._ended or bool(self.held.why or self._account.hung_by or self._account.host_trace_waits)
+        """True if waiting until it may be traced is of no use: it is held, gone, or known to hang from the start."""
+        hangs = not self.has_answered and (self._account.hung_by or self._account.host_trace_waits)
+        return self._ended or bool(self.held.why or hangs)
 
     async def _check_held(self) -> None:
         """Raises _QueryFailedError while the worker is held."""
