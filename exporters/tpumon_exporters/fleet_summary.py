@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.history import WELL
-from tpumon.analysis.sufficiency import unjudged
+from tpumon.analysis.sufficiency import unjudged, unsure_of
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.documents import encoded
 from tpumon.outputs import Context, Output, takes
@@ -99,14 +99,14 @@ class FleetSummary(Output):
 
     def _summarise(self, now_unix_s: float) -> None:
         status = self._context.analysis.status(now_unix_s)
-        unsure = unjudged(status, self._context.run.thresholds.sustained)
+        sustained = self._context.run.thresholds.sustained
         line = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": now_unix_s,
-            "too_few_samples": bool(unsure),
+            "too_few_samples": bool(unjudged(status, sustained)),
             "fleet": {
                 "workers": len(status.workers),
-                "counts": _counts(status, unsure),
+                "counts": _counts(status, unsure_of(status, sustained)),
                 "figures": status.figures(),
             },
             "workers": [_row(worker, self._context.run.ops) for worker in status.worst_first() if _is_not_ok(worker)],

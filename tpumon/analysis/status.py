@@ -243,13 +243,20 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return sorted(rows, key=lambda each: (each.verdict.rank, each.waits, -each.verdict.excess))
 
     def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
-        """Findings that cannot be judged of all workers or of one, with the reason that most of them have."""
+        """Findings that cannot be judged of all workers or of one, with the reason that most of them have.
+
+        Of those with a finding that samples speak for, the reason that most of these have.
+        """
         asked = self.workers.values() if worker is None else filter(None, [self.workers.get(worker)])
         reasons: dict[FindingId, list[NotJudged]] = {}
         for each in asked:
             for one in () if each.verdict.state in NOT_THERE else each.not_judged:
                 reasons.setdefault(one.finding, []).append(one)
-        return tuple(replace(mode(given), workers=len(given)) for rule in RULES if (given := reasons.get(rule.finding)))
+        return tuple(
+            replace(mode([one for one in given if one.is_suspected] or given), workers=len(given))
+            for rule in RULES
+            if (given := reasons.get(rule.finding))
+        )
 
 
 NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})

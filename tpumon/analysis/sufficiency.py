@@ -63,6 +63,11 @@ def unjudged(status: FleetStatus, sustained: int) -> frozenset[str]:
     return frozenset(worker.name for worker in status.all() if _has_too_few(worker, sustained))
 
 
+def unsure_of(status: FleetStatus, sustained: int) -> frozenset[str]:
+    """The workers that seem ok, but cannot be called so: they are unjudged, or samples speak for a finding."""
+    return unjudged(status, sustained) | {worker.name for worker in status.all() if is_suspected(worker)}
+
+
 def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
     if worker.verdict.status not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False

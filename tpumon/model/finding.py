@@ -165,10 +165,6 @@ class Finding(Struct, frozen=True, kw_only=True):
         return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
-COMPILING = "compiling in "
-"""How the reason begins for which `recompiling` is not judged though samples speak for it."""
-
-
 class NotJudged(Struct, frozen=True, kw_only=True):
     """A finding that cannot be judged, so that its absence is no all-clear.
 
@@ -177,14 +173,11 @@ class NotJudged(Struct, frozen=True, kw_only=True):
         reason: why, in a few words.
         takes: the samples that it takes, where too few are the reason; None: they are not, or it is not known.
         workers: how many workers it cannot be judged of.
+        is_suspected: whether samples speak for it.
     """
 
     finding: FindingId
     reason: str
     takes: Count | None = None
     workers: Count = 0
-
-    @property
-    def is_suspected(self) -> bool:
-        """True if samples speak for the finding, but too few."""
-        return self.finding == "recompiling" and self.reason.startswith(COMPILING)
+    is_suspected: bool = False

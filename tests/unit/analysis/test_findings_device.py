@@ -23,12 +23,12 @@ INTERVAL_S = 10.0
 class Job:
     """A slice whose workers are queried round after round."""
 
-    def __init__(self, *workers):
+    def __init__(self, *workers, job_kind="training"):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), 1000.0
         self.fleet.take(
             Workers(
-                targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind="training") for w in self.workers)
+                targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind=job_kind) for w in self.workers)
             )
         )
 
@@ -395,22 +395,53 @@ def test_compiling_that_was_found_does_not_end_where_samples_show_it_otherwise_o
     assert job.round(2, compile_ratio=0.0) == {}
 
 
-def test_what_compiles_in_most_samples_is_not_judged_before_it_is_found():
-    """A job that begins looks the same at first, until most samples show steps alone."""
-    why = "compiling in {} of {} samples; too few to tell a storm from a start"
+def test_what_compiles_in_most_of_its_first_samples_is_not_judged_before_it_is_found():
+    """A job that begins looks the same, until two samples show steps alone; later pauses are judged by themselves."""
+    why = "compiling in {} of {} samples: the job begins, or it compiles again and again"
     job = Job()
-    for number in range(1, 10):
+    job.round(1, compile_ratio=0.9, step_time_s=None)
+    for number in range(2, 10):
         assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
-        assert job.reasons()["recompiling"] == why.format(min(number, 7), "the last 7" if number >= 7 else number)
-    job.round(1, compile_ratio=0.0, step_time_s=None)
-    assert job.reasons()["recompiling"] == why.format(6, "the last 7")
-    for number in range(1, 5):
-        assert job.round(1, compile_ratio=0.0) == {}
-        assert ("recompiling" in job.reasons()) == (number < 4)
-    job.round(2, compile_ratio=0.0)
-    for number in range(1, 5):  # one more makes four of the last seven
+        assert job.reasons()["recompiling"] == why.format(number, number)
+    job.round(1, compile_ratio=0.0)
+    assert job.reasons()["recompiling"] == why.format(9, 10)
+    job.round(1, compile_ratio=0.0)
+    assert "recompiling" not in job.reasons()
+    for _ in range(6):
         assert job.round(1, compile_ratio=0.9, step_time_s=None) == {}
-        assert ("recompiling" in job.reasons()) == (number == 4)
+        assert "recompiling" not in job.reasons()
+
+
+@pytest.mark.parametrize("step_s", [None, STEP])
+def test_one_sample_that_compiles_speaks_for_nothing(step_s):
+    """So does a profile, which is one; and where steps alone are seen more often."""
+    job = Job()
+    job.round(1, compile_ratio=0.9, step_time_s=step_s)
+    assert not any(one.is_suspected for one in job.fleet.status(job.now).not_judged())
+    rare = Job()
+    for ratio in (0.0, 0.9, 0.0, 0.0):
+        rare.round(1, compile_ratio=ratio, step_time_s=None if ratio else STEP)
+        assert not any(one.is_suspected for one in rare.fleet.status(rare.now).not_judged())
+
+
+def test_a_notebook_that_compiles_is_no_suspect():
+    """What it compiles again and again is only info."""
+    job = Job(job_kind="interactive")
+    job.round(3, compile_ratio=0.9, step_time_s=None)
+    assert not any(one.is_suspected for one in job.fleet.status(job.now).not_judged())
+
+
+def test_since_when_it_compiles_again_and_again_does_not_move():
+    """Pauses to compile, seen longer ago, are counted enough when it compiles amid steps no more."""
+    job = Job()
+    for _ in range(3):
+        job.round(1, compile_ratio=0.9, step_time_s=None)
+        job.round(2, compile_ratio=0.0)
+    job.round(1, compile_ratio=0.3)
+    since = job.round(1, compile_ratio=0.3)["recompiling"].since_unix_s
+    for _ in range(9):
+        job.round(1, compile_ratio=0.9, step_time_s=None)
+        assert job.round(2, compile_ratio=0.0)["recompiling"].since_unix_s == since
 
 
 @pytest.mark.parametrize(("ran", "earlier"), [(0, True), (1, False)])
@@ -444,7 +475,7 @@ def test_compiling_again_and_again_goes_on_when_tpumon_is_restarted(ran, amid_st
         after = job.round(1, compile_ratio=0.3)["recompiling"]
         assert (after.since_unix_s, after.since_or_earlier) == (before.since_unix_s, before.since_or_earlier)
         assert set(job.round(count, compile_ratio=0.0)) == {"recompiling"}
-    job.round(20, compile_ratio=0.0)
+    job.round(24, compile_ratio=0.0)
     assert job.round(1, compile_ratio=0.3) == {}
 
 
@@ -551,48 +582,6 @@ def test_programs_none_of_which_comes_back_are_compiled_also_where_few_pauses_ar
         assert "recompiling" not in kept.round(1, **program(0 if number == 20 else number))
 
 
-def in_blocks(number, programs=1, runs=3):
-    """A window with several runs of one program."""
-    function = FunctionFigures(name="jit_step", runs=runs, programs=programs)
-    return {"programs": (str(number),), "functions": (function,)}
-
-
-@pytest.mark.parametrize(
-    ("more", "takes"), [({}, 13), ({"programs": 3}, 25), ({"runs": 1}, 25), ({"programs": None}, 25)]
-)
-def test_programs_in_blocks_none_of_which_comes_back_are_compiled_with_fewer_samples(more, takes):
-    """Steps of one trace run one program, and no other trace does; where sizes change each step, 64 of them look so.
-
-    Until the next pause is seen, it stays: the programs are others all the time.
-    """
-    job = Job()
-    for number in range(40):
-        if number % 6 == 5:
-            paused(job)
-        found = job.round(1, **in_blocks(number, **more))
-        assert ("recompiling" in found) == (number >= takes - 1)
-        if 2 <= number < takes - 1:
-            words = f"it takes {takes} samples where nearly each shows another program"
-            assert job.reasons()["recompiling"].startswith(words)
-    assert found["recompiling"].since_or_earlier
-    for number in range(40, 60):
-        assert "recompiling" in job.round(1, **in_blocks(number, **more))
-    assert "recompiling" not in job.round(60, **in_blocks(59))
-    assert "recompiling" not in job.reasons()
-
-
-def test_a_trace_that_holds_the_end_of_a_block_of_steps_says_little():
-    """What is found stays; many such traces are those of sizes that change from step to step."""
-    job, mixed = Job(), Job()
-    for number in range(24):
-        if number % 6 == 5:
-            paused(job)
-            paused(mixed)
-        found = job.round(1, **in_blocks(number, programs=2 if number in {3, 15} else 1))
-        assert ("recompiling" in found) == (number >= 14)
-        assert "recompiling" not in mixed.round(1, **in_blocks(number, programs=1 + number % 2))
-
-
 def test_a_function_that_became_another_program_some_time_ago_is_judged():
     job = Job()
     for number in range(3):
@@ -604,11 +593,11 @@ def test_a_function_that_became_another_program_some_time_ago_is_judged():
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("sizes", [4, 16])
-def test_sizes_in_blocks_compiled_ahead_are_no_compiling(sizes, seed):
-    """Batches sorted by length: several steps of a size, and checkpoints between them."""
+def test_sizes_that_were_compiled_ahead_are_no_compiling(sizes, seed):
+    """Batches sorted by length, and checkpoints between them."""
     job, draw = Job(), random.Random(seed)
     for number in range(80):
-        assert "recompiling" not in job.round(1, **in_blocks(draw.randrange(sizes)))
+        assert "recompiling" not in job.round(1, **program(draw.randrange(sizes)))
         if number % 4 == 3:
             paused(job)
     assert "recompiling" not in job.reasons()

@@ -114,7 +114,7 @@ def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, comm
     _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], origin=LOCAL, command=command)
     first = printed.splitlines()[0]
     assert taken == 9
-    assert first.startswith("unknown: Compiling in 7 of the last 7 samples; too few to tell a storm from a start. ")
+    assert first.startswith("unknown: Compiling in 9 of 9 samples: the job begins, or it compiles again and again. ")
     assert first.endswith(" takes a longer look: tpumon once --num-queries 12")
     assert command is why or printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
     steps = [lambda: answered("w0", **on_cpu, compile_ratio=0.0)] * 3
@@ -225,12 +225,12 @@ def test_an_ok_of_an_exporter_says_on_how_few_samples_it_rests(run, command, bef
 
 def test_what_an_exporter_saw_compiling_is_not_ok_and_is_asked_again(run, monkeypatch):
     monkeypatch.setattr("sys.argv", ["x", "once"])
-    seen = NotJudged(finding="recompiling", reason="compiling in 2 of 3 samples; too few", workers=1)
+    seen = NotJudged(finding="recompiling", reason="compiling in 2 of 3 samples", workers=1, is_suspected=True)
     events = [lambda: answered("w0", findings=(), judged=("idle", "hang"), interval_s=10.0)]
     events.insert(0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(seen,), history={}))
     _, printed, _ = run(events, workers=["w0"])
     first = printed.splitlines()[0]
-    assert first.startswith('unknown: recompiling: "compiling in 2 of 3 samples; too few". Nothing was found, but')
+    assert first.startswith('unknown: recompiling: "compiling in 2 of 3 samples". Nothing was found, but')
     assert "takes more samples: ask again in about " in first
 
 

@@ -16,9 +16,9 @@ from tpumon.analysis.findings.rule import (
     NeedsMoreSamples,
     Observation,
     Peer,
-    Undecided,
+    Suspected,
 )
-from tpumon.analysis.history import Moment, seconds_between
+from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
 SliceKey = tuple[str, str, str]
@@ -100,7 +100,7 @@ class FindingState:
     @property
     def is_judged(self) -> bool:
         """True if it is known that the finding is present, or that it is not, also between samples without figures."""
-        if self.since is None and isinstance(self.reason, Undecided):
+        if self.since is None and isinstance(self.reason, Suspected):
             return False
         return self.since is not None or self.known >= self.needed or self.known > self.above
 
@@ -115,7 +115,10 @@ class FindingState:
         if (why := self.reason) is None and self.known:
             why = NeedsMoreSamples("{takes} samples in a row must agree", takes=self.needed)
         takes = why.takes if isinstance(why, NeedsMoreSamples) else None
-        return None if why is None else NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1)
+        if why is None:
+            return None
+        is_suspected = isinstance(why, Suspected)
+        return NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1, is_suspected=is_suspected)
 
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
         """Adds what a sample says.
@@ -143,7 +146,7 @@ class FindingState:
             self.detail = rule.detail(member)
             self.since = self.since.as_of(at)
             began = rule.began(member)
-            if began is not None and (is_new or seconds_between(began, self.since) > 0):
+            if began is not None and is_new:
                 was_there = rule.was_there(member)
                 self.since, self.was_there = began.as_of(at), self.was_there if was_there is None else was_there
 

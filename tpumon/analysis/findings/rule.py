@@ -223,8 +223,8 @@ class NeedsFewMoreSamples(NeedsMoreSamples):
     __slots__ = ()
 
 
-class Undecided(NeedsFewMoreSamples):
-    """Reason for which a finding is not judged any more: the last samples may show it, or what passes."""
+class Suspected(NeedsFewMoreSamples):
+    """Reason for which a finding is not judged although samples speak for it: they may have another cause."""
 
     __slots__ = ()
 

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
-from tpumon.analysis.sufficiency import is_suspected, unjudged
+from tpumon.analysis.sufficiency import unjudged, unsure_of
 from tpumon.cli.session import Needs, collected, told_when
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
@@ -42,20 +42,20 @@ def run(
     """
     with collected(feed, needs) as status:
         needed = feed.output_options.thresholds.sustained
-        unsure = unjudged(status, needed)
-        answer = told_when(diagnose(status, unsure, keeps=feed.state is not None), feed, needs, status)
+        few, unsure = unjudged(status, needed), unsure_of(status, needed)
+        answer = told_when(diagnose(status, few, keeps=feed.state is not None), feed, needs, status)
         rows = [
-            _TableRow(worker, "unknown" if worker.name in unsure or is_suspected(worker) else worker.verdict.status)
+            _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
             for worker in status.worst_first()
         ]
         if output == "json":
-            show(encoded(_document(rows, answer, bool(unsure))))
+            show(encoded(_document(rows, answer, bool(few))))
         else:
             show(f"{answer.title}: {answer.sentence}\n")
             room = shutil.get_terminal_size((0, 0)).columns  # 0: it is no terminal
             show("\n".join(_table(rows, status.time_unix_s, room or sys.maxsize)))
-            if unsure:
-                show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
+            if few:
+                show(f"\ntoo few samples to judge {len(few)} of {len(rows)} workers: {needed} are needed")
         return answer.exit_status(fail_on)
 
 

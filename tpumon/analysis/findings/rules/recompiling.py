@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,11 +13,10 @@ from tpumon.analysis.findings.rule import (
     NeedsMoreSamples,
     Observation,
     Rule,
-    Undecided,
+    Suspected,
 )
 from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
-from tpumon.model.finding import COMPILING
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
@@ -26,16 +24,13 @@ _OFTEN_PAUSES = 4  # in which the host compiles: a job that begins makes some, f
 _FEWEST = 2 * _OFTEN_NEW + 1  # samples that can show so many: a program, then a pause and another one each time
 _FURTHEST = 24  # samples from one that shows compiling to the next
 _LEAST_QUIET = 6  # samples without compiling after which it is over: where half show it, chance once in 64 times
-_LAST = 7  # samples that may speak for a storm that too few of them show
+_STARTED = 2  # samples in a row with steps alone
 _UNLIKE = 24  # changes, none of them back to a program that ran before: of 64 sizes that is chance once in 100 times
-# Where several steps of a trace run one program, sizes do not change from step to step: 13 samples without two alike
-# are chance once in 1,000 times if 16 sizes come in blocks, and so many blocks need fewer pauses to tell.
-_BLOCKS, _OFTEN_IN_BLOCKS = 12, 2
-_LEAST_UNLIKE = 2  # of the first changes: then it takes as many
+_LEAST_UNLIKE = 2  # changes from which on it takes as many
 _MOST_PROGRAMS = 256  # or functions that are remembered
 
 _ALWAYS_NEW = "it takes {takes} samples where nearly each shows another program: they may have been compiled ahead"
-_MAYBE = f"{COMPILING}{{compiling}} of {{last}}{{samples}} samples; too few to tell a storm from a start"
+_MAYBE = "compiling in {compiling} of {samples} samples: the job begins, or it compiles again and again"
 _NOT_KNOWN = "nothing tells what is compiled: traces show neither the host nor programs"
 
 
@@ -103,7 +98,7 @@ class Compiling:
         self.count, self.quiet, self.ratio = self.count + 1, 0, ratio
 
     def hold(self) -> None:
-        """Notes a sample that shows compiling otherwise: what is found is not over."""
+        """Notes that another sign of compiling was seen: what is found is not over."""
         if self.is_found:
             self.quiet = 0
 
@@ -121,7 +116,6 @@ class Programs:
         new: counts samples with such a program.
         others: counts samples with another program that no compiling explains: no pause, or it ran before.
         unlike: number of changes since a program came back.
-        blocks: number of these that show several runs of this program, and none of another one.
         same: the first sample with the program that its function ran before, too.
     """
 
@@ -133,13 +127,12 @@ class Programs:
     new: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     others: Compiling = field(default_factory=lambda: Compiling(often=_OFTEN_NEW))
     unlike: int = 0
-    blocks: int = 0
     same: Moment | None = None
 
     @property
     def is_alone(self) -> bool:
         """True if so many programs ran, none of them again, that they were not compiled ahead."""
-        return self.unlike >= _UNLIKE or self.blocks >= _BLOCKS
+        return self.unlike >= _UNLIKE
 
     @property
     def severity_ratio(self) -> float | str:
@@ -151,7 +144,7 @@ class Programs:
         if self.samples >= _FEWEST and (self.new.count > self.others.count or self.is_alone):
             return self.new.count_ratio
         if min(self.unlike, self.new.count + self.others.count) >= _LEAST_UNLIKE:  # each was another one so far
-            return NeedsMoreSamples(_ALWAYS_NEW, takes=1 + (_BLOCKS if 2 * self.blocks > self.unlike else _UNLIKE))
+            return NeedsMoreSamples(_ALWAYS_NEW, takes=1 + _UNLIKE)
         return 0.0 if self.samples >= _FEWEST else NeedsMoreSamples(takes=_FEWEST)
 
     def note(self, figures: Figures, at: Moment) -> None:
@@ -159,8 +152,7 @@ class Programs:
         if not (figures.programs and figures.functions):
             return
         self.samples += 1
-        first = figures.functions[0]
-        program, function = figures.programs[0], first.name
+        program, function = figures.programs[0], figures.functions[0].name
         known = self.functions.get(function)
         changed = known is not None and known != program
         if known == program:
@@ -173,10 +165,6 @@ class Programs:
         self.others.note(1.0 if changed and not is_new else None, at)
         if changed:
             self.unlike = self.unlike + 1 if is_unlike else 0
-            self.blocks = self.blocks + (first.programs == 1 and first.runs > 1) if is_unlike else 0
-        if first.programs != 1 and self.blocks < _BLOCKS:  # it may be the end of a block
-            self.blocks //= 2
-        self.new.often = _OFTEN_IN_BLOCKS if self.blocks >= _BLOCKS else _OFTEN_NEW
         if is_unlike and self.is_alone:
             self.new.hold()
         self.functions.pop(function, None)
@@ -190,6 +178,34 @@ class Programs:
 
 
 @dataclass(slots=True)
+class Start:
+    """The first samples of a job with steps or compiling, until steps alone are seen.
+
+    Attributes:
+        samples: their number.
+        compiling: number of those in which the host compiles.
+        alone: number of the last ones that show steps alone.
+    """
+
+    samples: int = 0
+    compiling: int = 0
+    alone: int = 0
+
+    def note(self, *, compiles: bool) -> None:
+        """Notes a sample with steps or compiling, unless the start is over."""
+        if self.alone < _STARTED:
+            self.samples, self.compiling = self.samples + 1, self.compiling + compiles
+            self.alone = 0 if compiles else self.alone + 1
+
+    @property
+    def suspected(self) -> Suspected | None:
+        """The reason for which `recompiling` is not judged though samples speak for it; None: they do not."""
+        if self.alone >= _STARTED or self.compiling < max(_OFTEN, self.samples / 2):
+            return None
+        return Suspected(_MAYBE.format(compiling=self.compiling, samples=self.samples))
+
+
+@dataclass(slots=True)
 class Recompiled:
     """The signs: what the host does amid steps and in pauses between them, and what ran before and after pauses.
 
@@ -199,7 +215,7 @@ class Recompiled:
         pause: share of the time for which it did, of the sample of the present pause that shows most; since when.
         programs: what ran.
         ran: the first sample with steps in which the host does not compile.
-        last: of the last samples whether the host compiles; None: neither that nor steps are seen.
+        start: the first samples.
     """
 
     compiling: Compiling = field(default_factory=Compiling)
@@ -207,7 +223,7 @@ class Recompiled:
     pause: tuple[float, Moment] | None = None
     programs: Programs = field(default_factory=Programs)
     ran: Moment | None = None
-    last: deque[bool | None] = field(default_factory=lambda: deque(maxlen=_LAST))
+    start: Start = field(default_factory=Start)
 
     def note(self, ratio: float | None, at: Moment, *, compiles: bool, has_steps: bool) -> None:
         """Notes for what share of the time the host compiles in a sample; a pause counts once steps follow."""
@@ -219,7 +235,8 @@ class Recompiled:
             self.pause = max(ratio or 0.0, most), began
         if ratio is not None:
             self.compiling.note(ratio if has_steps and compiles else None, at)
-            self.last.append(compiles if compiles or has_steps else None)
+            if compiles or has_steps:
+                self.start.note(compiles=compiles)
         if compiles:
             self.compiling.hold()
             self.pauses.hold()
@@ -231,7 +248,7 @@ class Recompiled:
         found, evidence = self.programs.new, kept.detail.evidence
         if (samples := evidence.get("compiling_samples")) is not None:
             found = self.compiling if samples.threshold == self.compiling.often else self.pauses
-        found.count, found.began = found.often, Moment(kept.since_unix_s)
+        found.count, found.began, found.gap = found.often, Moment(kept.since_unix_s), _FURTHEST // 2  # is not kept
         found.ratio = evidence["compile_ratio"].value if "compile_ratio" in evidence else 0.0
 
     @property
@@ -244,15 +261,7 @@ class Recompiled:
     def by_host(self) -> float | str:
         """Number of samples that show it by the host, relative to how many it takes; a text: why that is not known."""
         ratio = self.compiling.severity_ratio
-        if not isinstance(ratio, str):
-            ratio = max(ratio, self.pauses.count_ratio)
-            if ratio > 1:
-                return ratio
-        compiling = self.last.count(True)
-        if compiling and compiling >= self.last.count(False):
-            last = "the last " if len(self.last) == _LAST else ""
-            return Undecided(_MAYBE.format(compiling=compiling, last=last, samples=len(self.last)))
-        return ratio
+        return ratio if isinstance(ratio, str) else max(ratio, self.pauses.count_ratio)
 
 
 class Recompiling(Rule[Recompiled, None]):
@@ -299,13 +308,14 @@ class Recompiling(Rule[Recompiled, None]):
     def severity_ratio(self, member: Member[Recompiled, None]) -> float | str:
         """Number of the last samples that showed it, relative to how many it takes."""
         by_host, programs = member.memory.by_host, member.memory.programs
-        if not programs.new.samples:
-            return by_host
-        by_programs = programs.severity_ratio
-        if isinstance(by_host, Undecided) and (isinstance(by_programs, str) or by_programs <= 1):
-            return by_host
-        known = [ratio for ratio in (by_host, by_programs) if not isinstance(ratio, str)]
-        return max(known) if known else by_programs
+        ratio = by_host
+        if programs.new.samples:
+            by_programs = programs.severity_ratio
+            known = [one for one in (by_host, by_programs) if not isinstance(one, str)]
+            ratio = max(known) if known else by_programs
+        if not isinstance(ratio, str) and ratio > 1:
+            return ratio
+        return (member.seen.job_kind != "interactive" and member.memory.start.suspected) or ratio
 
     def began(self, member: Member[Recompiled, None]) -> Moment | None:
         """The first of the samples that it rests on."""
@@ -333,10 +343,10 @@ class Recompiling(Rule[Recompiled, None]):
                 f"steps that were seen lately; in the last one the host compiled {pauses.ratio:.0%} of the time.",
                 evidence=pauses.evidence(self.limits.compile_ratio),
             )
-        count = programs.new.count
+        count, function = programs.new.count, programs.function or "a function"  # not kept over a restart
         return FindingDetail(
             words=f"{count} new programs",
-            sentence=f"{{who}}, the job stops to compile again and again: after a pause {programs.function} runs as a "
-            f"program that never ran before, {count} times lately.",
+            sentence=f"{{who}}, the job stops to compile again and again: after a pause {function} runs as a program "
+            f"that never ran before, {count} times lately.",
             evidence={"new_programs": Evidence(value=count, threshold=programs.new.often)},
         )
