@@ -396,9 +396,14 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
 
 
 def _stepless(status: FleetStatus) -> list[str]:
-    """Sentence on why a job that should have steps shows none."""
-    why = next(filter(None, (why_no_step(one.sample) for one in status.all() if one.sample is not None)), None)
-    return [] if why is None else [f"No step is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
+    """Sentence on why a job that should have steps shows none; of which workers, if others have steps."""
+    reasons = {one.name: why_no_step(one.sample) for one in status.all() if one.sample is not None}
+    why = next(filter(None, reasons.values()), None)
+    if why is None:
+        return []
+    names = [name for name, reason in reasons.items() if reason == why]
+    whose = "" if all(reasons.values()) else f" of {quoted(names)}"
+    return [f"No step{whose} is seen: {ascii_line(why.removeprefix(NO_STEP))}."]
 
 
 def _without_tpu(status: FleetStatus) -> Iterator[str]:

@@ -3,6 +3,7 @@
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
+import logging
 import os
 import shlex
 from functools import partial
@@ -56,6 +57,8 @@ from tpumon.untrusted_text import one_line
 if TYPE_CHECKING:
     from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
+
+_log = logging.getLogger(__name__)
 
 _ONCE_INTERVAL = "1s"  # samples at the same moment would agree too easily
 _MORE_S = 30.0  # for what takes more samples than must agree
@@ -309,7 +312,7 @@ def _judged(
     if options.interval is not None:
         read_option("--interval", INTERVAL.read, options.interval)  # wrong is wrong, also where it does not count
     if is_typed(context, "level") and options.level != 2:
-        raise UsageError(f"--level {options.level}: {context.info_name} judges at level 2; leave it out")
+        _log.warning("--level %d is not used: %s judges at level 2", options.level, context.info_name)
     # What a service's environment says of these is meant for a monitor; so is what a file says to all commands.
     queries = options.num_queries if is_typed(context, "num_queries", or_in_file=True) else None
     needs = Needs(

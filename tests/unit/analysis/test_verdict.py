@@ -116,6 +116,13 @@ def test_a_job_without_a_step_is_ok_with_a_sentence_that_says_so_first():
             assert diagnose(status, frozenset({status.all()[0].name})).sentence.endswith(no_step)
 
 
+def test_workers_without_a_step_are_named_where_others_have_one():
+    first, second = changed(cpus(1)[0], worker="a"), changed(cpus(1)[0], worker="b")
+    without = changed(second, step_time_s=None, absent={"step_time_s": "no two steps in the window"})
+    answer = diagnose(judged(first, without, names="ab", independent=True))
+    assert answer.sentence.startswith('No step of "b" is seen: no two steps in the window.')
+
+
 def test_a_job_that_compiles_is_not_told_to_call_ahead():
     """Calls that wait for the compiler look as if they ran ahead of the device."""
     absent = {"step_time_s": "no step: train is called far ahead of its runs, or pauses most of the time"}

@@ -127,6 +127,13 @@ def page(monkeypatch, capsys):
     return printed
 
 
+@pytest.mark.parametrize("command", ["once", "why"])
+def test_a_level_that_a_judgement_does_not_use_is_said_and_no_error(command, capsys):
+    """Old lines of cron have one."""
+    command_of([command, "--level", "1", "--service-addr", "a:1"])
+    assert capsys.readouterr().err == f"tpumon: --level 1 is not used: {command} judges at level 2\n"
+
+
 @pytest.mark.parametrize(("command", "name"), EVERY_OPTION, ids=lambda value: value or "tpumon")
 def test_every_option_has_an_environment_variable_that_sets_it(command, name, monkeypatch):
     """TPUMON_<NAME>, for the options of every command."""
@@ -442,8 +449,6 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["pause", " "], "cannot pause for '': give a time of at most 24h, such as 90s, 10m or 1h30m, or 0 to end a"),
         (["why", "a.xplane.pb"], "FILE|DIR goes with --request ID; to judge a profile: tpumon why --from a.xplane.pb"),
         (["why", "--request", "a"], "--request ID requires the saved profile, FILE|DIR: tpumon why --request ID FILE|"),
-        (["once", "--level", "1"], "--level 1: once judges at level 2; leave it out"),
-        (["why", "--level", "0"], "--level 0: why judges at level 2; leave it out"),
     ],
 )
 def test_errors_say_what_to_do(arguments, message):

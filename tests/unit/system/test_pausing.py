@@ -14,7 +14,7 @@ import pytest
 from tpumon.cli.commands import pause as command
 from tpumon.errors import TpumonError, UsageError
 from tpumon.system import host_files
-from tpumon.system.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
+from tpumon.system.pausing import LONGEST_S, Pause, PauseWatch, current_pause, pause_for
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +136,24 @@ def test_the_command_says_who_alone_can_end_the_pause_of_another(directory, caps
     said = capsys.readouterr().out
     assert re.fullmatch(
         r"sampling on this host is paused by user 54321 until [\d:]{8}, for 10 min; "
-        r"only user 54321 can end that, or root: `sudo -u '#54321' tpumon pause 0`\n",
+        r"`sudo -u '#54321' tpumon pause 0` ends that\n",
         said,
     )
+
+
+@pytest.mark.parametrize(
+    ("who", "account", "words"),
+    [
+        ("bob", "bob", "only bob can end that, or root: `sudo -u bob tpumon pause 0`"),
+        ("root", "root", "only root can end that: `sudo tpumon pause 0`"),
+    ],
+)
+def test_a_user_is_told_who_can_end_the_pause_of_another(monkeypatch, capsys, who, account, words):
+    pause = Pause(until_unix_s=time.time() + 60, who=who, account=account)
+    monkeypatch.setattr(command, "current_pause", lambda: pause)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    command.run(0)
+    assert capsys.readouterr().out.rstrip().endswith(words)
 
 
 def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):

@@ -10,7 +10,7 @@ from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
 from tpumon.quantities import Quantity
 from tpumon.system.console import show
-from tpumon.system.pausing import current_pause, pause_for
+from tpumon.system.pausing import Pause, current_pause, pause_for
 
 _DURATION = Quantity("time", "90s, 10m or 1h30m, or 0 to end a pause", most="24h", unit="s")
 
@@ -49,6 +49,14 @@ def run(duration_s: float) -> int:
     left = f"{left_s / 60:.0f} min" if left_s >= _MINUTES_S else f"{left_s:.0f} s"  # 10 may have been meant as minutes
     more = f"a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
     if not duration_s:
-        more = f"only {pause.who} can end that, or root: `sudo -u {quote(pause.account)} tpumon pause 0`"
+        more = _who_ends(pause)
     show(f"sampling on this host is {pause}, for {left}; {more}")
     return 0
+
+
+def _who_ends(pause: Pause) -> str:
+    """Words for who can end the pause of another user, and by which command."""
+    if pause.account == "root":
+        return "only root can end that: `sudo tpumon pause 0`"
+    command = f"`sudo -u {quote(pause.account)} tpumon pause 0`"
+    return f"{command} ends that" if os.geteuid() == 0 else f"only {pause.who} can end that, or root: {command}"
