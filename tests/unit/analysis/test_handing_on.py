@@ -360,6 +360,32 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.parametrize("ahead_s", [0.0, 90.0, -300.0])
+def test_a_restart_is_told_once_whatever_the_clock_of_the_exporter_says(ahead_s):
+    """Also of a job that answers long after its start, and if that clock is set later: its process stays the same."""
+    there, here = Clock(ahead_s=ahead_s), Clock()
+    exporter, view = Exporter(there), View(here)
+    exporter.take(Workers(targets=(Target(worker="w", address="w:9999"),)))
+    for number in range(20):
+        again = number >= 10
+        began = BEGIN + ahead_s + (60.0 if again else -900.0)
+        process = Process(pid=1 + again, user="u", command="train.py", started_unix_s=began)
+        at = {"time_unix_s": there(), "interval_s": 20.0, "address": "w:9999"}
+        is_down = 2 < number < 10
+        down = failed_sample("w", "unavailable", "connection refused", **at) if is_down else None
+        exporter.take(down or sample("w", **at, process=process))
+        exporter.fleet.tick(there())
+        after, changed = view._remote._after, view._remote._changed
+        asked = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
+        view.read(exporter.page(**asked))
+        there.passed_s += 20
+        here.passed_s += 20
+        there.ahead_s += 50 * (number == 15)
+    shown, own = view.status().changes, exporter.fleet.status(there()).changes
+    assert [one.what for one in shown] == [one.what for one in own]
+    assert [one.what for one in shown].count("restart") == 1
+
+
 def page_with(snapshot):
     """A page as JSON has it."""
     return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(snapshot))))

@@ -20,7 +20,7 @@ from tpumon.analysis.exporter_snapshot import dated, read_snapshot
 from tpumon.collection.exchange import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
-from tpumon.model import SCHEMA_VERSION, Change, Failure, Sample, SourceEvent, Target, Workers, bounded
+from tpumon.model import SCHEMA_VERSION, Change, Failure, Process, Sample, SourceEvent, Target, Workers, bounded
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page, PageHead
 from tpumon.model.sample import EXPORTER
@@ -76,6 +76,7 @@ class RemoteExporter:
         self._gone: Change | None = None  # that it does not, once that is said
         self._judged: object = None  # findings, and what is not judged, as sent last
         self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
+        self._processes: dict[str, tuple[Process, Process]] = {}  # of each worker, by the exporter's clock and by ours
         self._quiet = 0  # answers in a row without a new sample
         self._next_s = _SHORTEST_S
 
@@ -156,6 +157,7 @@ class RemoteExporter:
         if workers != self._workers:
             self._workers = workers
             self._sent = {worker: start for worker, start in self._sent.items() if worker in followed}
+            self._processes = {worker: known for worker, known in self._processes.items() if worker in followed}
             send(workers)
         shift_s = 0.0 if page.now_unix_s is None else asked_unix_s - page.now_unix_s
         shift_s = shift_s if abs(shift_s) > max(_SAME_CLOCK_S, asking_s / 2) else 0.0
@@ -205,9 +207,21 @@ class RemoteExporter:
                 sample,
                 time_unix_s=shifted,
                 taken_monotonic_s=now_s - (now_unix_s - shifted),
+                process=self._process(sample, shift_s),
                 findings=None if sample.findings is None else tuple(dated(sample.findings, shift_s)),
             )
         )
+
+    def _process(self, sample: Sample, shift_s: float) -> Process | None:
+        """The process of a sample, its start by this machine's clock; it stays, or it would seem another process."""
+        process = sample.process
+        if process is None or process.started_unix_s is None:
+            return process
+        known = self._processes.get(sample.worker)
+        if known is None or known[0] != process:
+            known = process, replace(process, started_unix_s=max(process.started_unix_s + shift_s, 0.0))
+            self._processes[sample.worker] = known
+        return known[1]
 
     def _expect(self, sample: Sample, age_s: float) -> None:
         """Notes when the next sample should be there: of one worker at a known time, of several spread over that."""
