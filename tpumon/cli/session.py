@@ -23,9 +23,10 @@ from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_WORKERS
 from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import NearbySource
+from tpumon.collection.event_sources import EventSource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import NoTargetError, TpumonError
+from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, TpumonError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
 from tpumon.outputs.live.progress import Bar
@@ -324,7 +325,9 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     taken, more = min(map(_judged_on, workers)), ""
     sentence = _told(answer.sentence, taken, names, of_more=bool(needs.more_s)) if is_ok else answer.sentence
     is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))
-    if settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
+    if hung := _waits_in_vain(settings.origin, workers):
+        more = hung
+    elif settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
     elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
         many = (_MANY if is_ok else _SOME) if is_short else None
@@ -338,6 +341,16 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
         when = f"in about {math.ceil((_MANY - taken) * interval_s)} s"
         more = f"What comes and goes, such as recompiling, takes more samples: ask again {when}: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
+
+
+def _waits_in_vain(origin: EventSource, workers: Sequence[WorkerStatus]) -> str:
+    """A sentence on a trace of the host that this command waits for: it may have hung the job. Empty: there is none."""
+    for each in workers:
+        target = each.history.target
+        doing = None if origin.progress is None else origin.progress.of(target.address)
+        if doing is not None and doing.words.startswith(HOST_TRACE_WAITS):
+            return f"{target.worker}: {doing.words}. To do: {remedy('busy', doing.words)}."
+    return ""
 
 
 def _told(sentence: str, samples: int, names: str, *, of_more: bool) -> str:

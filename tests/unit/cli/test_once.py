@@ -197,6 +197,19 @@ def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, ori
     assert printed.splitlines()[0].endswith(f" {told}")
 
 
+def test_a_command_whose_own_trace_of_the_host_has_no_answer_says_so_when_its_time_is_over(run, monkeypatch):
+    """More time would not help."""
+    words = "a trace of the host by tpumon has had no answer since 22:42:34: it may have hung the job"
+    LOCAL.progress.does("w0:1", words, "tracing")
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    _, printed, _ = run([], workers=["w0"], origin=LOCAL, timeout_s=0.0)
+    first = printed.splitlines()[0]
+    assert first.startswith("unknown: ")
+    assert f" w0: {words}. To do: ask again in half a minute; without an answer by then, restart the job" in first
+    assert "To wait longer" not in first
+    LOCAL.progress.forget("w0:1")
+
+
 @pytest.mark.parametrize("command", [once, why])
 @pytest.mark.parametrize(
     ("before", "told", "more"),
