@@ -22,8 +22,7 @@ from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_WORKERS
 from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
-from tpumon.collection.event_sources import NearbySource
-from tpumon.collection.event_sources import EventSource
+from tpumon.collection.event_sources import EventSource, NearbySource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, TpumonError, remedy
