@@ -91,7 +91,7 @@ def test_who_waits_for_a_straggler_is_not_marked(known):
     assert set(marked.values()) <= {"ok", "info"}
     (found,) = (one for one in many.findings if one.finding == "host-bound")
     assert found.severity == "info"
-    assert "it waits for its host or for another worker (its tpumon follows" in found.sentence
+    assert "it waits for its host or for another worker (tpumon follows" in found.sentence
     assert len(found.sentence) < 200, "whole where it is said as an exporter's words"
 
 

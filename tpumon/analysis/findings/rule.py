@@ -111,7 +111,7 @@ class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
     """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
 
     Attributes:
-        unseen: why it may wait for a worker that is not known, in words that follow `its tpumon`; None: it cannot.
+        unseen: why it may wait for a worker that is not known, in words that follow `tpumon`; None: it cannot.
     """
 
     seen: Observation

@@ -31,7 +31,7 @@ def _detail(member: Member[None, None], words: str, why: str, *, beside: str = "
     evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
     if between is not None:
         evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
-    waits = why if unseen is None else f"it waits for its host or for another worker (its tpumon {unseen})"
+    waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
     return FindingDetail(
         words=words,
         sentence=f"{{who}}, {_idle_words(seen)}{beside}: {waits}.",
