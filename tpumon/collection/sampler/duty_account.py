@@ -34,6 +34,7 @@ _SAVING = 1.5  # times the interval that the share asks for, until the reserve i
 _SPAN_S = 10.0  # within which it is not told apart when it was traced
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
+_GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
 
 
 @dataclass(slots=True)
@@ -110,6 +111,10 @@ class DutyAccount:
         self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
+        self._goes_s = float("-inf")  # when the last of them is likely to go
+        self._gives_way_s: tuple[float, float] | None = (
+            None  # since its call might have been made but for them, and until
+        )
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
@@ -165,17 +170,37 @@ class DutyAccount:
         return f"{_who(last)} sampled it from {time_of_day(last.entry.since_s)} on"
 
     def gives_way(self, now_s: float) -> bool:
-        """True if another one that waits goes first: none of another user, nor one that should have gone by now."""
+        """True if another one that waits goes first: none of another user, nor one that should have gone by now.
+
+        One that never goes keeps nobody waiting for ever: it may count another process's debt, or others go before it.
+        """
         mine, boot_s = self._turn(now_s), since_boot_s()
         before = [
             (turn, one)
-            for one in (() if self.is_silent else self._sharing)
+            for one in (() if self.is_silent or self._latest_s <= now_s else self._sharing)
             if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
             if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
         ]
         self._ahead_s = sum(turn.cost_s for turn, _ in before)
         self._first = min(before, key=lambda each: each[0].order)[1] if before else None
+        if before and self._gives_way_s is None and self.ready_s(mine.cost_s) <= now_s:
+            all_s = self._debt_at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
+            due_s = now_s + max(0.0, all_s - CREDIT_S) / self._ratio
+            self._gives_way_s = now_s, due_s + max(_GIVES_WAY_S, 2 * mine.cost_s * self.pace_s)
+        self._goes_s = max((self._goes_by_s(one.entry, turn, now_s) for turn, one in before), default=float("-inf"))
         return self._first is not None
+
+    @property
+    def _latest_s(self) -> float:
+        """The time from which a call gives way to nobody."""
+        return float("inf") if self._gives_way_s is None else self._gives_way_s[1]
+
+    def _goes_by_s(self, entry: Entry, turn: Turn, now_s: float) -> float:
+        """The time by which the call of another one should have been made; infinity: it should have been by now."""
+        debt_s = max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
+        if not debt_s and self._gives_way_s is not None and now_s >= self._gives_way_s[0] + _GOES_WITHIN_S:
+            return float("inf")
+        return now_s + (debt_s - max(0.0, CREDIT_S - turn.cost_s)) / self._ratio + _GOES_WITHIN_S
 
     def _turn(self, now_s: float) -> Turn:
         """The place of the call that waits."""
@@ -245,7 +270,7 @@ class DutyAccount:
         self._spend(estimate_s, now_s)
         self._before = self._last_s, self._was_passed
         self._last_s, self._was_passed, self._went_first = now_s, False, None
-        self._first, self._ahead_s = None, 0.0
+        self._first, self._ahead_s, self._goes_s, self._gives_way_s = None, 0.0, float("-inf"), None
         self.waits_for_s = None
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
@@ -291,7 +316,9 @@ class DutyAccount:
         So have all who share the server, between two of them.
         """
         between_s = (calls - 1) * cost_s * (1 + len(self._sharing))
-        return self.ready_s(cost_s, self._ahead_s + between_s)
+        later_s = between_s / self._ratio
+        turn_s = max(self.ready_s(cost_s, self._ahead_s + between_s), self._goes_s + later_s)
+        return max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
 
     def _paced_s(self, cost_s: float) -> float:
         """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
