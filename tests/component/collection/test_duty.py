@@ -884,6 +884,15 @@ async def test_a_look_whether_a_silent_device_runs_again_waits_for_nobody(direct
     assert not account.gives_way(now_s)
 
 
+@pytest.mark.parametrize("debt_s", [0.95, 1.5])
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_what_was_held_is_probed_unless_it_was_traced_too_long_already(directory, debt_s, is_renewed):
+    account, now_s = await beside(directory, since_s=990.0, debt_s=debt_s)
+    assert account.needs_probe(0.1, now_s, is_renewed=is_renewed) == (is_renewed or debt_s < 1)
+    account.probed_s = now_s
+    assert account.needs_probe(0.1, now_s + 1, is_renewed=is_renewed) == is_renewed
+
+
 @pytest.mark.parametrize(("calls", "pace_s"), [(2, 100), (3, 200)])
 async def test_who_takes_a_few_samples_only_makes_no_other_one_ask_less_often(directory, calls, pace_s):
     """A command is over by then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
 
@@ -127,6 +128,15 @@ def test_a_pause_is_told_at_once_and_so_is_its_end(traced_s):
     assert reasons(samples, 1015, 1030) == reasons(samples, 1020.5, 1022) == [""]
     assert bool(source.probes) == (traced_s > 0)
     assert not Channel.closed
+
+
+def test_however_often_a_pause_ends_the_job_is_probed_now_and_then_only():
+    """Its end is told by a sample when the job may be traced."""
+    source = Fake(1.5)
+    samples = told(source, paused=[(1005.5 + 3 * i, 1007 + 3 * i) for i in range(60)], for_s=400)
+    assert 2 <= len(source.probes) <= 1 + 200 / 30
+    assert min(later - before for before, later in itertools.pairwise(source.probes)) >= 30
+    assert "" in reasons(samples, 1200, 1400)
 
 
 def test_a_pause_that_begins_while_it_waits_to_be_traced_is_told_at_once():

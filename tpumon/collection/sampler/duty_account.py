@@ -34,6 +34,7 @@ _SAVING = 1.5  # times the interval that the share asks for, until the reserve i
 _SPAN_S = 10.0  # within which it is not told apart when it was traced
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
+_PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
 _GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
 
 
@@ -86,6 +87,8 @@ class DutyAccount:
         """When the server answered after another one's, as in `Entry`."""
         self.waits_since_s = 0.0
         """When it began such a trace that is under way, as in `Entry`."""
+        self.probed_s = float("-inf")
+        """When this tpumon probed it last."""
         self.waits_for_s: float | None = None
         """Likely cost of the call that waits for its turn; None: none does."""
         self.followers = 0
@@ -325,6 +328,17 @@ class DutyAccount:
         if self._last_s is None or self._calls < _FIRST_CALLS:
             return float("-inf")
         return self._last_s + cost_s * self.pace_s
+
+    def needs_probe(self, cost_s: float, now_s: float, *, is_renewed: bool) -> bool:
+        """True if a worker that was woken is probed, as it may not be traced yet. Anybody may wake it, and often.
+
+        Args:
+            cost_s: what a trace is likely to cost.
+            now_s: as in all methods.
+            is_renewed: its process has ended, or is another one; else a probe, which traces it for a moment, is rare.
+        """
+        is_allowed = now_s - self.probed_s >= _PROBES_APART_S and self._debt_at(now_s) < max(CREDIT_S, cost_s)
+        return (is_renewed or is_allowed) and self.ready_s(cost_s) > now_s
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
