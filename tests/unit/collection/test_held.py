@@ -72,13 +72,14 @@ class Fake(ProfilerSource):
         self.probes.append(asyncio.get_running_loop().time())
 
 
-def told(source, *, paused=(), states=(), for_s=200):
+def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=200):
     """What is told of a job with an interval of a minute, as (time, reason); an answer has none.
 
     Args:
         source: of its figures.
         paused: spans of time in which this host is.
         states: of its process, as (state, from, until).
+        switches_of: says how often that has left a processor.
         for_s: how long it is followed; from time 1000 on.
     """
     samples = []
@@ -104,7 +105,7 @@ def told(source, *, paused=(), states=(), for_s=200):
             profilers=[source],
             extra_sources=[],
             pause=pause,
-            options=SourceOptions(state_of=state_of),
+            options=SourceOptions(state_of=state_of, switches_of=switches_of),
         )
         async with asyncio.timeout(for_s):
             await sampler.run()
@@ -159,8 +160,19 @@ def test_a_job_that_a_signal_has_stopped_is_told_and_not_asked():
     assert not [at_s for at_s in source.calls if 1010.5 < at_s < 1100.5]
 
 
-def test_a_moment_that_a_debugger_takes_is_no_stop():
-    samples = told(Fake(), states=[("stopped", 1010.5, 1011.5)])
+@pytest.mark.parametrize(
+    ("state", "until_s", "is_told"), [("stopped", 1011.5, False), ("debugged", 1050, False), ("stopped", 1050, True)]
+)
+def test_a_moment_or_a_debugger_is_no_stop(state, until_s, is_told):
+    samples = told(Fake(), states=[(state, 1010.5, until_s)])
+    assert set(reasons(samples, 1001, 1050)) == ({"deadline"} if is_told else set())
+
+
+def test_a_job_that_runs_between_the_looks_is_not_stopped():
+    """Though it is at each of them, as where its time on the processor is limited by stopping it again and again."""
+    samples = told(
+        Fake(), states=[("stopped", 1010.5, 1050)], switches_of=lambda _pid: int(asyncio.get_running_loop().time())
+    )
     assert reasons(samples, 1001, 1050) == []
 
 

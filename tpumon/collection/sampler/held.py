@@ -23,15 +23,20 @@ class Held:
     def __init__(self, pause: Callable[[], Awaitable[Pause | None]]) -> None:
         self.why: _Why = ""
         self.pause = pause
-        self._seen: _Why = ""
+        self._seen: tuple[_Why, int | None] = "", None
 
-    def see(self, why: _Why) -> bool:
+    def see(self, why: _Why, switches: int | None = None) -> bool:
         """Notes what was seen at this look; returns whether it is to be told, as it is new.
 
-        A job that is stopped counts as that from the second look on: a debugger stops it for a moment.
+        A job that is stopped counts as that from the second look on, if it has not run in between: some programs slow
+        others down by stopping them again and again.
+
+        Args:
+            why: it is held.
+            switches: how often a process that is stopped has left a processor; None: not known.
         """
-        before, self._seen = self._seen, why
-        if why == self.why or (why == "stopped" and before != why):
+        before, self._seen = self._seen, (why, switches)
+        if why == self.why or (why == "stopped" and before != self._seen):
             return False
         self.why = why
         return True

@@ -118,7 +118,11 @@ class Sampler:
                 if state == "ended":  # discovery will see it later, or does not look so often
                     self._targets[key] = replace(self._targets[key], process=None)
                     self._note_process(key, worker)
-                if worker.held.see("paused" if is_paused else "stopped" if state == "stopped" else ""):
+                if is_paused or process is None or state != "stopped":
+                    is_new = worker.held.see("paused" if is_paused else "")
+                else:
+                    is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
+                if is_new:
                     worker.look_again()
 
     def _note_process(self, key: _Key, worker: SampledWorker) -> None:
