@@ -78,7 +78,7 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
     Args:
         source: of its figures.
         paused: spans of time in which this host is.
-        states: of its process, as (state, from, until).
+        states: of its process, as (state, from, until); `a bug`: it cannot be seen.
         switches_of: says how often that has left a processor.
         for_s: how long it is followed; from time 1000 on.
     """
@@ -93,7 +93,10 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
 
     def state_of(pid):
         assert pid == PROCESS.pid
-        return next((state for state, begin, end in states if begin <= clock_s() < end), "runs")
+        state = next((state for state, begin, end in states if begin <= clock_s() < end), "runs")
+        if state == "a bug":
+            raise ValueError(state)
+        return state
 
     async def run():
         sampler = Sampler(
@@ -166,6 +169,16 @@ def test_a_job_that_a_signal_has_stopped_is_told_and_not_asked():
 def test_a_moment_or_a_debugger_is_no_stop(state, until_s, is_told):
     samples = told(Fake(), states=[(state, 1010.5, until_s)])
     assert set(reasons(samples, 1001, 1050)) == ({"deadline"} if is_told else set())
+
+
+def test_a_job_whose_state_is_not_seen_any_more_is_asked_again(said):
+    """It is not stopped for ever then, nor is it when its state is seen again; that is told once."""
+    samples = told(Fake(), states=[("stopped", 1010.5, 1030), ("a bug", 1030, 1100), ("stopped", 1130.5, 2000)])
+    assert reasons(samples, 1010.5, 1013) == ["deadline"]
+    assert set(reasons(samples, 1030, 1130)) == {""}
+    assert reasons(samples, 1130.5, 1133) == ["deadline"]
+    (line,) = said
+    assert line == "a pause, and jobs that stop or end, may be seen late: ValueError: a bug"
 
 
 def test_a_job_that_runs_between_the_looks_is_not_stopped():

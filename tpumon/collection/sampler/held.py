@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from tpumon.collection.sampler.host_traces import stopped
-from tpumon.model import Failure, Target
+from tpumon.model import Failure, ProcessState, Target
 from tpumon.system.pausing import Pause
 
 _Why = Literal["", "paused", "stopped"]
@@ -15,14 +15,23 @@ _Why = Literal["", "paused", "stopped"]
 class Held:
     """Tells of one worker whether it is held.
 
-    Attributes:
+    Args:
         pause: looks for the pause in effect, if any.
+        state_of: the state of a process of this host.
+
+    Attributes:
+        pause: the same.
         why: as it is told; "": it is not held.
     """
 
-    def __init__(self, pause: Callable[[], Awaitable[Pause | None]]) -> None:
+    def __init__(
+        self,
+        pause: Callable[[], Awaitable[Pause | None]],
+        state_of: Callable[[int], ProcessState],
+    ) -> None:
         self.why: _Why = ""
         self.pause = pause
+        self._state_of = state_of
         self._seen: tuple[_Why, int | None] = "", None
 
     def see(self, why: _Why, switches: int | None = None) -> bool:
@@ -54,8 +63,14 @@ class Held:
             self.why = "paused"
             words = "; ".join(filter(None, (str(pause), hung_by)))  # known without a query
             return Failure(source="pause", reason="paused", message=words, address=target.address)
-        if self.why == "stopped" and target.process is not None:
+        if self.why == "stopped" and target.process is not None and self._is_still_stopped(target.process.pid):
             words = stopped(target.process.pid)
             return Failure(source=source, reason="deadline", message=words, address=target.address)
         self.why = ""
         return None
+
+    def _is_still_stopped(self, pid: int) -> bool:
+        try:
+            return self._state_of(pid) == "stopped"
+        except Exception:  # noqa: BLE001 - who looks each second says so
+            return False
