@@ -405,6 +405,25 @@ async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, s
     await asyncio.gather(running, other)
 
 
+@pytest.mark.parametrize("trace_s", [0.1, 0.4, 0.7])
+async def test_a_command_of_many_samples_is_told_when_it_will_have_them_all(trace_s):
+    """At any time, as well as after its first few, for which the credit is."""
+    job, samples, clock_s = Job(trace_s), [], asyncio.get_running_loop().time
+    command = tpumon(job, samples=samples)
+    command._pace = replace(command._pace, awaited=9)
+    running, promised = asyncio.create_task(for_a_while(1200, command)), []
+    begun_s = clock_s()
+    while len(samples) < 9:
+        await asyncio.sleep(5)
+        doing = command._options.progress.of(ADDRESS)
+        if doing is not None and doing.all_unix_s is not None:
+            promised.append(clock_s() + doing.all_unix_s - time.time())
+    assert len(promised) > 5
+    took_s = clock_s() - begun_s
+    assert [at_s - begun_s for at_s in promised] == pytest.approx([took_s] * len(promised), rel=0.2)
+    await running
+
+
 @pytest.mark.usefixtures("starts")
 async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
     """Also of those that were there before, as evenly as they may have traced it."""

@@ -133,9 +133,12 @@ class DutyAccount:
         In silence twice as much as the share asks for: half of it pays the debt of the long trace before. Who has begun
         only now may be over soon, as commands are, so it does not count yet.
         """
-        more = 2 if self.is_silent else _SAVING if self._saves else 1
+        return self._usual_pace_s * (2 if self.is_silent else _SAVING if self._saves else 1)
+
+    @property
+    def _usual_pace_s(self) -> float:
         staying = sum(one.entry.calls >= _FIRST_CALLS for one in self._sharing)
-        return (1 + staying) * more / self._ratio
+        return (1 + staying) / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -316,12 +319,18 @@ class DutyAccount:
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
 
-        So have all who share the server, between two of them.
+        So have all who share the server, between two of them. After the first few, its own share counts, too.
         """
         between_s = (calls - 1) * cost_s * (1 + len(self._sharing))
         later_s = between_s / self._ratio
         turn_s = max(self.ready_s(cost_s, self._ahead_s + between_s), self._goes_s + later_s)
-        return max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
+        turn_s = max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
+        paced = calls - max(1, _FIRST_CALLS - self._calls)
+        if paced <= 0:
+            return turn_s
+        paced_s = paced * cost_s * self._usual_pace_s * (_SAVING if cost_s > _RESERVE_S else 1)
+        kept_s = self._counted_s + (self._debt_s + between_s + cost_s - _RESERVE_S) / self._ratio
+        return max(turn_s, self.ready_s(cost_s, self._ahead_s) + paced_s, kept_s)
 
     def _paced_s(self, cost_s: float) -> float:
         """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
