@@ -859,6 +859,32 @@ async def test_who_has_let_one_without_a_figure_go_first_waits_for_no_other_one(
     assert account.entry(now_s).turn.rank == 0
 
 
+@pytest.mark.parametrize("ends", ["the call", "the other one"])
+async def test_nobody_is_said_to_go_first_when_nothing_waits_or_that_one_is_gone(directory, ends):
+    control, clock_s = DutyControl(0.01, DutyLedger()), asyncio.get_running_loop().time
+    account, ended = control.follow(ADDRESS), []
+    account.interval_s = 10.0
+    await control.enter(account, lambda: 0.4)
+    control.settle(account, 0.4, 0.4)
+    await asyncio.sleep(15)
+    now_s = clock_s()
+    other = said_by(directory, since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.9, calls=0, turn=[0, now_s, 0.9])
+    waiting = asyncio.create_task(control.enter(account, lambda: 0.4, ended=lambda: bool(ended)))
+    await asyncio.sleep(3)
+    assert "goes first" in account.others
+    later_s = account.turn_s(0.4)
+    if ends == "the call":
+        ended.append(True)
+        account.wake()
+        assert await waiting is None
+    else:
+        other.unlink()
+        await control._exchange()
+        waiting.cancel()
+    assert "goes first" not in account.others
+    assert account.turn_s(0.4) < later_s
+
+
 @pytest.mark.parametrize(("debt_s", "gives_way"), [(0.0, False), (0.5, True)])
 async def test_who_may_count_more_than_this_one_is_given_the_time_to_go(directory, debt_s, gives_way):
     account, now_s = await beside(directory, debt_s=debt_s, turn=[0, 1010.0, 0.6])

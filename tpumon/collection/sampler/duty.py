@@ -114,7 +114,7 @@ class DutyControl:
                     return estimate_s
             return None
         finally:
-            account.waits_for_s = None
+            account.wait_no_more()
 
     async def _enters(
         self, account: DutyAccount, estimate_s: float, tell: Callable[[float, float], float | None]

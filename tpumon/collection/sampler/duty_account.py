@@ -276,8 +276,13 @@ class DutyAccount:
         self._spend(estimate_s, now_s)
         self._before = self._last_s, self._was_passed
         self._last_s, self._was_passed, self._went_first = now_s, False, None
-        self._first, self._ahead_s, self._goes_s, self._gives_way_s = None, 0.0, float("-inf"), None
+        self._gives_way_s = None
+        self.wait_no_more()
+
+    def wait_no_more(self) -> None:
+        """Notes that no call waits for its turn: nobody goes before it."""
         self.waits_for_s = None
+        self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
@@ -396,6 +401,8 @@ class DutyAccount:
             if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
                 self._charged_s, self._went_first = max(self._charged_s, peer.entry.time_s), peer
         self._peers, self._looked_s = peers, boot_s
+        if self._first is not None and _named(self._first) not in map(_named, peers):
+            self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
         self.note_time(now_s)
 
     def note_time(self, now_s: float) -> None:
