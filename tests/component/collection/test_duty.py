@@ -21,6 +21,7 @@ from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
+from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause
@@ -857,6 +858,25 @@ async def test_who_has_let_one_without_a_figure_go_first_waits_for_no_other_one(
     account.note_peers(DutyLedger().peers([ADDRESS])[ADDRESS], now_s)
     assert not account.gives_way(now_s)
     assert account.entry(now_s).turn.rank == 0
+
+
+async def test_who_takes_back_what_it_counted_before_its_call_has_not_traced(directory):
+    """Nor did it go first, nor was the job traced for less than no time when what it counted is long ago."""
+    account, now_s = await beside(directory, traced_s=0.0)
+    account.enter(0.1, now_s)
+    account.settle(0.1, 0.1, now_s)
+    for later_s, traced_s, calls, words in (0, 0.6, 0, ""), (12, 0.0, 0, ""), (24, 0.3, 1, "has just traced it"):
+        await asyncio.sleep(now_s + later_s - asyncio.get_running_loop().time())
+        says = {"since_s": now_s, "time_s": now_s + later_s, "debt_s": 0.0, "interval_s": 1000.0}
+        said_by(directory, **says, traced_s=traced_s, calls=calls)
+        peers = [one for one in DutyLedger().peers([ADDRESS])[ADDRESS] if one.file == "tpumon-duty-1-x"]
+        account.note_peers(peers, now_s + later_s)
+        assert ("has just traced it" in account.others) == bool(words)
+        account.waits_for_s = 0.01
+        assert account._turn(now_s + later_s).rank == (0 if words else 1)
+        account.waits_for_s = None
+    traced = Traced(0.0, ((0.0, 1.0, 0.6), (500.0, 500.0, -0.5)))
+    assert traced.ratio(900.0) == 0
 
 
 @pytest.mark.parametrize("ends", ["the call", "the other one"])

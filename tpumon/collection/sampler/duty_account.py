@@ -47,12 +47,14 @@ class _CountedPeer:
         base_s: what it had traced by then that is counted otherwise.
         counted_s: what was counted since.
         is_new: True if it had no figure by then, and was not seen tracing since.
+        calls: of it that have traced the server, as far as was seen.
     """
 
     from_s: float
     base_s: float
     counted_s: float
     is_new: bool
+    calls: int
 
 
 class DutyAccount:
@@ -392,14 +394,15 @@ class DutyAccount:
         begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
-        traced_s = sum(traced_s for traced_s, _ in peers_traced)
+        traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
-        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in peers_traced)]), 0.0
+        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
         for named in list(self._known)[:-_MOST_KNOWN]:
             del self._known[named]
-        for peer, (traced_s, _) in zip(peers, peers_traced, strict=True):
+        for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
             if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
-                self._charged_s, self._went_first = max(self._charged_s, peer.entry.time_s), peer
+                self._charged_s = max(self._charged_s, peer.entry.time_s)
+            self._went_first = peer if has_traced else self._went_first
         self._peers, self._looked_s = peers, boot_s
         if self._first is not None and _named(self._first) not in map(_named, peers):
             self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
@@ -412,15 +415,22 @@ class DutyAccount:
         self._count(0.0, now_s)
         self._ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
 
-    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
-        """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
+    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float, bool]:
+        """Seconds that a peer traced and that were not counted; the debt that it reports, if it was not known.
+
+        And True if it has traced the server since: what it counts before its call, it may take back.
+        """
         entry = peer.entry
         known = self._known.pop(_named(peer), None)
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
             known = _CountedPeer(
-                boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since or not entry.traced_s
+                boot_s,
+                0.0 if begun_since else entry.traced_s,
+                0.0,
+                is_new=begun_since or not entry.traced_s,
+                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < LOOK_S) else entry.calls,
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
@@ -434,9 +444,11 @@ class DutyAccount:
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
         self._note_traced(traced_s)
-        if known.is_new and traced_s > 0:
+        has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
+        known.calls = entry.calls
+        if known.is_new and has_traced:
             known.is_new, self._was_passed = False, self._was_passed or peer.trusted
-        return traced_s, debt_s
+        return traced_s, debt_s, has_traced
 
     def traced(self) -> Traced:
         """For how long all tpumons have traced it lately."""
