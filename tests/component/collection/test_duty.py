@@ -23,7 +23,7 @@ from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
 from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
-from tpumon.system.ledger import DutyLedger
+from tpumon.system.ledger import DutyLedger, Turn
 from tpumon.system.pausing import Pause
 
 pytestmark = pytest.mark.virtual_time
@@ -860,6 +860,14 @@ async def test_who_has_let_one_without_a_figure_go_first_waits_for_no_other_one(
     assert account.entry(now_s).turn.rank == 0
 
 
+@pytest.mark.parametrize("turn", [[2, 0.0, 0.1], {"rank": 0}, "later", [0], [0, -1.0, 0.1], [0, 990.0, 0.1, "more"]])
+async def test_what_one_of_a_later_version_has_traced_counts_however_it_says_that_it_waits(directory, turn):
+    account, _ = await beside(directory, turn=turn, debt_s=0.0, traced_s=0.7)
+    (peer,) = account._peers
+    assert peer.entry.traced_s == 0.7
+    assert peer.entry.turn == (Turn(0, 990.0, 0.1) if "more" in turn else None)
+
+
 async def test_who_takes_back_what_it_counted_before_its_call_has_not_traced(directory):
     """Nor did it go first, nor was the job traced for less than no time when what it counted is long ago."""
     account, now_s = await beside(directory, traced_s=0.0)
@@ -1126,7 +1134,7 @@ async def test_a_file_that_cannot_be_read_for_a_moment_is_not_removed(directory,
 
     monkeypatch.setattr(host_files.HostFiles, "read", once_not)
     book = DutyLedger()
-    entry = ledger.Entry(**ENTRY)
+    entry = ledger.Entry(**{name: value for name, value in ENTRY.items() if name != "turn"})
     assert [len(book.exchange({ADDRESS: entry})) for _ in range(2)] == [0, 1]
     assert path.exists()
 

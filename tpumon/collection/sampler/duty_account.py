@@ -13,7 +13,7 @@ from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
 from tpumon.model.progress import TRACED_S, Traced
 from tpumon.system.host_files import since_boot_s, time_of_day
-from tpumon.system.ledger import Entry, PeerEntry, Turn
+from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
@@ -380,7 +380,7 @@ class DutyAccount:
             unanswered_s=self.unanswered_s,
             answered_s=self.answered_s,
             waits_since_s=self.waits_since_s,
-            turn=self._turn(now_s) if self._waits(now_s) else None,
+            said_turn=said(self._turn(now_s) if self._waits(now_s) else None),
         )
 
     def _waits(self, now_s: float) -> bool:
