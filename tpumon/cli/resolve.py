@@ -135,7 +135,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     from tpumon.collection.sampler import Pace
     from tpumon.collection.sources import SourceOptions
     from tpumon.discovery.host.listening import signs_at
-    from tpumon.discovery.host.processes import state_of
+    from tpumon.discovery.host.processes import state_of, switches_of
     from tpumon.model import Query
     from tpumon.system.logdir import open_logdir
 
@@ -167,6 +167,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
             gpu=options.gpu,
             signs_at=signs_at,
             state_of=state_of,
+            switches_of=switches_of,
         ),
         use_proxy=options.use_proxy,
     )

@@ -72,7 +72,7 @@ class Traced(Struct, frozen=True):
         for begin_s, end_s, seconds in self.spans:
             within_s = end_s - max(begin_s, from_unix_s)
             traced_s += seconds * (min(within_s / (end_s - begin_s), 1.0) if end_s > begin_s else 1.0) * (within_s >= 0)
-        return min(traced_s / self.of_s(now_unix_s), 1.0) if self.spans else None
+        return min(max(traced_s, 0.0) / self.of_s(now_unix_s), 1.0) if self.spans else None
 
 
 class Progress:

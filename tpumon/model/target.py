@@ -91,8 +91,9 @@ class Process(Struct, frozen=True, kw_only=True):
     started_unix_s: UnixTime | None = None
 
 
-ProcessState = Literal["runs", "stopped", "ended"]
-"""stopped: by a signal, or a debugger. ended: its parent may not have noticed. runs: neither, or it cannot be seen."""
+ProcessState = Literal["runs", "stopped", "debugged", "ended"]
+"""stopped: by a signal. debugged: stopped by a debugger, or for a moment by a profiler. ended: its parent may not have
+noticed. runs: none of these, or it cannot be seen."""
 
 JobKindName = Literal["training", "serving", "batch", "mixed", "interactive", "unknown"]
 KindSign = Literal["notebook", "server", "job"]

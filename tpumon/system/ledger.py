@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
-from msgspec import Meta, MsgspecError, Struct, field, json
+from msgspec import Meta, MsgspecError, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s
@@ -58,6 +58,11 @@ class Turn(Struct, frozen=True, array_like=True):
         return self.rank, self.since_s
 
 
+def said(turn: Turn | None) -> Raw:
+    """A turn as an entry has it."""
+    return Raw(json.encode(turn))
+
+
 class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versions may add fields
     """One tpumon's entry of one server. Times are since this machine was started.
 
@@ -73,7 +78,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
         unanswered_s: when it began a trace of the host that may hang the job and has no answer; 0: there is none.
         answered_s: when the server answered it after another one had such a trace; 0: it did not, or none had.
         waits_since_s: when it began such a trace that it still waits for; 0: there is none.
-        turn: its place among those that wait to trace the server; None: it does not wait.
+        said_turn: its place among those that wait to trace the server, as a `Turn`; null: it does not wait.
     """
 
     since_s: _Seconds
@@ -87,7 +92,15 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     unanswered_s: _Seconds = 0.0
     answered_s: _Seconds = 0.0
     waits_since_s: _Seconds = 0.0
-    turn: Turn | None = None
+    said_turn: Raw = Raw(b"null")
+
+    @property
+    def turn(self) -> Turn | None:
+        """Its place; None: it does not wait, or a later version says it otherwise: what it traced counts anyway."""
+        try:
+            return json.decode(self.said_turn, type=Turn | None)
+        except MsgspecError:
+            return None
 
     def debt_at(self, now_s: float) -> float:
         """Debt that is left at a time, if the server was not traced since."""
@@ -253,9 +266,10 @@ def _entries(text: str, file: str, uid: int) -> dict[str, PeerEntry]:
         return {}
     now_s = since_boot_s()
     trusted = uid in {0, os.getuid()}
+    entries = {key: replace(entry, said_turn=entry.said_turn.copy()) for key, entry in document.servers.items()}
     return {
         key: PeerEntry(file, trusted, entry, document.processes.get(key), uid, document.pid)
-        for key, entry in document.servers.items()
+        for key, entry in entries.items()
         if document.boot == boot() and entry.since_s <= entry.time_s <= now_s
     }
 

@@ -21,8 +21,9 @@ from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
 from tpumon.model import Process, Query, StepTimes, Target, Workers
+from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
-from tpumon.system.ledger import DutyLedger
+from tpumon.system.ledger import DutyLedger, Turn
 from tpumon.system.pausing import Pause
 
 pytestmark = pytest.mark.virtual_time
@@ -405,6 +406,25 @@ async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, s
     await asyncio.gather(running, other)
 
 
+@pytest.mark.parametrize("trace_s", [0.1, 0.4, 0.7])
+async def test_a_command_of_many_samples_is_told_when_it_will_have_them_all(trace_s):
+    """At any time, as well as after its first few, for which the credit is."""
+    job, samples, clock_s = Job(trace_s), [], asyncio.get_running_loop().time
+    command = tpumon(job, samples=samples)
+    command._pace = replace(command._pace, awaited=9)
+    running, promised = asyncio.create_task(for_a_while(1200, command)), []
+    begun_s = clock_s()
+    while len(samples) < 9:
+        await asyncio.sleep(5)
+        doing = command._options.progress.of(ADDRESS)
+        if doing is not None and doing.all_unix_s is not None:
+            promised.append(clock_s() + doing.all_unix_s - time.time())
+    assert len(promised) > 5
+    took_s = clock_s() - begun_s
+    assert [at_s - begun_s for at_s in promised] == pytest.approx([took_s] * len(promised), rel=0.2)
+    await running
+
+
 @pytest.mark.usefixtures("starts")
 async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
     """Also of those that were there before, as evenly as they may have traced it."""
@@ -695,7 +715,7 @@ async def test_who_was_killed_while_it_waited_for_its_turn_keeps_nobody_waiting_
     assert job.spans[-1][0] >= begun_s
     first_s = next(begin for begin, _ in job.spans if begin >= begun_s)
     debt_s = sum(end - begin for begin, end in job.spans if begin < first_s) - 0.01 * (first_s - job.spans[0][0])
-    assert debt_s + 0.6 >= duty_account.CREDIT_S - 0.01 * 4
+    assert debt_s + 0.6 >= duty_account.CREDIT_S - 0.01 * 6
 
 
 @pytest.mark.parametrize(
@@ -840,15 +860,110 @@ async def test_who_has_let_one_without_a_figure_go_first_waits_for_no_other_one(
     assert account.entry(now_s).turn.rank == 0
 
 
+@pytest.mark.parametrize("turn", [[2, 0.0, 0.1], {"rank": 0}, "later", [0], [0, -1.0, 0.1], [0, 990.0, 0.1, "more"]])
+async def test_what_one_of_a_later_version_has_traced_counts_however_it_says_that_it_waits(directory, turn):
+    account, _ = await beside(directory, turn=turn, debt_s=0.0, traced_s=0.7)
+    (peer,) = account._peers
+    assert peer.entry.traced_s == 0.7
+    assert peer.entry.turn == (Turn(0, 990.0, 0.1) if "more" in turn else None)
+
+
+async def test_who_takes_back_what_it_counted_before_its_call_has_not_traced(directory):
+    """Nor did it go first, nor was the job traced for less than no time when what it counted is long ago."""
+    account, now_s = await beside(directory, traced_s=0.0)
+    account.enter(0.1, now_s)
+    account.settle(0.1, 0.1, now_s)
+    for later_s, traced_s, calls, words in (0, 0.6, 0, ""), (12, 0.0, 0, ""), (24, 0.3, 1, "has just traced it"):
+        await asyncio.sleep(now_s + later_s - asyncio.get_running_loop().time())
+        says = {"since_s": now_s, "time_s": now_s + later_s, "debt_s": 0.0, "interval_s": 1000.0}
+        said_by(directory, **says, traced_s=traced_s, calls=calls)
+        peers = [one for one in DutyLedger().peers([ADDRESS])[ADDRESS] if one.file == "tpumon-duty-1-x"]
+        account.note_peers(peers, now_s + later_s)
+        assert ("has just traced it" in account.others) == bool(words)
+        account.waits_for_s = 0.01
+        assert account._turn(now_s + later_s).rank == (0 if words else 1)
+        account.waits_for_s = None
+    traced = Traced(0.0, ((0.0, 1.0, 0.6), (500.0, 500.0, -0.5)))
+    assert traced.ratio(900.0) == 0
+
+
+@pytest.mark.parametrize("ends", ["the call", "the other one"])
+async def test_nobody_is_said_to_go_first_when_nothing_waits_or_that_one_is_gone(directory, ends):
+    control, clock_s = DutyControl(0.01, DutyLedger()), asyncio.get_running_loop().time
+    account, ended = control.follow(ADDRESS), []
+    account.interval_s = 10.0
+    await control.enter(account, lambda: 0.4)
+    control.settle(account, 0.4, 0.4)
+    await asyncio.sleep(15)
+    now_s = clock_s()
+    other = said_by(directory, since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.9, calls=0, turn=[0, now_s, 0.9])
+    waiting = asyncio.create_task(control.enter(account, lambda: 0.4, ended=lambda: bool(ended)))
+    await asyncio.sleep(3)
+    assert "goes first" in account.others
+    later_s = account.turn_s(0.4)
+    if ends == "the call":
+        ended.append(True)
+        account.wake()
+        assert await waiting is None
+    else:
+        other.unlink()
+        await control._exchange()
+        waiting.cancel()
+    assert "goes first" not in account.others
+    assert account.turn_s(0.4) < later_s
+
+
 @pytest.mark.parametrize(("debt_s", "gives_way"), [(0.0, False), (0.5, True)])
 async def test_who_may_count_more_than_this_one_is_given_the_time_to_go(directory, debt_s, gives_way):
     account, now_s = await beside(directory, debt_s=debt_s, turn=[0, 1010.0, 0.6])
     assert account.gives_way(now_s) == gives_way
 
 
+@pytest.mark.parametrize("cost_s", [0.2, 0.98, 5.0])
+async def test_who_says_for_ever_that_it_waits_keeps_nobody_waiting_for_ever(directory, cost_s, said):
+    """A minute or two, which is promised; then a sample is taken."""
+    job, samples, left_s, clock_s = Job(), [], [], asyncio.get_running_loop().time
+    begun_s, following = clock_s(), tpumon(job, samples=samples)
+
+    async def says_so():
+        while True:
+            now_s = clock_s()
+            debt_s = 0.9 if cost_s < 0.5 else 0.0  # what it counts of a process that is gone
+            says = {"since_s": begun_s, "time_s": now_s, "traced_s": 0.0, "debt_s": debt_s, "calls": 0}
+            said_by(directory, **says, turn=[0, begun_s, cost_s])
+            await asyncio.sleep(2)
+            doing = following._options.progress.of(ADDRESS)
+            if not samples and doing is not None and "goes first" in doing.why:
+                left_s.append((doing.until_unix_s - time.time(), now_s - begun_s))
+
+    saying = asyncio.create_task(says_so())
+    await asyncio.sleep(3)
+    running = asyncio.create_task(for_a_while(900, following))
+    while not samples:  # noqa: ASYNC110
+        await asyncio.sleep(1)
+    first_s = clock_s() - begun_s
+    assert first_s < 200
+    assert all(left > 0 for left, _ in left_s)
+    assert left_s[-1][0] < 5
+    await running
+    saying.cancel()
+    assert len(samples) >= 6
+    (line,) = (line for line in said if "the first sample comes" in line)
+    assert " goes first, as it has no figures yet (--max-duty)" in line
+
+
 async def test_a_look_whether_a_silent_device_runs_again_waits_for_nobody(directory):
     account, now_s = await beside(directory, silent=True, turn=[0, 1010.0, 0.99])
     assert not account.gives_way(now_s)
+
+
+@pytest.mark.parametrize("debt_s", [0.95, 1.5])
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_what_was_held_is_probed_unless_it_was_traced_too_long_already(directory, debt_s, is_renewed):
+    account, now_s = await beside(directory, since_s=990.0, debt_s=debt_s)
+    assert account.needs_probe(0.1, now_s, is_renewed=is_renewed) == (is_renewed or debt_s < 1)
+    account.probed_s = now_s
+    assert account.needs_probe(0.1, now_s + 1, is_renewed=is_renewed) == is_renewed
 
 
 @pytest.mark.parametrize(("calls", "pace_s"), [(2, 100), (3, 200)])
@@ -1019,7 +1134,7 @@ async def test_a_file_that_cannot_be_read_for_a_moment_is_not_removed(directory,
 
     monkeypatch.setattr(host_files.HostFiles, "read", once_not)
     book = DutyLedger()
-    entry = ledger.Entry(**ENTRY)
+    entry = ledger.Entry(**{name: value for name, value in ENTRY.items() if name != "turn"})
     assert [len(book.exchange({ADDRESS: entry})) for _ in range(2)] == [0, 1]
     assert path.exists()
 

@@ -617,7 +617,9 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
         target = Target(worker="w", address="w:1")
         source.asked.clear()
         query = Query(level=2, window_s=1.0)
-        worker = SampledWorker(target, [source], query, Pace(), Held(no_pause), duty, account, Progress())
+        worker = SampledWorker(
+            target, [source], query, Pace(), Held(no_pause, lambda _pid: "runs"), duty, account, Progress()
+        )
         task = asyncio.create_task(worker.ask())
         await source.asked.wait()
         task.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import tpumon
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
+from support import wait_until
 from support.samples import sample
 from support.watching import watching
 from tpumon.analysis.history import WorkerHistory
@@ -557,7 +559,7 @@ def test_a_job_that_a_signal_has_stopped_is_told_as_that(world):
     [
         ("S", 0x400000, "runs"),
         ("T", 0x400000, "stopped"),
-        ("t", 0, "stopped"),
+        ("t", 0, "debugged"),
         ("Z", 0, "ended"),
         ("R", 0x400004, "ended"),
     ],
@@ -569,6 +571,28 @@ def test_a_process_runs_is_stopped_or_has_ended(world, state, flags, read):
     stat.write_text(f"{before} {state} 1 0 0 0 0 {flags} {after.split(maxsplit=5)[5]}")
     assert processes.state_of(JOB, world.proc.root) == read
     assert processes.state_of(JOB + 1, world.proc.root) == "ended"
+
+
+def test_a_process_that_runs_between_two_looks_is_seen_to_have_run():
+    """Though it uses no time of a processor, and is stopped at each look."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+
+        def becomes(state):
+            wait_until(lambda: processes.state_of(process.pid) == state, 10, state)
+
+        try:
+            process.send_signal(signal.SIGSTOP)
+            becomes("stopped")
+            before = processes.switches_of(process.pid)
+            assert processes.switches_of(process.pid) == before
+            process.send_signal(signal.SIGCONT)
+            becomes("runs")
+            process.send_signal(signal.SIGSTOP)
+            becomes("stopped")
+            assert processes.switches_of(process.pid) > before
+        finally:
+            process.kill()
+    assert processes.switches_of(process.pid) is None
 
 
 @pytest.mark.parametrize(

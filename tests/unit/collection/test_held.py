@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
 
@@ -71,13 +72,14 @@ class Fake(ProfilerSource):
         self.probes.append(asyncio.get_running_loop().time())
 
 
-def told(source, *, paused=(), states=(), for_s=200):
+def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=200):
     """What is told of a job with an interval of a minute, as (time, reason); an answer has none.
 
     Args:
         source: of its figures.
         paused: spans of time in which this host is.
-        states: of its process, as (state, from, until).
+        states: of its process, as (state, from, until); `a bug`: it cannot be seen.
+        switches_of: says how often that has left a processor.
         for_s: how long it is followed; from time 1000 on.
     """
     samples = []
@@ -91,7 +93,10 @@ def told(source, *, paused=(), states=(), for_s=200):
 
     def state_of(pid):
         assert pid == PROCESS.pid
-        return next((state for state, begin, end in states if begin <= clock_s() < end), "runs")
+        state = next((state for state, begin, end in states if begin <= clock_s() < end), "runs")
+        if state == "a bug":
+            raise ValueError(state)
+        return state
 
     async def run():
         sampler = Sampler(
@@ -103,7 +108,7 @@ def told(source, *, paused=(), states=(), for_s=200):
             profilers=[source],
             extra_sources=[],
             pause=pause,
-            options=SourceOptions(state_of=state_of),
+            options=SourceOptions(state_of=state_of, switches_of=switches_of),
         )
         async with asyncio.timeout(for_s):
             await sampler.run()
@@ -129,6 +134,15 @@ def test_a_pause_is_told_at_once_and_so_is_its_end(traced_s):
     assert not Channel.closed
 
 
+def test_however_often_a_pause_ends_the_job_is_probed_now_and_then_only():
+    """Its end is told by a sample when the job may be traced."""
+    source = Fake(1.5)
+    samples = told(source, paused=[(1005.5 + 3 * i, 1007 + 3 * i) for i in range(60)], for_s=400)
+    assert 2 <= len(source.probes) <= 1 + 200 / 30
+    assert min(later - before for before, later in itertools.pairwise(source.probes)) >= 30
+    assert "" in reasons(samples, 1200, 1400)
+
+
 def test_a_pause_that_begins_while_it_waits_to_be_traced_is_told_at_once():
     """A query that is due waits, as it costs more than was thought."""
     source = Fake(0.9)
@@ -149,8 +163,29 @@ def test_a_job_that_a_signal_has_stopped_is_told_and_not_asked():
     assert not [at_s for at_s in source.calls if 1010.5 < at_s < 1100.5]
 
 
-def test_a_moment_that_a_debugger_takes_is_no_stop():
-    samples = told(Fake(), states=[("stopped", 1010.5, 1011.5)])
+@pytest.mark.parametrize(
+    ("state", "until_s", "is_told"), [("stopped", 1011.5, False), ("debugged", 1050, False), ("stopped", 1050, True)]
+)
+def test_a_moment_or_a_debugger_is_no_stop(state, until_s, is_told):
+    samples = told(Fake(), states=[(state, 1010.5, until_s)])
+    assert set(reasons(samples, 1001, 1050)) == ({"deadline"} if is_told else set())
+
+
+def test_a_job_whose_state_is_not_seen_any_more_is_asked_again(said):
+    """It is not stopped for ever then, nor is it when its state is seen again; that is told once."""
+    samples = told(Fake(), states=[("stopped", 1010.5, 1030), ("a bug", 1030, 1100), ("stopped", 1130.5, 2000)])
+    assert reasons(samples, 1010.5, 1013) == ["deadline"]
+    assert set(reasons(samples, 1030, 1130)) == {""}
+    assert reasons(samples, 1130.5, 1133) == ["deadline"]
+    (line,) = said
+    assert line == "a pause, and jobs that stop or end, may be seen late: ValueError: a bug"
+
+
+def test_a_job_that_runs_between_the_looks_is_not_stopped():
+    """Though it is at each of them, as where its time on the processor is limited by stopping it again and again."""
+    samples = told(
+        Fake(), states=[("stopped", 1010.5, 1050)], switches_of=lambda _pid: int(asyncio.get_running_loop().time())
+    )
     assert reasons(samples, 1001, 1050) == []
 
 

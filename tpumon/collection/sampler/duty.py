@@ -114,7 +114,7 @@ class DutyControl:
                     return estimate_s
             return None
         finally:
-            account.waits_for_s = None
+            account.wait_no_more()
 
     async def _enters(
         self, account: DutyAccount, estimate_s: float, tell: Callable[[float, float], float | None]
@@ -122,8 +122,8 @@ class DutyControl:
         """Enters a call, or waits for a while until more is known of the others."""
         wait_s, gives_way = account.ready_s(estimate_s) - _now_s(), account.gives_way(_now_s())
         if wait_s > 0 or gives_way:
-            all_s = tell(account.turn_s(estimate_s) - _now_s(), estimate_s)
-            await self._explain(account, wait_s, all_s)
+            left_s = account.turn_s(estimate_s) - _now_s()
+            await self._explain(account, wait_s, left_s, tell(left_s, estimate_s))
             await account.wait(account.looks_again_s(wait_s) if wait_s > 0 else LOOK_S)
             await self._exchange()
             return False
@@ -179,8 +179,13 @@ class DutyControl:
         if self._ledger is not None:
             self._exchange_soon()
 
-    async def _explain(self, account: DutyAccount, wait_s: float, all_s: float | None) -> None:
-        """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone."""
+    async def _explain(self, account: DutyAccount, wait_s: float, left_s: float, all_s: float | None) -> None:
+        """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone.
+
+        At the earliest when the job may be traced again; if it may be now, when those that go first have gone.
+        """
+        is_earliest = account.is_shared and wait_s > 0
+        wait_s = wait_s if wait_s > 0 else left_s
         late_s = _now_s() + wait_s - account.promised_s
         if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
             return
@@ -192,7 +197,7 @@ class DutyControl:
             account.address,
             "only " if is_again else "",
             wait_s,
-            " at the earliest" if account.is_shared else "",
+            " at the earliest" if is_earliest else "",
             "" if all_s is None else f", all in about {all_s:.0f} s",
             account.others
             or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",

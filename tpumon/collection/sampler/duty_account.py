@@ -13,7 +13,7 @@ from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
 from tpumon.discovery.host.processes import user_named
 from tpumon.model.progress import TRACED_S, Traced
 from tpumon.system.host_files import since_boot_s, time_of_day
-from tpumon.system.ledger import Entry, PeerEntry, Turn
+from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
@@ -34,6 +34,8 @@ _SAVING = 1.5  # times the interval that the share asks for, until the reserve i
 _SPAN_S = 10.0  # within which it is not told apart when it was traced
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
+_PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
+_GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
 
 
 @dataclass(slots=True)
@@ -45,12 +47,14 @@ class _CountedPeer:
         base_s: what it had traced by then that is counted otherwise.
         counted_s: what was counted since.
         is_new: True if it had no figure by then, and was not seen tracing since.
+        calls: of it that have traced the server, as far as was seen.
     """
 
     from_s: float
     base_s: float
     counted_s: float
     is_new: bool
+    calls: int
 
 
 class DutyAccount:
@@ -85,6 +89,8 @@ class DutyAccount:
         """When the server answered after another one's, as in `Entry`."""
         self.waits_since_s = 0.0
         """When it began such a trace that is under way, as in `Entry`."""
+        self.probed_s = float("-inf")
+        """When this tpumon probed it last."""
         self.waits_for_s: float | None = None
         """Likely cost of the call that waits for its turn; None: none does."""
         self.followers = 0
@@ -110,6 +116,10 @@ class DutyAccount:
         self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
+        self._goes_s = float("-inf")  # when the last of them is likely to go
+        self._gives_way_s: tuple[float, float] | None = (
+            None  # since its call might have been made but for them, and until
+        )
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
@@ -125,9 +135,12 @@ class DutyAccount:
         In silence twice as much as the share asks for: half of it pays the debt of the long trace before. Who has begun
         only now may be over soon, as commands are, so it does not count yet.
         """
-        more = 2 if self.is_silent else _SAVING if self._saves else 1
+        return self._usual_pace_s * (2 if self.is_silent else _SAVING if self._saves else 1)
+
+    @property
+    def _usual_pace_s(self) -> float:
         staying = sum(one.entry.calls >= _FIRST_CALLS for one in self._sharing)
-        return (1 + staying) * more / self._ratio
+        return (1 + staying) / self._ratio
 
     @property
     def is_informed(self) -> bool:
@@ -165,17 +178,37 @@ class DutyAccount:
         return f"{_who(last)} sampled it from {time_of_day(last.entry.since_s)} on"
 
     def gives_way(self, now_s: float) -> bool:
-        """True if another one that waits goes first: none of another user, nor one that should have gone by now."""
+        """True if another one that waits goes first: none of another user, nor one that should have gone by now.
+
+        One that never goes keeps nobody waiting for ever: it may count another process's debt, or others go before it.
+        """
         mine, boot_s = self._turn(now_s), since_boot_s()
         before = [
             (turn, one)
-            for one in (() if self.is_silent else self._sharing)
+            for one in (() if self.is_silent or self._latest_s <= now_s else self._sharing)
             if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
             if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
         ]
         self._ahead_s = sum(turn.cost_s for turn, _ in before)
         self._first = min(before, key=lambda each: each[0].order)[1] if before else None
+        if before and self._gives_way_s is None and self.ready_s(mine.cost_s) <= now_s:
+            all_s = self._debt_at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
+            due_s = now_s + max(0.0, all_s - CREDIT_S) / self._ratio
+            self._gives_way_s = now_s, due_s + max(_GIVES_WAY_S, 2 * mine.cost_s * self.pace_s)
+        self._goes_s = max((self._goes_by_s(one.entry, turn, now_s) for turn, one in before), default=float("-inf"))
         return self._first is not None
+
+    @property
+    def _latest_s(self) -> float:
+        """The time from which a call gives way to nobody."""
+        return float("inf") if self._gives_way_s is None else self._gives_way_s[1]
+
+    def _goes_by_s(self, entry: Entry, turn: Turn, now_s: float) -> float:
+        """The time by which the call of another one should have been made; infinity: it should have been by now."""
+        debt_s = max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
+        if not debt_s and self._gives_way_s is not None and now_s >= self._gives_way_s[0] + _GOES_WITHIN_S:
+            return float("inf")
+        return now_s + (debt_s - max(0.0, CREDIT_S - turn.cost_s)) / self._ratio + _GOES_WITHIN_S
 
     def _turn(self, now_s: float) -> Turn:
         """The place of the call that waits."""
@@ -245,8 +278,13 @@ class DutyAccount:
         self._spend(estimate_s, now_s)
         self._before = self._last_s, self._was_passed
         self._last_s, self._was_passed, self._went_first = now_s, False, None
-        self._first, self._ahead_s = None, 0.0
+        self._gives_way_s = None
+        self.wait_no_more()
+
+    def wait_no_more(self) -> None:
+        """Notes that no call waits for its turn: nobody goes before it."""
         self.waits_for_s = None
+        self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
@@ -288,16 +326,35 @@ class DutyAccount:
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
 
-        So have all who share the server, between two of them.
+        So have all who share the server, between two of them. After the first few, its own share counts, too.
         """
         between_s = (calls - 1) * cost_s * (1 + len(self._sharing))
-        return self.ready_s(cost_s, self._ahead_s + between_s)
+        later_s = between_s / self._ratio
+        turn_s = max(self.ready_s(cost_s, self._ahead_s + between_s), self._goes_s + later_s)
+        turn_s = max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
+        paced = calls - max(1, _FIRST_CALLS - self._calls)
+        if paced <= 0:
+            return turn_s
+        paced_s = paced * cost_s * self._usual_pace_s * (_SAVING if cost_s > _RESERVE_S else 1)
+        kept_s = self._counted_s + (self._debt_s + between_s + cost_s - _RESERVE_S) / self._ratio
+        return max(turn_s, self.ready_s(cost_s, self._ahead_s) + paced_s, kept_s)
 
     def _paced_s(self, cost_s: float) -> float:
         """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
         if self._last_s is None or self._calls < _FIRST_CALLS:
             return float("-inf")
         return self._last_s + cost_s * self.pace_s
+
+    def needs_probe(self, cost_s: float, now_s: float, *, is_renewed: bool) -> bool:
+        """True if a worker that was woken is probed, as it may not be traced yet. Anybody may wake it, and often.
+
+        Args:
+            cost_s: what a trace is likely to cost.
+            now_s: as in all methods.
+            is_renewed: its process has ended, or is another one; else a probe, which traces it for a moment, is rare.
+        """
+        is_allowed = now_s - self.probed_s >= _PROBES_APART_S and self._debt_at(now_s) < max(CREDIT_S, cost_s)
+        return (is_renewed or is_allowed) and self.ready_s(cost_s) > now_s
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
@@ -323,7 +380,7 @@ class DutyAccount:
             unanswered_s=self.unanswered_s,
             answered_s=self.answered_s,
             waits_since_s=self.waits_since_s,
-            turn=self._turn(now_s) if self._waits(now_s) else None,
+            said_turn=said(self._turn(now_s) if self._waits(now_s) else None),
         )
 
     def _waits(self, now_s: float) -> bool:
@@ -337,15 +394,18 @@ class DutyAccount:
         begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
-        traced_s = sum(traced_s for traced_s, _ in peers_traced)
+        traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
-        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in peers_traced)]), 0.0
+        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
         for named in list(self._known)[:-_MOST_KNOWN]:
             del self._known[named]
-        for peer, (traced_s, _) in zip(peers, peers_traced, strict=True):
+        for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
             if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
-                self._charged_s, self._went_first = max(self._charged_s, peer.entry.time_s), peer
+                self._charged_s = max(self._charged_s, peer.entry.time_s)
+            self._went_first = peer if has_traced else self._went_first
         self._peers, self._looked_s = peers, boot_s
+        if self._first is not None and _named(self._first) not in map(_named, peers):
+            self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
         self.note_time(now_s)
 
     def note_time(self, now_s: float) -> None:
@@ -355,15 +415,22 @@ class DutyAccount:
         self._count(0.0, now_s)
         self._ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
 
-    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float]:
-        """Seconds that a peer traced and that were not counted; and the debt that it reports, if it was not known."""
+    def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float, bool]:
+        """Seconds that a peer traced and that were not counted; the debt that it reports, if it was not known.
+
+        And True if it has traced the server since: what it counts before its call, it may take back.
+        """
         entry = peer.entry
         known = self._known.pop(_named(peer), None)
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
             known = _CountedPeer(
-                boot_s, 0.0 if begun_since else entry.traced_s, 0.0, is_new=begun_since or not entry.traced_s
+                boot_s,
+                0.0 if begun_since else entry.traced_s,
+                0.0,
+                is_new=begun_since or not entry.traced_s,
+                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < LOOK_S) else entry.calls,
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
@@ -377,9 +444,11 @@ class DutyAccount:
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
         self._note_traced(traced_s)
-        if known.is_new and traced_s > 0:
+        has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
+        known.calls = entry.calls
+        if known.is_new and has_traced:
             known.is_new, self._was_passed = False, self._was_passed or peer.trusted
-        return traced_s, debt_s
+        return traced_s, debt_s, has_traced
 
     def traced(self) -> Traced:
         """For how long all tpumons have traced it lately."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from tpumon.collection.sampler.host_traces import stopped
-from tpumon.model import Failure, Target
+from tpumon.model import Failure, ProcessState, Target
 from tpumon.system.pausing import Pause
 
 _Why = Literal["", "paused", "stopped"]
@@ -15,23 +15,37 @@ _Why = Literal["", "paused", "stopped"]
 class Held:
     """Tells of one worker whether it is held.
 
-    Attributes:
+    Args:
         pause: looks for the pause in effect, if any.
+        state_of: the state of a process of this host.
+
+    Attributes:
+        pause: the same.
         why: as it is told; "": it is not held.
     """
 
-    def __init__(self, pause: Callable[[], Awaitable[Pause | None]]) -> None:
+    def __init__(
+        self,
+        pause: Callable[[], Awaitable[Pause | None]],
+        state_of: Callable[[int], ProcessState],
+    ) -> None:
         self.why: _Why = ""
         self.pause = pause
-        self._seen: _Why = ""
+        self._state_of = state_of
+        self._seen: tuple[_Why, int | None] = "", None
 
-    def see(self, why: _Why) -> bool:
+    def see(self, why: _Why, switches: int | None = None) -> bool:
         """Notes what was seen at this look; returns whether it is to be told, as it is new.
 
-        A job that is stopped counts as that from the second look on: a debugger stops it for a moment.
+        A job that is stopped counts as that from the second look on, if it has not run in between: some programs slow
+        others down by stopping them again and again.
+
+        Args:
+            why: it is held.
+            switches: how often a process that is stopped has left a processor; None: not known.
         """
-        before, self._seen = self._seen, why
-        if why == self.why or (why == "stopped" and before != why):
+        before, self._seen = self._seen, (why, switches)
+        if why == self.why or (why == "stopped" and before != self._seen):
             return False
         self.why = why
         return True
@@ -49,8 +63,14 @@ class Held:
             self.why = "paused"
             words = "; ".join(filter(None, (str(pause), hung_by)))  # known without a query
             return Failure(source="pause", reason="paused", message=words, address=target.address)
-        if self.why == "stopped" and target.process is not None:
+        if self.why == "stopped" and target.process is not None and self._is_still_stopped(target.process.pid):
             words = stopped(target.process.pid)
             return Failure(source=source, reason="deadline", message=words, address=target.address)
         self.why = ""
         return None
+
+    def _is_still_stopped(self, pid: int) -> bool:
+        try:
+            return self._state_of(pid) == "stopped"
+        except Exception:  # noqa: BLE001 - who looks each second says so
+            return False

@@ -108,18 +108,32 @@ class Sampler:
             await self._duty.close()
 
     async def _watch(self) -> None:
-        """Looks each second for what no query is needed to see: a pause, and jobs that were stopped or have ended."""
+        """Looks each second for what no query is needed to see; whatever goes wrong, it goes on."""
+        has_said = False
         while True:
             await asyncio.sleep(_WATCH_S)
-            is_paused = await self._pause() is not None
-            for key, worker in self._workers.items():
-                process = self._targets[key].process
-                state = "runs" if process is None else self._options.state_of(process.pid)
-                if state == "ended":  # discovery will see it later, or does not look so often
-                    self._targets[key] = replace(self._targets[key], process=None)
-                    self._note_process(key, worker)
-                if worker.held.see("paused" if is_paused else "stopped" if state == "stopped" else ""):
-                    worker.look_again()
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - a bug there must not leave a job that runs as stopped
+                if not has_said:
+                    _log.warning("a pause, and jobs that stop or end, may be seen late: %s", unexpected(error))
+                has_said = True
+
+    async def _look(self) -> None:
+        """Sees a pause, and jobs that were stopped or have ended."""
+        is_paused = await self._pause() is not None
+        for key, worker in self._workers.items():
+            process = self._targets[key].process
+            state = "runs" if process is None else self._options.state_of(process.pid)
+            if state == "ended":  # discovery will see it later, or does not look so often
+                self._targets[key] = replace(self._targets[key], process=None)
+                self._note_process(key, worker)
+            if is_paused or process is None or state != "stopped":
+                is_new = worker.held.see("paused" if is_paused else "")
+            else:
+                is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
+            if is_new:
+                worker.look_again()
 
     def _note_process(self, key: _Key, worker: SampledWorker) -> None:
         """Notes that a worker's process has ended, or is another one."""
@@ -184,9 +198,8 @@ class Sampler:
             stack.callback(self._duty.leave, account)
             progress = self._options.progress
             stack.callback(progress.forget, target.address)
-            worker = SampledWorker(
-                target, profilers, self._query, self._pace, Held(self._pause), self._duty, account, progress
-            )
+            held = Held(self._pause, self._options.state_of)
+            worker = SampledWorker(target, profilers, self._query, self._pace, held, self._duty, account, progress)
             self._workers[key] = worker
             extra_sources = await stack.enter_async_context(
                 aclosing(WorkerExtraSources(self._extra_sources, self._open_client, self._options))

@@ -208,8 +208,8 @@ class SampledWorker:
             return False
         self._woken.clear()
         self._failures_in_a_row = 0
-        self._probes_next = self._account.ready_s(self._cost_s) > self._clock_s()
         is_renewed, self._is_renewed = self._is_renewed, False
+        self._probes_next = self._account.needs_probe(self._cost_s, self._clock_s(), is_renewed=is_renewed)
         return is_renewed
 
     async def _wait_for_wake(self, seconds: float) -> None:
@@ -481,7 +481,7 @@ class SampledWorker:
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
-        time_unix_s = time.time()
+        time_unix_s, self._account.probed_s = time.time(), self._clock_s()
         await profiler.probe()
         why = "it is traced again when its share of time allows (--max-duty)"
         return Sample(

@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +25,8 @@ _LONGEST_COMMAND = 80
 _LONGEST_VALUE = 200
 _EXITING = 0x4  # PF_EXITING
 _ENDED = frozenset({b"Z", b"X"})
+_STOPPED: Mapping[bytes, ProcessState] = {b"T": "stopped", b"t": "debugged"}
+_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
@@ -81,12 +83,26 @@ def state_of(pid: int, proc: Path = PROC) -> ProcessState:
         return "ended"
     except (OSError, ValueError, IndexError):
         return "runs"
-    return "stopped" if letter in {b"T", b"t"} else "runs"
+    return _STOPPED.get(letter, "runs")
+
+
+def switches_of(pid: int, proc: Path = PROC) -> int | None:
+    """How often the first thread of a process has left a processor: what is stopped all the time does not.
+
+    None: it may not be read, or the kernel does not tell.
+
+    Source: /proc/PID/status.
+    """
+    try:
+        counts = _SWITCHES.findall((proc / str(pid) / "status").read_bytes())
+    except OSError:
+        return None
+    return sum(map(int, counts)) if counts else None
 
 
 def is_stopped(pid: int, proc: Path = PROC) -> bool:
     """True if a signal has stopped a process, or a debugger."""
-    return state_of(pid, proc) == "stopped"
+    return state_of(pid, proc) in {"stopped", "debugged"}
 
 
 def threads_of(pid: int, proc: Path = PROC) -> int:

@@ -43,5 +43,5 @@ class StoppedTime:
         while True:
             await asyncio.sleep(_LOOK_S)
             before_s, looked_s = looked_s, time.monotonic()
-            if self._state_of(pid) == "stopped":
+            if self._state_of(pid) in {"stopped", "debugged"}:
                 self.seconds += looked_s - before_s
