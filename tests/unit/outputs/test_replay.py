@@ -331,6 +331,26 @@ def test_it_opens_at_its_worst_moment(tape):
     assert not Watching(tape, before).row("w0").startswith(" X w0")
 
 
+@pytest.mark.parametrize("typed", ["-110m", "-80m", "-50m", "-0s"])
+def test_a_time_that_is_typed_shows_what_it_shows_at_the_start(tape, typed):
+    """Also where w0 became critical on the way: that is no news of the moment that is shown."""
+    opened = Watching(tape, Recording(str(tape)).moment_of(typed)).picture
+    assert Watching(tape, FIRST + 60).press("t", *typed, "enter").picture == opened
+    assert Watching(tape, LAST).press(*"<<>", "t", *typed, "enter").picture == opened
+
+
+def test_what_a_key_passes_by_is_no_news(tape):
+    """What is played is."""
+    before = START + 3600
+    watching = Watching(tape, before).press(">")
+    assert watching.row("w0").startswith(" X w0")
+    assert "critical: " not in watching.picture
+    pages = [watching.press(key).picture for key in ("h", "pagedown", "pagedown")]
+    assert any("w0: critical: " in page for page in pages), "it is listed"
+    played = Watching(tape, before).press("x").after(60)
+    assert "w0: critical: " in played.picture
+
+
 def test_while_a_filter_is_typed_keys_are_its_text(watching):
     """A comma too."""
     at = watching.player._time(watching.now)

@@ -146,9 +146,10 @@ class Player(Display):
         at_unix_s = self._within(self._last_unix_s if at_unix_s is None else at_unix_s)
         self._at_unix_s = at_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
-        self._jump(at_unix_s)
         if is_asked_for:
             self._look_at(at_unix_s)
+        else:
+            self._jump(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
@@ -186,6 +187,7 @@ class Player(Display):
         at_unix_s = self._time(self._now_s())
         if name in _MOVES_S:
             self._go_to(at_unix_s + _MOVES_S[name])
+            self._messages.end()  # what was passed by may be long over
         elif name == "[":
             self._go_to_previous_change(at_unix_s)
         elif name == "]":
@@ -260,8 +262,10 @@ class Player(Display):
     def _look_at(self, at_unix_s: float) -> None:
         """Shows a moment that was named, with what was known in that second; says what began in it and was known later.
 
-        Events name when a change began.
+        Events name when a change began. However somebody came there, it is the same picture.
         """
+        at_unix_s = self._within(at_unix_s)
+        self._jump(at_unix_s)
         self._go_to(at_unix_s, playing=False)
         began = self._began_here()
         soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(self._at_unix_s)]
