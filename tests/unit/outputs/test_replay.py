@@ -298,25 +298,42 @@ def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsy
     line = next(line for line in capsys.readouterr().out.splitlines() if "critical" in line)
     at_unix_s = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
     opened = Watching(tape, at_unix_s).after(0)
+    shown = opened.picture
     typed = Watching(tape).after(0).press("t", *line[:19].replace(" ", "T"), "enter")
     for watching in (opened, typed):
         assert watching.at == at_unix_s
         assert not watching.row("w0").startswith(" X")
-        known = re.search(r"began here, known from (\S+) on: w0: critical", watching.picture)
+        known = re.search(r"began at \S+, known from (\S+) on: w0: critical", watching.picture)
         assert known
         assert watching.press("]").row("w0").startswith(" X")
         assert known[1] == time.strftime("%H:%M:%S", time.localtime(watching.at))
+    for command in (once, why):
+        feed = FeedSettings(origin=RecordingSource(str(tape), line[:19].replace(" ", "T")))
+        assert command.run(feed=feed, needs=Needs(samples=3)) == 0
+        said = capsys.readouterr().err
+        assert said.startswith(f"tpumon: began at {line[11:19]}, known from {known[1]} on: w0: critical: ")
+        assert said.removeprefix("tpumon: ").rstrip() in shown
     well = Watching(tape, at_unix_s - 600).after(0)
-    assert "began here" not in well.picture
+    assert "began at" not in well.picture
 
 
-def test_what_was_known_within_the_second_that_is_named_is_shown(restarts):
+def test_what_an_end_hides_is_not_told(eventless):
+    """That its workers have no figures afterwards is no change of theirs."""
+    assert "began at" not in Watching(eventless, Recording(str(eventless)).span_unix_s()[1]).after(0).picture
+
+
+def test_what_was_known_within_the_second_that_is_named_is_shown(restarts, capsys):
     """A time as it is typed has no parts of a second."""
     recording = Recording(str(restarts))
     player = Watching(restarts, START + 3000).after(0)
     assert player.at == pytest.approx(START + 3000.8, abs=0.01)
-    assert "began here" not in player.picture
+    assert "began at" not in player.picture
     assert recording.moment_of("-0s") == recording.span_unix_s()[1]
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 3000))
+    once.run(feed=FeedSettings(origin=RecordingSource(str(restarts), at)), needs=Needs(samples=3))
+    said = capsys.readouterr()
+    assert "and 3 more was restarted" in said.out
+    assert said.err == ""
 
 
 def test_it_opens_at_its_worst_moment(tape):
