@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from tpumon.analysis.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history.changes import MOST_CHANGES
+from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.status import Update
 from tpumon.model import Change, Sample, Workers
@@ -122,12 +123,19 @@ class Reading:
         """Number of the last change; 0: there was none."""
         return self.changes[-1][1].number if self.changes else 0
 
-    def by_slice(self, until_unix_s: float = inf) -> Sequence[tuple[float, Change]]:
-        """The changes that showed by a time; changes of a slice as one, as it began."""
-        showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes if at_unix_s <= until_unix_s}
-        changes = (change for _, change in self.changes if change.number in showed_at)
-        grouped = self.analysis.status(self.until_unix_s).by_slice(changes)
-        return [(showed_at[change.number], change) for change in grouped]
+    def stops(self) -> Sequence[tuple[float, Change]]:
+        """The moments at which changes showed, and the first of each; a slice's are one, of those that had it by then.
+
+        They are the same whoever reads on or back.
+        """
+        showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes}
+        targets = {each.name: each.target for each in self.analysis.status(self.until_unix_s).all()}
+        stops: dict[float, Change] = {}
+        for group in together((change for _, change in self.changes), targets):
+            first_unix_s = min(showed_at[change.number] for change in group)
+            by_then = [change for change in group if showed_at[change.number] == first_unix_s]
+            stops.setdefault(first_unix_s, as_one(by_then, targets))
+        return sorted(stops.items(), key=itemgetter(0))
 
 
 class BeganThen(NamedTuple):

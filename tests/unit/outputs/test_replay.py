@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.samples import sample
+from support.samples import failed_sample, sample
 from support.wired import Wired
 from tpumon.cli.commands import events, monitor, once, why
 from tpumon.cli.process import command_of
@@ -137,6 +137,28 @@ class Watching:
         return next(line for line in self.picture.splitlines() if f" {worker} " in line)
 
 
+@pytest.fixture(scope="module")
+def preempted(tmp_path_factory):
+    """Ten minutes of three workers of a slice; w0 goes down, the others stop earlier and are seen to have later."""
+    directory = tmp_path_factory.mktemp("preempted")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
+    times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
+    for at in range(0, 600, 10):
+        for place, name in enumerate(NAMES):
+            process = Process(pid=1 + (at >= 360 and name == "w0"), user="u", command="train.py")
+            given = {"time_unix_s": START + at + place, "took_s": 1.0 + place, "interval_s": 10.0, "slice": "a"}
+            if not 300 <= at < 400:
+                recorder.take(sample(name, step_time_s=times, process=process, **given))
+            elif name == "w0" and at < 360:
+                recorder.take(failed_sample(name, **given))
+            else:
+                recorder.take(failed_sample(name, "empty-trace", process=process, **given))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
 @pytest.fixture
 def watching(tape):
     return Watching(tape).after(0)
@@ -249,6 +271,27 @@ def test_the_previous_change_is_found(watching):
     assert "no change since" in watching.picture
 
 
+@pytest.mark.parametrize("named", ["restarts", "preempted"])
+def test_the_way_back_stops_where_the_way_there_did(named, request):
+    """And says the same; the header says which moment that is."""
+
+    def stops(watching, key):
+        found = []
+        while True:
+            header, *_, said, _ = watching.press(key).picture.splitlines()
+            moment = time.strftime("%H:%M:%S", time.localtime(watching.at))
+            assert header.rstrip().endswith(f"  at {moment}")
+            if "no change" not in said:
+                found.append((watching.at, said.strip()))
+            elif "RECORDED stopped" not in header:
+                return found
+
+    directory = request.getfixturevalue(named)
+    there = stops(Watching(directory, START), "]")
+    assert len(there) >= 2
+    assert stops(Watching(directory), "[") == there[::-1]
+
+
 def test_what_a_slice_had_together_is_one_change(restarts):
     """The key that goes to the next change does not stop at each of eight workers."""
     watching = Watching(restarts).after(0)
@@ -259,7 +302,7 @@ def test_what_a_slice_had_together_is_one_change(restarts):
     assert watching.at > first + 60
     watching.press("[", ".", "[")
     assert watching.at == first
-    assert "w0, first of all 8 workers of a: job restarted" in watching.picture, "it is the first as yet"
+    assert "\n w0: job restarted" in watching.picture, "it is the first as yet"
     assert "all 8 workers of a  job restarted" in watching.press(">", "e").picture
 
 

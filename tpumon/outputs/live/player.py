@@ -147,7 +147,7 @@ class Player(Display):
         """Goes back to the last change before a moment, or as far as was read."""
         is_first = self._read_from_unix_s <= self._first_unix_s
         known_unix_s = self._first_unix_s if is_first else self._read_from_unix_s + UNSETTLED_S
-        earlier = [each for each in self._read.by_slice() if known_unix_s <= each[0] < at_unix_s]
+        earlier = [each for each in self._read.stops() if known_unix_s <= each[0] < at_unix_s]
         if earlier:
             self._go_to_change(*earlier[-1])
             return
@@ -156,25 +156,22 @@ class Player(Display):
 
     def _go_to_next_change(self, at_unix_s: float) -> None:
         """Reads on until something changes, for an hour of the recording at most."""
-        known, until_unix_s = self._read.last_number, at_unix_s + LOOK_BACK_S
+        until_unix_s = at_unix_s + LOOK_BACK_S
         while self._read.next is not None and self._read.next.time_unix_s <= until_unix_s:
             before = self._read.last_number
             self._read_next()
             if self._read.last_number > before:
-                change = next((each for each in self._read.by_slice() if each[1].number > known), None)
-                if change is not None:
-                    self._go_to_change(*change)
+                stop = next((each for each in self._read.stops() if each[0] > at_unix_s), None)
+                if stop is not None:
+                    self._go_to_change(*stop)
                     return
         self._go_to(until_unix_s, playing=False)
         self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
-        """Shows the moment of a change; names the workers that have it by then, as the picture does."""
-        by_then = (each for _, each in self._read.by_slice(at_unix_s) if each.number == change.number)
-        shown = next(by_then, change)
-        first = "" if shown.worker == change.worker else f", first of {change.worker}"
+        """Shows the moment of a change."""
         self._go_to(at_unix_s, playing=False)
-        self._say(f"{shown.worker}{first}: {change.sentence}")
+        self._say(f"{change.worker}: {change.sentence}")
 
     def _known(self) -> Span:
         return Span(self._begin_unix_s, self._last_unix_s)
