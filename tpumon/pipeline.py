@@ -7,13 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import takewhile
 from typing import Self
 
 from msgspec import Struct, field
 
 from tpumon.analysis import Analysis, FleetStatus, Update
-from tpumon.analysis.playback import between, played
+from tpumon.analysis.playback import Reading, began_then, played
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource, RecordingSource
@@ -240,7 +239,8 @@ class RecordedFeed:
         self._at = settings.origin.at
         self._last_s = last_s
         self._clock = RecordedClock()
-        self._analysis = Analysis(settings.output_options.thresholds, recorded=self._clock)
+        self._thresholds = settings.output_options.thresholds
+        self._analysis = Analysis(self._thresholds, recorded=self._clock)
         self.context = Context(run=settings.output_options, analysis=self._analysis, clock=lambda: self._clock.unix_s)
 
     def __enter__(self) -> Self:
@@ -264,12 +264,15 @@ class RecordedFeed:
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
         """Iterates over its updates."""
         begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
-        moments = self._recording.moments(begin_unix_s)
         if self._at is None:
-            yield from played(self._analysis, moments)
+            yield from played(self._analysis, self._recording.moments(begin_unix_s))
             return
-        yield from played(self._analysis, takewhile(lambda each: each.time_unix_s <= self.end_unix_s, moments))
-        yield from between(self._analysis, self._clock.unix_s, self.end_unix_s)
+        reading = Reading(self._recording, begin_unix_s, self._analysis)
+        yield from reading.read_to(self.end_unix_s)
+        began = began_then(self._recording, self._analysis, self.end_unix_s, self._thresholds)
+        yield from reading.read_to(began.shown_unix_s)
+        if began.words:
+            _log.info("%s", began.words)
 
 
 AnyFeed = Feed | RecordedFeed

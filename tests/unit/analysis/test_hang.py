@@ -7,7 +7,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.errors import NOT_SEEN
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import Process, Spread, StepTimes, Target, Workers
 from tpumon.untrusted_text import quote
 
 INTERVAL_S = 10.0
@@ -280,3 +280,49 @@ def test_only_who_is_down_is_said_not_to_answer(gone):
         assert "Of these nothing is known now, and the others may wait for them: w1, w2." in hang.sentence
     else:
         assert "These do not answer, and the others may wait for them: w1." in hang.sentence
+
+
+def queued(worker, *, size, **given):
+    """Nothing ran, and so much work waits."""
+    return sample(worker, idle_ratio=1.0, devices=[{"device": "0", "runtime_hlo_queue_size": size}], **given)
+
+
+def test_who_was_restarted_went_first_whatever_the_queues_say():
+    """Down, then in its new run without a step yet; a restart before the others ran their last step says nothing."""
+
+    def has(size, pid):
+        process = {"pid": pid, "user": "u", "command": "train.py"}
+        return lambda worker, **given: queued(worker, size=size, **given, process=Process(**process))
+
+    def runs(pid):
+        process = {"pid": pid, "user": "u", "command": "train.py"}
+        return lambda worker, **given: ran(worker, **given, process=Process(**process))
+
+    job = Slice("w0", "w1", "w2")
+    job.go(12, runs(1))
+    assert "do not answer" in job.go(3, failed, has(4, 1), has(0, 1)).sentence
+    hang = job.go(3, has(None, 2), has(4, 1), has(0, 1))
+    assert "These were restarted since, and the others may wait for them: w0." in hang.sentence
+    assert hang.workers == ("w1", "w2"), "the worst first"
+    words = [cause.words for one in job.fleet.status(job.last).all() for cause in one.verdict.causes]
+    assert not any("w2" in each for each in words), words
+    job.go(12, runs(2), runs(1))
+    hang = job.go(3, has(4, 2), has(4, 1), has(0, 1))
+    assert hang.workers[0] == "w2"
+    assert "Stopped first: w2, with no work in its queue" in hang.sentence
+
+
+def test_a_restart_of_all_workers_names_none():
+    """They are seen again one after the other."""
+    first, second = Process(pid=1, user="u", command="train.py"), Process(pid=2, user="u", command="train.py")
+
+    def again(worker, **given):
+        devices = [{"device": "0", "runtime_tensorcore_idle_s": 5.0}]
+        return sample(worker, idle_ratio=1.0, devices=devices, runtime={"uptime_s": 60.0}, process=second, **given)
+
+    job = Slice("w0", "w1", "w2")
+    job.go(12, lambda worker, **given: ran(worker, process=first, **given))
+    job.go(1, again, silent)
+    hang = job.go(3, again)
+    assert hang.workers == ("w0", "w1", "w2")
+    assert "restarted" not in hang.sentence

@@ -85,3 +85,51 @@ def test_a_worker_that_changes_again_begins_another_one():
     for given in (changes, changes[::-1]):  # an exporter hands them on in the order in which it found them
         groups = together(given, targets("a", "b"))
         assert [[one.time_unix_s for one in group] for group in groups] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def named(changes, known):
+    """When, who and what."""
+    ones = [as_one(group, known) for group in together(changes, known)]
+    return [(one.time_unix_s, one.worker, "restart" if one.what == "restart" else one.status) for one in ones]
+
+
+def state(worker, time_unix_s, state, what="state"):
+    severity = {"down": "critical"}.get(state, "ok")
+    return replace(change(worker, time_unix_s, severity=severity, words=""), state=state, what=what)
+
+
+def test_a_worker_that_went_down_meanwhile_stands_apart_from_those_that_did_not():
+    """Both when it is as they are, and when all are well again."""
+    known = targets("w0", "w1", "w2", "w3")
+    changes = [
+        *(state(name, 39.0, "no-activity") for name in ("w1", "w2", "w3")),
+        state("w0", 40.0, "down"), state("w0", 75.0, "no-activity", what="restart"), state("w0", 75.0, "no-activity"),
+        *(state(name, 88.0 + place / 2, "live") for place, name in enumerate(("w1", "w3", "w2"))),
+        state("w0", 95.5, "live"),
+    ]  # fmt: skip
+    assert named(changes, known) == [
+        (39.0, "w1, w2, w3", "no-activity"), (40.0, "w0", "down"), (75.0, "w0", "restart"), (75.0, "w0", "no-activity"),
+        (88.0, "w1, w2, w3", "ok"), (95.5, "w0", "ok"),
+    ]  # fmt: skip
+    quick = [*changes[:4], state("w0", 43.0, "no-activity")]
+    assert named(quick, known)[-1] == (43.0, "w0", "no-activity"), "however soon"
+
+
+def test_what_comes_at_once_is_one_change_whatever_came_before():
+    """A straggler that hangs with the others; workers that go down as their job ends."""
+    known = targets("w0", "w1", "w2")
+    hang = [state(name, 60.0 + place, "no-activity") for place, name in enumerate(known)]
+    assert named([change("w2", 45.0), *hang], known)[1:] == [(60.0, "all 3 workers of s", "no-activity")]
+    downs = [state(name, at, "down") for name, at in (("w0", 70.0), ("w1", 74.0), ("w2", 78.0))]
+    assert named([*hang[1:], *downs], known)[1:] == [(70.0, "all 3 workers of s", "down")]
+
+
+def test_workers_that_had_the_same_before_may_take_a_minute_for_the_next():
+    known = targets("w0", "w1")
+    changes = [
+        state("w0", 10.0, "down"),
+        state("w1", 11.0, "down"),
+        state("w0", 20.0, "live"),
+        state("w1", 60.0, "live"),
+    ]
+    assert named(changes, known) == [(10.0, "all 2 workers of s", "down"), (20.0, "all 2 workers of s", "ok")]

@@ -12,7 +12,7 @@ BEGIN_S, INTERVAL_S = 1.8e9, 10.0
 BUSY = 2.5
 
 
-def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0):
+def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0, slices=1):
     """The status after each round.
 
     Args:
@@ -20,12 +20,15 @@ def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0
         work_of: tells the own work of a worker in a round.
         seed: of chance.
         length_of: tells how long the steps of a worker's sample are, with all that is in them.
+        slices: of how many slices these are.
     """
     draw, now_s = random.Random(seed), [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
     names = [f"w{number}" for number in range(workers)]
-    given = {"job": "j", "slice": "s", "job_kind": "training", "slice_workers": workers, "job_slices": 1}
-    analysis.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", **given) for name in names)))
+    of = {name: f"s{place * slices // workers}" for place, name in enumerate(names)}
+    given = {"job": "j", "job_kind": "training", "slice_workers": workers // slices, "job_slices": slices}
+    targets = (Target(worker=name, address=f"{name}:1", slice=of[name], **given) for name in names)
+    analysis.take(Workers(targets=tuple(targets)))
     for number in range(rounds):
         for place, name in enumerate(names):
             now_s[0] = BEGIN_S + INTERVAL_S * (number + place / workers)
@@ -34,7 +37,8 @@ def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0
             analysis.take(
                 sample(
                     name, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s), step_work_s=work_s,
-                    idle_ratio=1 - work_s / step_s, time_unix_s=now_s[0], interval_s=INTERVAL_S, job="j", slice="s",
+                    idle_ratio=1 - work_s / step_s, time_unix_s=now_s[0], interval_s=INTERVAL_S, job="j",
+                    slice=of[name],
                 )
             )  # fmt: skip
         yield analysis.status(now_s[0])
@@ -119,3 +123,17 @@ def test_phases_of_other_lengths_are_not_compared(samples):
 def test_a_straggler_is_found_whatever_the_phase(samples):
     found = said(2, 40, lambda worker, _round, draw: draw.gauss(1.2 if worker else 1.0, 0.01), 1, in_turn(samples))
     assert set(found) == {"w1"}
+
+
+@pytest.mark.parametrize(("of", "slices", "slow"), [("own_work", 1, {1}), ("slice_work", 3, {4, 5, 6, 7})])
+def test_what_it_says_is_of_one_moment_also_as_it_ends(of, slices, slow):
+    """The ratio comes from several samples; beside it stand the times and shares of one that shows it."""
+    ended = 0
+    work = lambda worker, number, _: 1.4 if worker in slow and number < 20 else 1.0  # noqa: E731
+    for number, status in enumerate(judged(4 * slices, 30, work, 1, slices=slices)):
+        for evidence in (one.evidence for one in status.findings if one.finding == "straggler"):
+            own, idle = evidence[f"{of}_s"], evidence["idle_ratio"]
+            assert own.value / own.reference == pytest.approx(evidence[f"{of}_ratio"].value, abs=0.05)
+            assert idle.value < idle.reference - 0.1
+            ended += number >= 20
+    assert ended

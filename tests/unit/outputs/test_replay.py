@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.samples import sample
+from support.samples import failed_sample, sample
 from support.wired import Wired
 from tpumon.cli.commands import events, monitor, once, why
 from tpumon.cli.process import command_of
@@ -137,6 +137,28 @@ class Watching:
         return next(line for line in self.picture.splitlines() if f" {worker} " in line)
 
 
+@pytest.fixture(scope="module")
+def preempted(tmp_path_factory):
+    """Ten minutes of three workers of a slice; w0 goes down, the others stop earlier and are seen to have later."""
+    directory = tmp_path_factory.mktemp("preempted")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
+    times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
+    for at in range(0, 600, 10):
+        for place, name in enumerate(NAMES):
+            process = Process(pid=1 + (at >= 360 and name == "w0"), user="u", command="train.py")
+            given = {"time_unix_s": START + at + place, "took_s": 1.0 + place, "interval_s": 10.0, "slice": "a"}
+            if not 300 <= at < 400:
+                recorder.take(sample(name, step_time_s=times, process=process, **given))
+            elif name == "w0" and at < 360:
+                recorder.take(failed_sample(name, **given))
+            else:
+                recorder.take(failed_sample(name, "empty-trace", process=process, **given))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
 @pytest.fixture
 def watching(tape):
     return Watching(tape).after(0)
@@ -249,6 +271,27 @@ def test_the_previous_change_is_found(watching):
     assert "no change since" in watching.picture
 
 
+@pytest.mark.parametrize("named", ["restarts", "preempted"])
+def test_the_way_back_stops_where_the_way_there_did(named, request):
+    """And says the same; the header says which moment that is."""
+
+    def stops(watching, key):
+        found = []
+        while True:
+            header, *_, said, _ = watching.press(key).picture.splitlines()
+            moment = time.strftime("%H:%M:%S", time.localtime(watching.at))
+            assert header.rstrip().endswith(f"  at {moment}")
+            if "no change" not in said:
+                found.append((watching.at, said.strip()))
+            elif "RECORDED stopped" not in header:
+                return found
+
+    directory = request.getfixturevalue(named)
+    there = stops(Watching(directory, START), "]")
+    assert len(there) >= 2
+    assert stops(Watching(directory), "[") == there[::-1]
+
+
 def test_what_a_slice_had_together_is_one_change(restarts):
     """The key that goes to the next change does not stop at each of eight workers."""
     watching = Watching(restarts).after(0)
@@ -259,7 +302,7 @@ def test_what_a_slice_had_together_is_one_change(restarts):
     assert watching.at > first + 60
     watching.press("[", ".", "[")
     assert watching.at == first
-    assert "w0, first of all 8 workers of a: job restarted" in watching.picture, "it is the first as yet"
+    assert "\n w0: job restarted" in watching.picture, "it is the first as yet"
     assert "all 8 workers of a  job restarted" in watching.press(">", "e").picture
 
 
@@ -298,25 +341,42 @@ def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsy
     line = next(line for line in capsys.readouterr().out.splitlines() if "critical" in line)
     at_unix_s = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
     opened = Watching(tape, at_unix_s).after(0)
+    shown = opened.picture
     typed = Watching(tape).after(0).press("t", *line[:19].replace(" ", "T"), "enter")
     for watching in (opened, typed):
         assert watching.at == at_unix_s
         assert not watching.row("w0").startswith(" X")
-        known = re.search(r"began here, known from (\S+) on: w0: critical", watching.picture)
+        known = re.search(r"began at \S+, known from (\S+) on: w0: critical", watching.picture)
         assert known
         assert watching.press("]").row("w0").startswith(" X")
         assert known[1] == time.strftime("%H:%M:%S", time.localtime(watching.at))
+    for command in (once, why):
+        feed = FeedSettings(origin=RecordingSource(str(tape), line[:19].replace(" ", "T")))
+        assert command.run(feed=feed, needs=Needs(samples=3)) == 0
+        said = capsys.readouterr().err
+        assert said.startswith(f"tpumon: began at {line[11:19]}, known from {known[1]} on: w0: critical: ")
+        assert said.removeprefix("tpumon: ").rstrip() in shown
     well = Watching(tape, at_unix_s - 600).after(0)
-    assert "began here" not in well.picture
+    assert "began at" not in well.picture
 
 
-def test_what_was_known_within_the_second_that_is_named_is_shown(restarts):
+def test_what_an_end_hides_is_not_told(eventless):
+    """That its workers have no figures afterwards is no change of theirs."""
+    assert "began at" not in Watching(eventless, Recording(str(eventless)).span_unix_s()[1]).after(0).picture
+
+
+def test_what_was_known_within_the_second_that_is_named_is_shown(restarts, capsys):
     """A time as it is typed has no parts of a second."""
     recording = Recording(str(restarts))
     player = Watching(restarts, START + 3000).after(0)
     assert player.at == pytest.approx(START + 3000.8, abs=0.01)
-    assert "began here" not in player.picture
+    assert "began at" not in player.picture
     assert recording.moment_of("-0s") == recording.span_unix_s()[1]
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 3000))
+    once.run(feed=FeedSettings(origin=RecordingSource(str(restarts), at)), needs=Needs(samples=3))
+    said = capsys.readouterr()
+    assert "and 3 more was restarted" in said.out
+    assert said.err == ""
 
 
 def test_it_opens_at_its_worst_moment(tape):
@@ -329,6 +389,26 @@ def test_it_opens_at_its_worst_moment(tape):
     assert player.row("w0").startswith(" X w0")
     before = worst - 120 - 1  # its sample before was judged before the others of that moment
     assert not Watching(tape, before).row("w0").startswith(" X w0")
+
+
+@pytest.mark.parametrize("typed", ["-110m", "-80m", "-50m", "-0s"])
+def test_a_time_that_is_typed_shows_what_it_shows_at_the_start(tape, typed):
+    """Also where w0 became critical on the way: that is no news of the moment that is shown."""
+    opened = Watching(tape, Recording(str(tape)).moment_of(typed)).picture
+    assert Watching(tape, FIRST + 60).press("t", *typed, "enter").picture == opened
+    assert Watching(tape, LAST).press(*"<<>", "t", *typed, "enter").picture == opened
+
+
+def test_what_a_key_passes_by_is_no_news(tape):
+    """What is played is."""
+    before = START + 3600
+    watching = Watching(tape, before).press(">")
+    assert watching.row("w0").startswith(" X w0")
+    assert "critical: " not in watching.picture
+    pages = [watching.press(key).picture for key in ("h", "pagedown", "pagedown")]
+    assert any("w0: critical: " in page for page in pages), "it is listed"
+    played = Watching(tape, before).press("x").after(60)
+    assert "w0: critical: " in played.picture
 
 
 def test_while_a_filter_is_typed_keys_are_its_text(watching):

@@ -24,7 +24,9 @@ _FOR_A_JUMP = 4
 FEW = _JUMPS * _FOR_A_JUMP
 """So many samples of one worker tell little of what varies."""
 
-_LASTING = SAMPLES + 1
+LASTING = SAMPLES + 1
+"""Of so many samples, all but one must show a difference."""
+
 _LONG = 24  # samples, in which nothing is there by chance most of the time
 _PASSING = 2.0
 _TO_MEDIAN = 1.25  # the error of a median over that of a mean
@@ -98,7 +100,7 @@ class RecentDifference(RecentMedians):
     def add(self, value: float) -> None:
         """Adds the difference of a sample."""
         super().add(value)
-        last = sorted(islice(self._values, max(self.count - _LASTING, 0), None))
+        last = sorted(islice(self._values, max(self.count - LASTING, 0), None))
         self.lasting = last[max(len(last) - SAMPLES, 0)]
         if self.count > 1:
             steps = sorted(map(abs, map(sub, self._values, islice(self._values, 1, None))))

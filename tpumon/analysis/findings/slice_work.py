@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from statistics import fmean, median, median_low
@@ -15,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import (
+    LASTING,
     Recent,
     RecentDifference,
     RecentMedians,
@@ -45,36 +48,6 @@ class WorkSeen(Struct, frozen=True):
     work_s: float = 0.0
     waited: float = 0.0
     shown: Mapping[str, float] = _NOTHING
-
-
-@dataclass(slots=True)
-class WorkAndWaiting:
-    """Waiting, own work and steps of a worker, and how they differ from those of others.
-
-    Attributes:
-        last: its last sample; None: that tells nothing.
-        step_s: step times of its last samples.
-        compared: what was compared last: a sample of it, and what is usual in the others.
-        less: how much less than the others it waited.
-        more: how much more than the others it worked, as a fraction.
-        slice_less, slice_more: the same of its slice, compared with the other slices of its job.
-        core: chip and number of the core that waits least.
-        core_waited: how much that core waited in the last sample.
-        core_less: how much less than the others of this worker, while it was the same.
-        was_found: whether it, a core of it or its slice was found to be slow by the last sample.
-    """
-
-    last: WorkSeen | None = None
-    step_s: Recent = field(default_factory=Recent)
-    compared: tuple[WorkSeen, WorkSeen] = (WorkSeen(), WorkSeen())
-    less: RecentMedians = field(default_factory=RecentMedians)
-    more: RecentDifference = field(default_factory=RecentDifference)
-    slice_less: RecentMedians = field(default_factory=RecentMedians)
-    slice_more: RecentDifference = field(default_factory=RecentDifference)
-    core: tuple[int, int] | None = None
-    core_waited: float = 0.0
-    core_less: RecentDifference = field(default_factory=RecentDifference)
-    was_found: bool = False
 
 
 class Noise(Struct, frozen=True):
@@ -124,11 +97,47 @@ class Comparison(Struct, frozen=True):
     shown: Mapping[str, float] = _NOTHING
     others_shown: Mapping[str, float] = _NOTHING
 
+    @property
+    def more(self) -> float:
+        """How much more own work than in the others, as a fraction."""
+        return self.work_s / self.others_work_s - 1 if self.others_work_s else 0.0
+
     def telling(self) -> tuple[str, float, float]:
         """The figure in which the others wait most: its name, its value here and there."""
         common = self.shown.keys() & self.others_shown.keys()
         name = max(sorted(common), key=lambda name: self.others_shown[name] - self.shown[name], default=IDLE_SHARE)
         return name, self.shown.get(name, 0.0), self.others_shown.get(name, 0.0)
+
+
+@dataclass(slots=True)
+class WorkAndWaiting:
+    """Waiting, own work and steps of a worker, and how they differ from those of others.
+
+    Attributes:
+        last: its last sample; None: that tells nothing.
+        step_s: step times of its last samples.
+        compared: its last samples beside what was usual in the others, the newest last.
+        less: how much less than the others it waited.
+        more: how much more than the others it worked, as a fraction.
+        slice_compared, slice_less, slice_more: the same of its slice, beside the other slices of its job.
+        core: chip and number of the core that waits least.
+        core_waited: how much that core waited in the last sample.
+        core_less: how much less than the others of this worker, while it was the same.
+        was_found: whether it, a core of it or its slice was found to be slow by the last sample.
+    """
+
+    last: WorkSeen | None = None
+    step_s: Recent = field(default_factory=Recent)
+    compared: deque[Comparison] = field(default_factory=partial(deque[Comparison], maxlen=LASTING))
+    less: RecentMedians = field(default_factory=RecentMedians)
+    more: RecentDifference = field(default_factory=RecentDifference)
+    slice_compared: deque[Comparison] = field(default_factory=partial(deque[Comparison], maxlen=LASTING))
+    slice_less: RecentMedians = field(default_factory=RecentMedians)
+    slice_more: RecentDifference = field(default_factory=RecentDifference)
+    core: tuple[int, int] | None = None
+    core_waited: float = 0.0
+    core_less: RecentDifference = field(default_factory=RecentDifference)
+    was_found: bool = False
 
 
 class SliceWork(Struct, frozen=True):

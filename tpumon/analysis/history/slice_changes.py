@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from tpumon.untrusted_text import listed
 TOGETHER_S = 60.0
 """Seconds within which the same change of several workers is one."""
 
+_AT_ONCE_S = 5.0  # by so much, samples of workers of one slice differ anyway
 _NAMED = 3
 _ALIKE = frozenset({"no-activity", "paused"})
 _NUMBERS = re.compile(r"[\d.,]+")
@@ -26,30 +28,57 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         targets: the workers by name; of others it is not known what slice they belong to.
 
     Returns:
-        Groups of changes of one slice, or single changes, by the time of the first change.
+        Groups of changes of one slice, or single changes, by the time of the first change. A worker that had another
+        change first, such as a restart, is not in the group of those that had none.
     """
-    groups: list[list[Change]] = []
-    last: dict[tuple[object, ...], list[Change]] = {}
+    groups: list[_Group] = []
+    last: dict[tuple[object, ...], _Group] = {}
+    latest: dict[str, _Group] = {}
     for change in sorted(changes, key=lambda each: each.time_unix_s):
         target = targets.get(change.worker)
         if target is None or target.independent:
-            groups.append([change])
+            groups.append(_Group([change]))
             continue
         # It is the same whatever its worker counted as before; a restart also whatever it counts as since, and a hang
         # whether its worker has stopped or waits for the one that has.
         words = "" if change.state in _ALIKE else _NUMBERS.sub("", change.words)
         kind = () if change.what == "restart" else (change.status, words)
         key = target.job, target.slice, change.what, *kind
-        group = last.get(key)
-        if (
-            group is None
-            or change.time_unix_s - group[0].time_unix_s > TOGETHER_S
-            or any(one.worker == change.worker for one in group)
-        ):
-            group = last[key] = []
+        group, former = last.get(key), latest.get(change.worker)
+        if group is None or not group.takes(change, former):
+            group = last[key] = _Group([], former)
             groups.append(group)
-        group.append(change)
-    return [tuple(group) for group in groups]
+        group.changes.append(change)
+        latest[change.worker] = group
+    return [tuple(group.changes) for group in groups]
+
+
+class _Group(NamedTuple):
+    """Equal changes of workers of a slice.
+
+    Attributes:
+        changes: by time.
+        former: those that the first of the workers had before, with others or alone; None: it had none.
+    """
+
+    changes: list[Change]
+    former: _Group | None = None
+
+    def takes(self, change: Change, former: _Group | None) -> bool:
+        """True if an equal change is one of these.
+
+        Args:
+            change: no earlier than these.
+            former: the changes that its worker had before, with others or alone.
+        """
+        at_unix_s, first_unix_s = change.time_unix_s, self.changes[0].time_unix_s
+        if at_unix_s - first_unix_s > TOGETHER_S or any(one.worker == change.worker for one in self.changes):
+            return False
+        if former is None or former is self.former:
+            return True
+        is_soon = at_unix_s - self.changes[-1].time_unix_s <= _AT_ONCE_S
+        apart_unix_s = next(one.time_unix_s for one in former.changes if one.worker == change.worker)
+        return apart_unix_s < (first_unix_s if is_soon else at_unix_s - TOGETHER_S)
 
 
 def as_one(group: Sequence[Change], targets: Mapping[str, Target]) -> Change:

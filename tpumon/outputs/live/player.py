@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
-from operator import itemgetter
-from typing import Protocol
 
-from tpumon.analysis import Analysis, Update
-from tpumon.analysis.findings import Thresholds
-from tpumon.analysis.history.changes import MOST_CHANGES
-from tpumon.analysis.playback import Recorded, between
+from tpumon.analysis import Analysis
+from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Reading, Recorded, began_then
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
 from tpumon.outputs.live.display import Display
@@ -20,9 +16,6 @@ from tpumon.outputs.live.drawing.line import Lines
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
-
-LOOK_BACK_S = 3600.0
-"""Time before a moment that is read to show it: states and since are known from there on."""
 
 KEYS = KeySection(
     "Keys of a recording",
@@ -41,80 +34,7 @@ KEYS = KeySection(
 _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
-_UNSETTLED_S = 600.0  # after the time from which on it is read; changes in it are what was so before
 _FIRST_ANSWERS_S = 60.0
-_ENOUGH = 24  # samples before a moment, and after it, in which most that begins then is found
-
-
-class Moments(Protocol):
-    """A recording."""
-
-    def span_unix_s(self) -> tuple[float, float]:
-        """The times of its first and last moment."""
-
-    def moments(self, begin_unix_s: float = ...) -> Iterator[Recorded]:
-        """Yields what was recorded from a time on."""
-
-
-class _Reading:
-    """What was read of a recording from a time on, and judged by its clock.
-
-    Args:
-        recording: the recording.
-        begin_unix_s: the time; -inf: its begin.
-        thresholds: limits beyond which a worker is marked.
-
-    Attributes:
-        analysis: what follows from it.
-        next: the next moment to read; None: there is none.
-        until_unix_s: the time up to which it was read.
-        changes: those that it shows, each with the moment at which it showed.
-    """
-
-    def __init__(self, recording: Moments, begin_unix_s: float, thresholds: Thresholds) -> None:
-        self._moments = recording.moments(begin_unix_s)
-        self.next = next(self._moments, None)
-        first_unix_s = begin_unix_s if self.next is None else self.next.time_unix_s
-        self.until_unix_s = first_unix_s if begin_unix_s == -inf else min(begin_unix_s, first_unix_s)
-        self.changes: list[tuple[float, Change]] = []
-        self.analysis = Analysis(thresholds, recorded=RecordedClock())
-
-    def read_to(self, at_unix_s: float) -> Iterator[Update]:
-        """Reads up to a moment."""
-        while self.next is not None and self.next.time_unix_s <= at_unix_s:
-            yield from self.read_next()
-        if at_unix_s > self.until_unix_s:
-            yield from self._noted(between(self.analysis, self.until_unix_s, at_unix_s), at_unix_s)
-
-    def read_next(self) -> Iterator[Update]:
-        """Reads the next moment."""
-        moment = self.next
-        if moment is not None:
-            at_unix_s = max(self.until_unix_s, moment.time_unix_s)
-            yield from self._noted(between(self.analysis, self.until_unix_s, moment.time_unix_s), at_unix_s)
-            yield from self._noted([self.analysis.take(moment.event)], at_unix_s)
-            self.next = next(self._moments, None)
-
-    def _noted(self, updates: Iterable[Update], until_unix_s: float) -> Iterator[Update]:
-        """Updates up to a moment; their changes showed then, or with a look before it."""
-        for update in updates:
-            showed_unix_s = until_unix_s if update.sample is not None else min(update.time_unix_s, until_unix_s)
-            self.changes += [(max(showed_unix_s, self.until_unix_s), change) for change in update.changes]
-            yield update
-        self.until_unix_s = until_unix_s
-        del self.changes[:-MOST_CHANGES]
-
-    @property
-    def last_number(self) -> int:
-        """Number of the last change; 0: there was none."""
-        return self.changes[-1][1].number if self.changes else 0
-
-    def by_slice(self, until_unix_s: float = inf) -> Sequence[tuple[float, Change]]:
-        """The changes that showed by a time; changes of a slice as one, as it began."""
-        showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes if at_unix_s <= until_unix_s}
-        changes = (change for _, change in self.changes if change.number in showed_at)
-        grouped = self.analysis.status(self.until_unix_s).by_slice(changes)
-        return [(showed_at[change.number], change) for change in grouped]
 
 
 class Player(Display):
@@ -146,9 +66,10 @@ class Player(Display):
         at_unix_s = self._within(self._last_unix_s if at_unix_s is None else at_unix_s)
         self._at_unix_s = at_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
-        self._jump(at_unix_s)
         if is_asked_for:
             self._look_at(at_unix_s)
+        else:
+            self._jump(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
@@ -186,6 +107,7 @@ class Player(Display):
         at_unix_s = self._time(self._now_s())
         if name in _MOVES_S:
             self._go_to(at_unix_s + _MOVES_S[name])
+            self._messages.end()  # what was passed by may be long over
         elif name == "[":
             self._go_to_previous_change(at_unix_s)
         elif name == "]":
@@ -224,8 +146,8 @@ class Player(Display):
     def _go_to_previous_change(self, at_unix_s: float) -> None:
         """Goes back to the last change before a moment, or as far as was read."""
         is_first = self._read_from_unix_s <= self._first_unix_s
-        known_unix_s = self._first_unix_s if is_first else self._read_from_unix_s + _UNSETTLED_S
-        earlier = [each for each in self._read.by_slice() if known_unix_s <= each[0] < at_unix_s]
+        known_unix_s = self._first_unix_s if is_first else self._read_from_unix_s + UNSETTLED_S
+        earlier = [each for each in self._read.stops() if known_unix_s <= each[0] < at_unix_s]
         if earlier:
             self._go_to_change(*earlier[-1])
             return
@@ -234,25 +156,22 @@ class Player(Display):
 
     def _go_to_next_change(self, at_unix_s: float) -> None:
         """Reads on until something changes, for an hour of the recording at most."""
-        known, until_unix_s = self._read.last_number, at_unix_s + LOOK_BACK_S
+        until_unix_s = at_unix_s + LOOK_BACK_S
         while self._read.next is not None and self._read.next.time_unix_s <= until_unix_s:
             before = self._read.last_number
             self._read_next()
             if self._read.last_number > before:
-                change = next((each for each in self._read.by_slice() if each[1].number > known), None)
-                if change is not None:
-                    self._go_to_change(*change)
+                stop = next((each for each in self._read.stops() if each[0] > at_unix_s), None)
+                if stop is not None:
+                    self._go_to_change(*stop)
                     return
         self._go_to(until_unix_s, playing=False)
         self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
-        """Shows the moment of a change; names the workers that have it by then, as the picture does."""
-        by_then = (each for _, each in self._read.by_slice(at_unix_s) if each.number == change.number)
-        shown = next(by_then, change)
-        first = "" if shown.worker == change.worker else f", first of {change.worker}"
+        """Shows the moment of a change."""
         self._go_to(at_unix_s, playing=False)
-        self._say(f"{shown.worker}{first}: {change.sentence}")
+        self._say(f"{change.worker}: {change.sentence}")
 
     def _known(self) -> Span:
         return Span(self._begin_unix_s, self._last_unix_s)
@@ -260,32 +179,14 @@ class Player(Display):
     def _look_at(self, at_unix_s: float) -> None:
         """Shows a moment that was named, with what was known in that second; says what began in it and was known later.
 
-        Events name when a change began.
+        Events name when a change began. However somebody came there, it is the same picture.
         """
+        at_unix_s = self._within(at_unix_s)
+        self._jump(at_unix_s)
         self._go_to(at_unix_s, playing=False)
-        began = self._began_here()
-        soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(self._at_unix_s)]
-        if soon:
-            self._go_to(soon[-1], playing=False)
-        for showed_unix_s, change in began[len(soon) :][:1]:
-            known = f"known from {clock(showed_unix_s, self._at_unix_s)} on"
-            self._say(f"began here, {known}: {change.worker}: {change.sentence}")
-
-    def _began_here(self) -> list[tuple[float, Change]]:
-        """Changes that began in the second that is shown and showed later, and when, in that order."""
-        at_unix_s = self._at_unix_s
-        lasts = (each.history.last for each in self._read.analysis.status(at_unix_s).all())
-        interval_s = max((last.interval_s or 0.0 for last in lasts if last is not None), default=0.0)
-        span_s = min(max(_UNSETTLED_S, _ENOUGH * interval_s), LOOK_BACK_S)
-        ahead = self._from(at_unix_s - span_s)
-        for _ in ahead.read_to(at_unix_s + span_s):
-            pass
-        began = [
-            (showed_unix_s, change)
-            for showed_unix_s, change in ahead.changes
-            if int(change.time_unix_s) == int(at_unix_s) and not change.since_or_earlier
-        ]
-        return sorted((each for each in began if each[0] > at_unix_s), key=itemgetter(0))
+        began = began_then(self._recording, self._read.analysis, at_unix_s, self._thresholds)
+        self._go_to(began.shown_unix_s, playing=False)
+        self._say(began.words)
 
     # ---- reading
 
@@ -297,9 +198,10 @@ class Player(Display):
         self.start_again(self._read.analysis)
         self._read_to(at_unix_s)
 
-    def _from(self, begin_unix_s: float) -> _Reading:
+    def _from(self, begin_unix_s: float) -> Reading:
         """A reading from a time on."""
-        return _Reading(self._recording, -inf if begin_unix_s <= self._first_unix_s else begin_unix_s, self._thresholds)
+        begin_unix_s = -inf if begin_unix_s <= self._first_unix_s else begin_unix_s
+        return Reading(self._recording, begin_unix_s, Analysis(self._thresholds, recorded=RecordedClock()))
 
     def _read_to(self, at_unix_s: float) -> None:
         for update in self._read.read_to(at_unix_s):

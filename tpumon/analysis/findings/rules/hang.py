@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
 from tpumon.analysis.history import Moment, seconds_between
+from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
 from tpumon.untrusted_text import listed
 
@@ -36,6 +37,7 @@ class Activity:
     """Last activity of a worker, the silence since, its longest pause so far, its steps.
 
     Attributes:
+        restarted: when its job was first seen again after a restart; None: it was not restarted.
         active: its last activity.
         fresh_for_s: for how long after it its figures were current.
         is_watched: whether each query since, until silence was seen, told whether anything ran.
@@ -47,6 +49,7 @@ class Activity:
         stepped: time and step time of the last sample with a step.
     """
 
+    restarted: Moment | None = None
     active: Moment | None = None
     fresh_for_s: float = math.inf
     is_watched: bool = True
@@ -73,6 +76,7 @@ class SliceActivity(Struct, frozen=True):
         waiting: workers that do nothing and have work in their queue.
         away: workers that do not answer; if all answer, workers without current figures.
         away_is_down: whether the workers in `away` do not answer.
+        restarted: workers whose job was restarted, and when.
         going: time and step time of the last step seen of each worker.
         varies_ratio: how much step times of the slice vary from sample to sample.
     """
@@ -81,6 +85,7 @@ class SliceActivity(Struct, frozen=True):
     waiting: Mapping[str, float | None]
     away: Mapping[str, float | None]
     away_is_down: bool
+    restarted: Mapping[str, tuple[Moment, float | None]]
     going: Sequence[tuple[Moment, float]]
     varies_ratio: float
 
@@ -104,9 +109,24 @@ class SliceActivity(Struct, frozen=True):
         least_s, greatest_s = alike_s(own_s, self.varies_ratio)
         return least_s <= step_s <= greatest_s
 
-    def stopped_first(self, own_s: float | None) -> tuple[str, ...]:
+    def restarted_since(self, memory: Activity) -> tuple[str, ...]:
+        """Workers, possibly of the same job, that were restarted since this one ran anything: they went first."""
+        active, own = memory.active, memory.restarted
+        since = {
+            name: step_s
+            for name, (at, step_s) in self.restarted.items()
+            if active is not None
+            and seconds_between(active, at)
+            and (own is None or max(seconds_between(own, at), seconds_between(at, own)) > TOGETHER_S)
+        }
+        return self.alike(since, memory.step_s.median)
+
+    def stopped_first(self, memory: Activity) -> tuple[str, ...]:
         """Workers, possibly of the same job, that have no queued work while others have some."""
-        return self.alike(self.empty, own_s) if self.alike(self.waiting, own_s) else ()
+        own_s = memory.step_s.median
+        if not self.alike(self.waiting, own_s) or self.restarted_since(memory):
+            return ()
+        return self.alike(self.empty, own_s)
 
 
 class Hang(Rule[Activity, SliceActivity]):
@@ -133,6 +153,7 @@ class Hang(Rule[Activity, SliceActivity]):
 
     def remember(self, memory: Activity, seen: Observation) -> None:
         """Counts samples without activity in a row."""
+        memory.restarted = seen.at if seen.restarted else memory.restarted
         if seen.state == "no-activity" and seen.sample.why_not_seen is None:
             memory.active = memory.active or _last_activity(seen)
             memory.silent_since = memory.silent_since or memory.begin_of_silence(seen)
@@ -187,6 +208,13 @@ class Hang(Rule[Activity, SliceActivity]):
             waiting=_steps(peer for peer, size in sizes if size),
             away=_steps(away),
             away_is_down=bool(down),
+            restarted={
+                peer.seen.target.worker: (peer.memory.restarted, peer.memory.step_s.median)
+                for peer in peers
+                if peer.memory.restarted is not None
+            }
+            if stopped
+            else {},
             going=[peer.memory.stepped for peer in peers if peer.memory.stepped] if stopped else (),
             varies_ratio=median_low(varies) if varies else 0.0,
         )
@@ -203,8 +231,7 @@ class Hang(Rule[Activity, SliceActivity]):
         agree = self.limits.sustained if member.memory.silent_s > _SURE_S else 0
         silent = max(member.memory.silent, agree)
         severity_ratio = _RATIO_PER_SUSTAINED * silent / max(self.limits.sustained, 1) - _RATIO_LESS
-        own_s, slice_stats = member.memory.step_s.median, member.slice_stats
-        is_first = member.seen.target.worker in slice_stats.empty and slice_stats.alike(slice_stats.waiting, own_s)
+        is_first = member.seen.target.worker in member.slice_stats.stopped_first(member.memory)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
     def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
@@ -238,7 +265,9 @@ class Hang(Rule[Activity, SliceActivity]):
         if missing := member.slice_stats.alike(member.slice_stats.away, step_s):
             known = "These do not answer" if member.slice_stats.away_is_down else "Of these nothing is known now"
             sentence += f" {known}, and the others may wait for them: {listed(missing, _FEW)}."
-        elif first := member.slice_stats.stopped_first(step_s):
+        elif restarted := member.slice_stats.restarted_since(memory):
+            sentence += f" These were restarted since, and the others may wait for them: {listed(restarted, _FEW)}."
+        elif first := member.slice_stats.stopped_first(memory):
             who = listed(first, _FEW)
             sentence += f" Stopped first: {who}, with no work in its queue; those that have some wait."
             waits = member.seen.target.worker in member.slice_stats.waiting

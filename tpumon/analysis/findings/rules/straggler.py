@@ -7,7 +7,7 @@ is no work: a worker without input has another finding. The same holds for the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Reversible, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -163,8 +163,16 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
-            memory.compared = last, usual
-            memory.more.add(last.work_s / usual.work_s - 1 if usual.work_s else 0.0)
+            beside = Comparison(
+                waited=last.waited,
+                work_s=last.work_s,
+                others_waited=usual.waited,
+                others_work_s=usual.work_s,
+                shown=last.shown,
+                others_shown=usual.shown,
+            )
+            memory.compared.append(beside)
+            memory.more.add(beside.more)
             memory.less.add(usual.waited - last.waited)
         elif not others.shares_steps(memory.step_s.median):  # otherwise what is known stands
             return _OTHER_STEPS if known is None else known
@@ -181,7 +189,8 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         memory, beside = member.memory, _others(member).beside
         if beside is None:
             return None
-        memory.slice_more.add(beside.work_s / beside.others_work_s - 1 if beside.others_work_s else 0.0)
+        memory.slice_compared.append(beside)
+        memory.slice_more.add(beside.more)
         memory.slice_less.add(beside.others_waited - beside.waited)
         return self._known_of_slice(member)
 
@@ -240,7 +249,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         )
 
     def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
-        beside, more = _others(member).beside or Comparison(), excess.more
+        beside, more = _showing(member.memory.slice_compared, excess), excess.more
         detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
@@ -250,15 +259,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return self._graded(detail, ("slice_work_ratio", "slice_work_s"), beside, excess, member)
 
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
-        more, (last, usual) = excess.more, member.memory.compared
-        beside = Comparison(
-            waited=last.waited,
-            work_s=last.work_s,
-            others_waited=usual.waited,
-            others_work_s=usual.work_s,
-            shown=last.shown,
-            others_shown=usual.shown,
-        )
+        beside, more = _showing(member.memory.compared, excess), excess.more
         detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
@@ -332,6 +333,12 @@ def _told(beside: Comparison, others: str) -> str:
     """Words for the figure that shows the waiting: "collectives 16%, the median 39%"."""
     name, own, theirs = beside.telling()
     return f"{_LABELS[name]} {own:.0%}, {others} {theirs:.0%}"
+
+
+def _showing(compared: Reversible[Comparison], excess: _Excess) -> Comparison:
+    """The newest comparison that shows an excess: where that is over, the last sample does not."""
+    shows = (one for one in reversed(compared) if one.more >= _STILL_RATIO * excess.more)
+    return next(shows, Comparison())
 
 
 def _others(member: Member[WorkAndWaiting, _Slices]) -> SliceWork:

@@ -1,4 +1,7 @@
-"""Header and footer. State, interval, time of the last sample and SIMULATED are shown at every size."""
+"""Header and footer. State, interval, SIMULATED and a time are shown at every size: that of the last sample.
+
+Of a recording it is the moment that is shown.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,8 @@ def _must(
     if (unheard := len(scene.status.exporters_unheard)) and scene.rows:
         words = "1 EXPORTER DOWN" if unheard == 1 else f"{unheard} EXPORTERS DOWN"
         right.append(HeaderPiece(words, LOOKS["down"].header))
-    return left, [*right, word, HeaderPiece(f"last {clock(last_unix_s, clock_unix_s)}", HEADER_WORD)]
+    shown = f"at {clock(clock_unix_s, clock_unix_s)}" if frame.recorded else f"last {clock(last_unix_s, clock_unix_s)}"
+    return left, [*right, word, HeaderPiece(shown, HEADER_WORD)]
 
 
 def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:

@@ -87,6 +87,11 @@ class Messages:
         self._reply = Message(now_unix_s, now_unix_s + _SHOWN_S, line, line, {"": line})
         self._messages.append(self._reply)
 
+    def end(self) -> None:
+        """Shows none of them any more; they are still listed."""
+        for message in self._messages:
+            message.until_unix_s = min(message.until_unix_s, self._now_unix_s)
+
     def now(self, now_unix_s: float) -> str:
         """The text to show now; empty if there is none."""
         recent = sum(now_unix_s < message.until_unix_s for message in self._messages)
