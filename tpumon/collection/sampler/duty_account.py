@@ -31,6 +31,7 @@ _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict takes three samples
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
+_SAVES_UP_TO_S = _RESERVE_S / 2  # of dearer calls it would hold too few, and a hang is to be told within minutes
 _SPAN_S = 10.0  # within which it is not told apart when it was traced
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
@@ -117,9 +118,8 @@ class DutyAccount:
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._goes_s = float("-inf")  # when the last of them is likely to go
-        self._gives_way_s: tuple[float, float] | None = (
-            None  # since its call might have been made but for them, and until
-        )
+        # Since when its call might have been made but for them, and until when it gives way.
+        self._gives_way_s: tuple[float, float] | None = None
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
@@ -293,7 +293,8 @@ class DutyAccount:
         if traced_s:
             self._note_traced(traced_s)
             self._calls += 1
-            self._saves = self._calls >= _FIRST_CALLS and self._debt_s > CREDIT_S - _RESERVE_S
+            is_cheap = self._calls >= _FIRST_CALLS and traced_s <= _SAVES_UP_TO_S
+            self._saves = is_cheap and self._debt_s > CREDIT_S - _RESERVE_S
         else:
             self._last_s, self._was_passed = self._before
 
@@ -335,9 +336,10 @@ class DutyAccount:
         paced = calls - max(1, _FIRST_CALLS - self._calls)
         if paced <= 0:
             return turn_s
-        paced_s = paced * cost_s * self._usual_pace_s * (_SAVING if cost_s > _RESERVE_S else 1)
-        kept_s = self._counted_s + (self._debt_s + between_s + cost_s - _RESERVE_S) / self._ratio
-        return max(turn_s, self.ready_s(cost_s, self._ahead_s) + paced_s, kept_s)
+        turn_s = max(turn_s, self.ready_s(cost_s, self._ahead_s) + paced * cost_s * self._usual_pace_s)
+        if cost_s > _SAVES_UP_TO_S:
+            return turn_s
+        return max(turn_s, self._counted_s + (self._debt_s + between_s + cost_s - _RESERVE_S) / self._ratio)
 
     def _paced_s(self, cost_s: float) -> float:
         """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
