@@ -54,3 +54,9 @@ def _parsed(text: str, end_unix_s: float) -> float | None:
 
 def date_and_time(time_unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
+
+
+def local_time(time_unix_s: float) -> str:
+    """Local time; with the date where that is not today's."""
+    then = time.localtime(time_unix_s)
+    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)

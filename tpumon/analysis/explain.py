@@ -208,13 +208,16 @@ def _shortened(finding: Finding) -> WhyFinding:
     return WhyFinding(**given)
 
 
-def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False) -> Diagnosis:
+def diagnose(
+    status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False, recorded: bool = False
+) -> Diagnosis:
     """The verdict, from the status of a fleet: the worst of states and findings.
 
     Args:
         status: of all workers.
         too_few: those that seem ok, but have too few samples to be judged.
         keeps: whether the next run goes on from this one.
+        recorded: whether what happened is over, so that nothing can be awaited.
     """
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
@@ -224,7 +227,7 @@ def diagnose(status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keep
         for one in listed
     ]
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
-    gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps))
+    gaps = list(_gaps(status, said={one.finding for one in findings}, keeps=keeps, recorded=recorded))
     if too_few:
         few = f"{len(too_few)} of {len(status.workers)} workers have too few samples: {quoted(sorted(too_few))}."
         gaps += [few, *_stepless(status)]
@@ -326,7 +329,7 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
             )
 
 
-def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> Iterator[str]:
+def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool, recorded: bool) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
     like: dict[str, list[WorkerStatus]] = {}
     if unheard := status.exporters_unheard:
@@ -343,7 +346,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool) -> It
         why = _silent(workers, status.time_unix_s) if words == _GAPS["no-activity"] else why
         yield f"{len(workers)} of {len(status.workers)} workers {words}: {quoted(each.name for each in workers)}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
-    if _GAPS["no-activity"] in like and not watched:
+    if _GAPS["no-activity"] in like and not watched and not recorded:
         one_look = "One look cannot tell a hang from a pause"
         how = f"{one_look}; tpumon once --state DIR, begun while it runs, goes on from its last run"
         if keeps and any("hang" in one.judged for one in like[_GAPS["no-activity"]]):

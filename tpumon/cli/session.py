@@ -22,12 +22,13 @@ from tpumon.analysis.explain import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_WORKERS
 from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
-from tpumon.collection.event_sources import EventSource, NearbySource
+from tpumon.collection.event_sources import EventSource, NearbySource, RecordingSource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, TpumonError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
+from tpumon.moments import local_time
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
@@ -298,6 +299,14 @@ def _left_s(history: WorkerHistory, samples: int) -> float:
 def _queries(history: WorkerHistory) -> int:
     """Number of queries, answered or not; what is remembered counts both."""
     return max(samples_of(history), history.samples + history.errors.total())
+
+
+def moment_of_recording(origin: EventSource, time_unix_s: float) -> str:
+    """A line that says of which moment of a recording an answer is; of other samples, empty."""
+    if not isinstance(origin, RecordingSource):
+        return ""
+    before = f"tpumon events --from {shlex.quote(origin.where)}"
+    return f"So it was at {local_time(time_unix_s)}; what happened before: {before}"
 
 
 def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: FleetStatus) -> Diagnosis:

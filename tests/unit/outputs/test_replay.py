@@ -215,7 +215,7 @@ def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
     feed = FeedSettings(origin=RecordingSource(str(eventless)))
     assert once.run(feed=feed, needs=Needs(samples=3)) == 0
-    since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[3:]]
+    since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[4:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
     assert events.run(feed=feed) == 0
     printed = capsys.readouterr()
@@ -455,6 +455,23 @@ def test_why_says_of_which_moment_of_a_recording_it_is(named, verdict, request, 
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{verdict}: ")
     assert re.search(rf"^So it was at .*; what happened before: tpumon events --from {re.escape(directory)}$", second)
+    once.run(feed=FeedSettings(origin=RecordingSource(directory)), needs=Needs(samples=3))
+    assert capsys.readouterr().out.splitlines()[1:3] == [second, ""], "as once does"
+
+
+def test_what_is_over_is_not_to_be_looked_at_again(tmp_path, capsys):
+    """Of a silence that has just begun: no further run goes on from it."""
+    recorder = Wired(lambda _: Recorder(str(tmp_path / "over"), clock=lambda: START))
+    recorder.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    for at in (0, 10, 20):
+        recorder.take(sample("w", time_unix_s=START + at, interval_s=10.0))
+    recorder.take(failed_sample("w", "empty-trace", time_unix_s=START + 30, interval_s=10.0))
+    recorder.close()
+    for command in (once, why):
+        command.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "over"))), needs=Needs(samples=3))
+        said = capsys.readouterr().out
+        assert "1 of 1 workers run nothing" in said.splitlines()[0]
+        assert "One look" not in said
 
 
 @pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])

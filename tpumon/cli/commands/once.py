@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged, unsure_of
-from tpumon.cli.session import Needs, collected, told_when
+from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
@@ -43,7 +43,8 @@ def run(
     with collected(feed, needs) as status:
         needed = feed.output_options.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = told_when(diagnose(status, few, keeps=feed.state is not None), feed, needs, status)
+        answer = diagnose(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+        answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
             for worker in status.worst_first()
@@ -51,7 +52,8 @@ def run(
         if output == "json":
             show(encoded(_document(rows, answer, bool(few))))
         else:
-            show(f"{answer.title}: {answer.sentence}\n")
+            moment = moment_of_recording(feed.origin, answer.time_unix_s)
+            show(f"{answer.title}: {answer.sentence}\n" + (moment and f"{moment}\n"))
             room = shutil.get_terminal_size((0, 0)).columns  # 0: it is no terminal
             show("\n".join(_table(rows, status.time_unix_s, room or sys.maxsize)))
             if few:

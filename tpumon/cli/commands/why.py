@@ -6,8 +6,6 @@ With `--request`: where the time of one request went, from a saved profile.
 from __future__ import annotations
 
 import logging
-import shlex
-import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +17,12 @@ from tpumon.analysis import FleetStatus
 from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
-from tpumon.cli.session import Needs, collected, told_when
+from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
+from tpumon.moments import local_time
 from tpumon.outputs.live.drawing.cells import age, evidence_words, last_words
 from tpumon.pipeline import FeedSettings
 from tpumon.report.formats import share_text, time_text
@@ -79,7 +78,7 @@ def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
     """The answer; of a profile, one sample is enough."""
     sustained = feed.output_options.thresholds.sustained
     too_few = frozenset[str]() if _is_profile(feed.origin) else unjudged(status, sustained)
-    return diagnose(status, too_few, keeps=feed.state is not None)
+    return diagnose(status, too_few, keeps=feed.state is not None, recorded=feed.origin.is_over)
 
 
 @contextmanager
@@ -118,10 +117,10 @@ def _lines(answer: Diagnosis, origin: EventSource, *, brief: bool) -> Iterator[s
     yield f"{answer.title}: {answer.sentence}"
     if (last := answer.last_restart) is not None:
         ago = age(max(answer.time_unix_s - last.time_unix_s, 0.0))
-        yield f"The job of {last.workers} was restarted at {_moment(last.time_unix_s)} ({ago} ago){_RUNS * last.runs}."
-    if isinstance(origin, RecordingSource) and not is_capture(origin.where):
-        before = f"tpumon events --from {shlex.quote(origin.where)}"
-        yield f"So it was at {_moment(answer.time_unix_s)}; what happened before: {before}"
+        when = f"{local_time(last.time_unix_s)} ({ago} ago)"
+        yield f"The job of {last.workers} was restarted at {when}{_RUNS * last.runs}."
+    if not _is_profile(origin) and (moment := moment_of_recording(origin, answer.time_unix_s)):
+        yield moment
     for finding, last_unix_s in zip(answer.findings, answer.last_since_unix_s, strict=True):
         yield ""
         yield from _finding_lines(finding, last_unix_s, answer.time_unix_s)
@@ -133,21 +132,15 @@ def _lines(answer: Diagnosis, origin: EventSource, *, brief: bool) -> Iterator[s
 
 def _finding_lines(finding: Finding, last_unix_s: float | None, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
-    last = "" if since is None else last_words(_moment, since, last_unix_s)
+    last = "" if since is None else last_words(local_time, since, last_unix_s)
     earlier = " or earlier" if finding.since_or_earlier else ""
-    when = "" if since is None else f", since {_moment(since)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
+    when = "" if since is None else f", since {local_time(since)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
     yield f"{finding.severity} {finding.finding}{when}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
     yield f"  workers: {listed(finding.workers, len(finding.workers), finding.more_workers)}{last}"
     if finding.evidence:
         yield f"  evidence: {evidence_words(finding.evidence)}"
     yield f"  to do: {finding.remedy}"
-
-
-def _moment(time_unix_s: float) -> str:
-    """Local time; with the date where that is not today's."""
-    then = time.localtime(time_unix_s)
-    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
 class WhyRequestDocument(Struct, frozen=True, kw_only=True):
