@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import platform
 import signal
 import socket
 import subprocess
@@ -571,6 +572,23 @@ def test_a_process_runs_is_stopped_or_has_ended(world, state, flags, read):
     stat.write_text(f"{before} {state} 1 0 0 0 0 {flags} {after.split(maxsplit=5)[5]}")
     assert processes.state_of(JOB, world.proc.root) == read
     assert processes.state_of(JOB + 1, world.proc.root) == "ended"
+
+
+def test_a_process_whose_first_thread_has_ended_runs_while_another_one_does():
+    """As where a server's main thread leaves the others to serve."""
+    program = """if True:
+        import ctypes, sys, threading
+        threading.Thread(target=sys.stdin.read).start()
+        ctypes.CDLL(None).syscall({exit}, 0)"""
+    number = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+    with subprocess.Popen([sys.executable, "-c", program.format(exit=number)], stdin=subprocess.PIPE) as process:
+        try:
+            stat = processes.PROC / str(process.pid) / "stat"
+            wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 10, "its first thread ends")
+            assert processes.state_of(process.pid) == "runs"
+        finally:
+            process.kill()
+            wait_until(lambda: processes.state_of(process.pid) == "ended", 10, "it ends")
 
 
 def test_a_process_that_runs_between_two_looks_is_seen_to_have_run():

@@ -118,8 +118,7 @@ class DutyAccount:
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._goes_s = float("-inf")  # when the last of them is likely to go
-        # Since when its call might have been made but for them, and until when it gives way.
-        self._gives_way_s: tuple[float, float] | None = None
+        self._gives_way_s: tuple[float, float] | None = None  # from when only they keep it waiting; until when at most
         self._since_s: float | None = None  # when its entry was first written
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()

@@ -7,6 +7,7 @@ import pwd
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -73,17 +74,32 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
 def state_of(pid: int, proc: Path = PROC) -> ProcessState:
     """The state of a process; one that gives back its memory, which may take seconds, has ended.
 
-    Source: /proc/PID/stat.
+    Its first thread may have ended while others go on.
+
+    Source: /proc/PID/stat, task/TID/stat.
     """
     try:
         letter, *fields = _after_name(pid, proc)
         if letter in _ENDED or int(fields[5]) & _EXITING:
-            return "ended"
+            return next(_states_of_threads(pid, proc), "ended")
     except (FileNotFoundError, ProcessLookupError):
         return "ended"
     except (OSError, ValueError, IndexError):
         return "runs"
     return _STOPPED.get(letter, "runs")
+
+
+def _states_of_threads(pid: int, proc: Path) -> Iterator[ProcessState]:
+    """The states of those threads of a process that have not ended."""
+    try:
+        threads = [entry.name for entry in os.scandir(proc / str(pid) / "task")]
+    except OSError:
+        return
+    for thread in threads:
+        with suppress(OSError, ValueError, IndexError):
+            letter, *fields = _after_name(int(thread), proc / str(pid) / "task")
+            if letter not in _ENDED and not int(fields[5]) & _EXITING:
+                yield _STOPPED.get(letter, "runs")
 
 
 def switches_of(pid: int, proc: Path = PROC) -> int | None:
