@@ -32,7 +32,7 @@ from tpumon.moments import local_time
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
-from tpumon.untrusted_text import listed
+from tpumon.untrusted_text import LONGEST_PATH, listed, one_line
 
 _log = logging.getLogger(__name__)
 
@@ -305,7 +305,7 @@ def moment_of_recording(origin: EventSource, time_unix_s: float) -> str:
     """A line that says of which moment of a recording an answer is; of other samples, empty."""
     if not isinstance(origin, RecordingSource):
         return ""
-    before = f"tpumon events --from {shlex.quote(origin.where)}"
+    before = f"tpumon events --from {shlex.quote(one_line(origin.where, limit=LONGEST_PATH))}"
     return f"So it was at {local_time(time_unix_s)}; what happened before: {before}"
 
 
