@@ -105,7 +105,7 @@ def _histogram(values: Distribution, native: tuple[int, int] | None, since_unix_
 
 @lru_cache(maxsize=4096)
 def _head(kind: str, since_unix_s: float | None) -> bytes:
-    """What precedes the 8 bytes of a value."""
+    """Bytes that precede the 8 of a value."""
     if kind == "gauge":
         return _GAUGE + _varint(9) + _VALUE
     created = ExposedCounter(created_timestamp=_timestamp(since_unix_s)).SerializeToString()

@@ -71,7 +71,7 @@ def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Itera
 
 
 class Reading:
-    """What was read of a recording from a time on, and judged by its clock.
+    """Part of a recording, read from a time on and judged by its clock.
 
     Args:
         recording: the recording.
@@ -139,11 +139,11 @@ class Reading:
 
 
 class BeganThen(NamedTuple):
-    """What began in the second of a moment.
+    """Changes that began in the second of a moment.
 
     Attributes:
         shown_unix_s: the moment, or the later one in its second at which more of it was known.
-        words: what began then and was known only later, and from when on; empty: nothing.
+        words: for what began then and was known later only, with the time from which it was known; empty: nothing.
     """
 
     shown_unix_s: float

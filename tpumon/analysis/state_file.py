@@ -161,7 +161,7 @@ class StateFile:
 
 
 def _without_old(worker: KeptWorker, now_unix_s: float) -> KeptWorker:
-    """What still counts of a worker."""
+    """The part of a worker's state that still counts."""
     findings = tuple(one for one in worker.findings if one.until_unix_s is None or now_unix_s < one.until_unix_s)
     is_old = now_unix_s - worker.kept_unix_s >= _BASELINES_S
     return replace(worker, findings=findings, programs=() if is_old else worker.programs)

@@ -225,7 +225,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
 
     def last_since_unix_s(self, finding: Finding) -> float | None:
-        """Since when the last of a finding's workers has it; its `since_unix_s` is that of the first."""
+        """Time since which the last of a finding's workers has it; its `since_unix_s` is that of the first."""
         verdicts = [self.workers[name].verdict for name in finding.workers if name in self.workers]
         times = [cause.since_unix_s for one in verdicts for cause in one.causes if cause.finding == finding.finding]
         if finding.finding == "down":

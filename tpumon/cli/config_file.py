@@ -62,7 +62,7 @@ OptionValues = dict[str, str | list[str]]
 
 
 class Config(NamedTuple):
-    """What the file gives.
+    """Values that the file gives.
 
     Attributes:
         values: of each command's options, by its name; by "" those of the group itself.
@@ -151,7 +151,7 @@ def _wrong_in_tables(
 
 
 def _hint_for_table(key: str, group: TyperGroup, options: Container[str]) -> str:
-    """What someone may have meant by a table that is of no command."""
+    """Guess of what a table that is of no command may mean."""
     names = [name for name, one in group.commands.items() if name not in WITHOUT_FILE and any(options_of(one))]
     if near := nearest(key.lower(), names):
         return f"did you mean [{near}]?"
@@ -204,7 +204,7 @@ def read_variable(
 
 
 def refusal(name: str, option: Any, value: object) -> str:
-    """What the command of an option says of a value that has the right form; empty: it takes it."""
+    """Refusal of a value of the right form by the command of an option; empty: it takes it."""
     try:
         _read(name, option, value, READERS)
     except (UsageError, ValueError) as error:

@@ -166,7 +166,7 @@ def _hint_for(word: str) -> str:
 
 
 def _hint_for_option(name: str, context: Any) -> str:
-    """What to write instead of an option that a command lacks, or the commands that have it; empty: neither."""
+    """Words to write instead of an option that a command lacks, or the commands that have it; empty: neither."""
     if name == "--top":
         return "to order the workers: --sort KEY; for the top operations: tpumon report --top N"
     if name == "--config":

@@ -234,7 +234,7 @@ class _Waiting:
 
     @property
     def _doing(self) -> Doing | None:
-        """What is done about the worker that lacks most samples; None: not known."""
+        """The present action for the worker that lacks most samples; None: not known."""
         progress, target = self._origin.progress, self._waits_for
         return None if progress is None or target is None else progress.of(target.address)
 

@@ -151,7 +151,7 @@ def formats_of(option: Any) -> list[str]:
 
 
 def advice(parameter: Any) -> str:
-    """What to give for an option or argument, by its type for the parser."""
+    """The value to give for an option or argument, by its type for the parser."""
     described = parameter.type_descriptor
     if choices := described.choices or formats_of(parameter):
         return f"choose one of {', '.join(map(str, choices))}"

@@ -168,7 +168,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 async def _opened(
     ip: str, place: Endpoint, context: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As `asyncio.open_connection`, which closes by TLS, in 30 s, what is given up at the end of its handshake."""
+    """Connection as of `asyncio.open_connection`; one that is given up after its handshake is closed by TLS in 30 s."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = _Protocol(reader)

@@ -99,7 +99,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def more(self) -> float:
-        """How much more own work than in the others, as a fraction."""
+        """Own work beyond that of the others, as a fraction."""
         return self.work_s / self.others_work_s - 1 if self.others_work_s else 0.0
 
     def telling(self) -> tuple[str, float, float]:

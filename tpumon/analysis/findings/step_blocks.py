@@ -101,7 +101,7 @@ class _Level:
 
     @property
     def wanders_s(self) -> float:
-        """As `varies_s`, by the median difference of a block and the third after it: a lasting change counts little."""
+        """Variation like `varies_s`, of blocks that are three apart, by the median: a lasting change counts little."""
         blocks_s = self.blocks.tolist()
         changes_s = sorted(map(abs, map(sub, blocks_s[_ROW:], blocks_s)))
         return self._sigmas * TO_SIGMA * median_of_ascending(changes_s) / math.sqrt(2)

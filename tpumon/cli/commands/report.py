@@ -201,7 +201,7 @@ def _names(hosts: Sequence[HostProfile]) -> str:
 
 
 def _place(paths: Sequence[str], capture: Capture) -> str:
-    """Where a profile is, or of whom it was taken now, and when it began."""
+    """Path of a profile, or the server of which it was taken now, and when it began."""
     where = listed(map(one_line, paths), 1) if paths else _names(capture.hosts)
     when = utc_text(capture.start_unix_s)
     return f"{where} ({when} UTC)" if capture.start_unix_s is not None else f"{where} (time {when})"

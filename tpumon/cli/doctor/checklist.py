@@ -177,7 +177,7 @@ def _problems(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _alike(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
-    """What is wrong and what to do; what is wrong at several servers alike is one entry."""
+    """Problems and what to do; the same one of several servers is one entry."""
     servers = {server.address for server in diagnosis.servers}
     addresses: dict[tuple[str, str], list[str]] = {}
     for problem in diagnosis.problems:

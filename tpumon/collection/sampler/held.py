@@ -1,4 +1,4 @@
-"""What holds back the queries of a worker, and is seen without one: a pause, or a signal that has stopped the job."""
+"""Reasons to send a worker no query, seen without one: a pause, or a signal that has stopped the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker waits for, as a sampler tells it: its share of time, who else takes part in it, and for how long."""
+"""Words for what a worker waits for: its share of time, the others that take part in it, and for how long."""
 
 from __future__ import annotations
 

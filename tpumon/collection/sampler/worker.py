@@ -474,7 +474,7 @@ class SampledWorker:
         self._progress.does(self.target.address, waits_since(since_s), "tracing")
 
     def _likely_s(self, profiler: ProfilerSource) -> float:
-        """What a query is likely to cost, with the window that another tpumon may have found meanwhile."""
+        """Likely cost of a query, with the window that another tpumon may have found meanwhile."""
         if (known_s := self._account.known_window_s) != self._query.known_window_s:
             self._query = replace(self._query, known_window_s=known_s)
         return profiler.likely_s(self._query)

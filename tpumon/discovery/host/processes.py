@@ -103,7 +103,7 @@ def _states_of_threads(pid: int, proc: Path) -> Iterator[ProcessState]:
 
 
 def switches_of(pid: int, proc: Path = PROC) -> int | None:
-    """How often the first thread of a process has left a processor: what is stopped all the time does not.
+    """Number of times that the first thread of a process has left a processor: what is stopped all the time does not.
 
     None: it may not be read, or the kernel does not tell.
 
@@ -122,7 +122,7 @@ def is_stopped(pid: int, proc: Path = PROC) -> bool:
 
 
 def threads_of(pid: int, proc: Path = PROC) -> int:
-    """How many threads a process has; 0: it may not be read. Source: /proc/PID/stat."""
+    """Number of threads of a process; 0: it may not be read. Source: /proc/PID/stat."""
     try:
         return int(_after_name(pid, proc)[17])
     except (OSError, ValueError, IndexError):

@@ -321,7 +321,7 @@ class Display(Output):
     # ---- header and footer
 
     def _message(self) -> str:
-        """What was said before the view began, until a key is pressed; else the newest message, while it is new."""
+        """The message from before the view began, until a key is pressed; else the newest message, while it is new."""
         more = f"(+{len(self._unread) - 1}, see h) " if len(self._unread) > 1 else ""
         text = more + self._unread[0] if self._unread else self._messages.now(self._now_unix_s)
         return tame(text, ascii_only=self._glyphs.ascii)

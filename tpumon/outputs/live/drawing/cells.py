@@ -151,7 +151,7 @@ def clock(time_unix_s: float | None, now_unix_s: float, *, or_earlier: bool = Fa
 
 
 def last_words(shown: Callable[[float], str], first_unix_s: float, last_unix_s: float | None) -> str:
-    """Since when the last of several workers has what the first has had for longer, if that shows."""
+    """Words for the time since which the last of several workers has what the first has had longer; empty: the same."""
     last = shown(first_unix_s if last_unix_s is None else last_unix_s)
     return "" if last == shown(first_unix_s) else f"; the last since {last}"
 

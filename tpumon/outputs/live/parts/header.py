@@ -18,6 +18,7 @@ from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
+from tpumon.model.progress import TRACED_S
 from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of, state_look
@@ -25,7 +26,6 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
-from tpumon.outputs.live.parts.traced import most_traced
 from tpumon.outputs.live.parts.waiting import countdown
 
 _STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
@@ -218,7 +218,7 @@ def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Hea
 
 
 def _lasting(rows: Sequence[WorkerStatus], now_unix_s: float) -> str:
-    """How long the first of these workers has been in its state."""
+    """Time for which the first of these workers has been in its state."""
     return f" {lasting(min(rows, key=lambda row: row.verdict.since_unix_s or math.inf), now_unix_s)}".rstrip()
 
 
@@ -238,3 +238,29 @@ def hints(words: Sequence[str], room: int) -> str:
             break
         text = longer
     return text
+
+
+class TracedShare(NamedTuple):
+    """The share of the last minutes for which a job was traced; `words` say of which, and by whom."""
+
+    ratio: float
+    words: str
+
+
+def traced_share(frame: Frame, row: WorkerStatus) -> TracedShare | None:
+    """The share of a worker's job; None: it was not traced."""
+    if frame.progress is not None and not frame.recorded and not frame.controls.frozen:
+        now_unix_s, traced = frame.clock_unix_s, frame.progress.traced(row.history.target.address)
+        ratio = None if traced is None else traced.ratio(now_unix_s)
+        if traced is not None and ratio is not None:
+            of_s = traced.of_s(now_unix_s)
+            last = "10 min" if of_s == TRACED_S else short_time(of_s)
+            return TracedShare(ratio, f"of the last {last} by all tpumons of this host")
+    own = row.history.traced_ratio(frame.scene.time_unix_s)
+    return None if own is None else TracedShare(own, "of the last 10 min")
+
+
+def most_traced(frame: Frame) -> float | None:
+    """The share of the job that is traced most; None: none is."""
+    shares = [traced_share(frame, row) for row in frame.scene.rows]
+    return max((share.ratio for share in shares if share is not None), default=None)

@@ -318,7 +318,7 @@ def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
 
 
 def lasting(row: WorkerStatus, now_unix_s: float) -> str:
-    """How long it has been in its state: 35s; at least so long: >35s; empty if that is not known."""
+    """Time in its state: 35s; at least so long: >35s; empty if that is not known."""
     since_unix_s = row.verdict.since_unix_s
     return "" if since_unix_s is None else f"{'>' * row.verdict.since_or_earlier}{age(now_unix_s - since_unix_s)}"
 

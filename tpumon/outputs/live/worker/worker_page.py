@@ -30,12 +30,12 @@ from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.header import traced_share
 from tpumon.outputs.live.parts.op_lines import category_table, op_lines, op_table
 from tpumon.outputs.live.parts.rows import absent_words, cause_words, has_figures
 from tpumon.outputs.live.parts.scene import leading_of
 from tpumon.outputs.live.parts.spans import Span, span_of
 from tpumon.outputs.live.parts.tables import TableColumn, table
-from tpumon.outputs.live.parts.traced import traced_share
 from tpumon.outputs.live.parts.waiting import waiting_words
 from tpumon.outputs.live.worker.charts import (
     LEAST_CHART,
@@ -330,7 +330,7 @@ class WorkerPage:
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
-        """Since when it is critical, if it was in trouble before."""
+        """Time since which it is critical, if it was in trouble before."""
         verdict = self._row.verdict
         critical, trouble = verdict.critical_since_unix_s, verdict.since_unix_s
         if critical is None or trouble is None or critical - trouble < 1:
