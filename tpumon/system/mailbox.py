@@ -14,6 +14,7 @@ _Item = TypeVar("_Item")
 
 _WAITING_LIMIT = 10_000
 _BATCH_S = 0.02  # many workers send many items; waking up for each would cost more than handling it
+_SIGNALS_S = 1.0
 
 
 class Mailbox(Generic[_Item]):
@@ -80,12 +81,19 @@ class Mailbox(Generic[_Item]):
         """
         ended = False
         while not ended:
+            wait_s = timeout_s()
             with self._changed:
-                self._changed.wait_for(lambda: self._has_any() or self._closed, timeout_s())
+                # The main thread handles a signal that another thread got, but not while it waits.
+                while not self._changed.wait_for(self._is_due, _SIGNALS_S if wait_s is None else wait_s):
+                    if wait_s is not None:
+                        break
             items, ended = self.fetch()
             yield items, ended
             if items and not ended:
                 time.sleep(_BATCH_S)
+
+    def _is_due(self) -> bool:
+        return self._has_any() or self._closed
 
     def _has_any(self) -> bool:
         return bool(self._items) or self._lasting is not None

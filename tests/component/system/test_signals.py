@@ -39,3 +39,23 @@ def test_what_else_python_drops_is_printed_as_usual():
     code += "one = One()\nreference = weakref.ref(one, lambda _: 1 / 0)\ndel one"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_signal_that_another_thread_gets_ends_the_main_thread_that_waits_for_updates():
+    """The system chooses the thread, and Python handles the signal in the main one, which must not wait for ever."""
+    code = (
+        "import signal, threading, time\n"
+        "from tpumon.system.mailbox import Mailbox\n"
+        "from tpumon.system.signals import StoppedError, stop_on_signals\n"
+        "stop_on_signals()\n"
+        "def other():\n"
+        "    time.sleep(0.5)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Thread(target=other, daemon=True).start()\n"
+        "try:\n"
+        "    next(Mailbox().batches())\n"
+        "except StoppedError as stopped:\n"
+        "    print(stopped.exit_status)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.stdout, ended.stderr) == ("143\n", "")
