@@ -312,8 +312,7 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
 def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
     """Findings that cannot be judged, also because no worker has figures."""
     known = status.not_judged()
-    last = [worker.history.last for worker in status.all()]
-    interval_s = max((one.interval_s or 0.0 for one in last if one is not None), default=0.0)
+    interval_s = status.longest_interval_s
     for one in known:
         reason = quote(one.reason) if is_quoted else one.reason
         if (takes_s := (one.takes or 0) * interval_s) >= _LONG_S:

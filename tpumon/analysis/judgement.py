@@ -105,8 +105,7 @@ class Judgement:
 
     def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
         """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
-        interval_s = 0.0 if history.last is None else history.last.interval_s or 0.0
-        if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(interval_s, _GAP_S):
+        if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(history.interval_s, _GAP_S):
             return None
         late, self.late = self.late, None
         self.reported.status = self.reported.now = "stale"
@@ -263,7 +262,7 @@ def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: boo
 def _due_change(judgement: Judgement, history: WorkerHistory, at: Moment, *, restarted: bool) -> ChangeKind | None:
     """The kind of the change that is due now; None: there is none."""
     timeline, reported = judgement.timeline, judgement.reported
-    before, last = reported.status, history.last
+    before = reported.status
     assert timeline.state is not None
     if restarted:
         judgement.reported = reported = ReportedStatus(before)
@@ -271,8 +270,7 @@ def _due_change(judgement: Judgement, history: WorkerHistory, at: Moment, *, res
         return change_between(before, "stale")
     judgement.late = None  # it was stale for so short a time that it was no change
     status = mark_of(timeline.state, timeline.severity)
-    interval_s = 0.0 if last is None else last.interval_s or 0.0
-    if reported.note(at, status, interval_s) is None:
+    if reported.note(at, status, history.interval_s) is None:
         return None
     is_hang = timeline.state == "no-activity" and status in SEVERITIES and before not in GAPS
     return "severity" if is_hang else change_between(before, timeline.status)

@@ -159,9 +159,7 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
         at_unix_s: the moment.
         thresholds: limits beyond which a worker is marked.
     """
-    lasts = (each.history.last for each in analysis.status(at_unix_s).all())
-    interval_s = max((last.interval_s or 0.0 for last in lasts if last is not None), default=0.0)
-    span_s = min(max(UNSETTLED_S, _ENOUGH * interval_s), LOOK_BACK_S)
+    span_s = min(max(UNSETTLED_S, _ENOUGH * analysis.status(at_unix_s).longest_interval_s), LOOK_BACK_S)
     begin_unix_s, end_unix_s = recording.span_unix_s()
     from_unix_s = -inf if at_unix_s - span_s <= begin_unix_s else at_unix_s - span_s
     ahead = Reading(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))

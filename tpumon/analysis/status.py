@@ -224,6 +224,11 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         """The changes with a larger number, oldest first."""
         return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
 
+    @property
+    def longest_interval_s(self) -> float:
+        """The longest of the workers' present intervals; 0: none is known."""
+        return max((worker.history.interval_s for worker in self.workers.values()), default=0.0)
+
     def last_since_unix_s(self, finding: Finding) -> float | None:
         """Time since which the last of a finding's workers has it; its `since_unix_s` is that of the first."""
         verdicts = [self.workers[name].verdict for name in finding.workers if name in self.workers]

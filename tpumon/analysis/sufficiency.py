@@ -100,9 +100,7 @@ def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingI
 
 def lacking_s(worker: WorkerStatus) -> float:
     """Seconds until these samples are there, at the present interval."""
-    last = worker.history.last
-    interval_s = 0.0 if last is None else last.interval_s or 0.0
-    return max(lacking(worker).values(), default=0) * interval_s
+    return max(lacking(worker).values(), default=0) * worker.history.interval_s
 
 
 def samples_of(history: WorkerHistory, last_s: float = _RECENT_S) -> int:

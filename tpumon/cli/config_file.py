@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -121,9 +121,7 @@ def _wrong_before_tables(path: Path, keys: Mapping[str, Any], group: TyperGroup,
         elif isinstance(value, dict):
             yield f"{path}: there is no table [{key}]; {_hint_for_table(key, group, options)}"
         elif key not in options:
-            near = nearest(key.lower(), list(options))
-            hint = f"did you mean {near}?" if near else f"{_KEYS} --help"
-            yield f"{path}: there is no option {key}; {hint}"
+            yield f"{path}: there is no option {key}; {_hint_for_key(key, options, '--help')}"
         else:
             readers = READERS if key in of_running else FORMS
             yield from _refused(key, options[key], value, f"{key} in {path}: ", readers)
@@ -144,10 +142,15 @@ def _wrong_in_tables(
             if key in its:
                 yield from _refused(key, [its[key]], value, f"[{name}] {key} in {path}: ", readers)
                 continue
-            near = nearest(key.lower(), list(its))
-            hint = f"did you mean {near}?" if near else f"{_KEYS} {name} --help"
+            hint = _hint_for_key(key, its, f"{name} --help")
             hint = "another command has it: put it before the first table" if key in elsewhere else hint
             yield f"{path}: [{name}] there is no option {key}; {hint}"
+
+
+def _hint_for_key(key: str, options: Iterable[str], page: str) -> str:
+    """The option that a wrong key may mean, or the page with all of them."""
+    near = nearest(key.lower(), list(options))
+    return f"did you mean {near}?" if near else f"{_KEYS} {page}"
 
 
 def _hint_for_table(key: str, group: TyperGroup, options: Container[str]) -> str:

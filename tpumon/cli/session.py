@@ -329,7 +329,7 @@ def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: F
     counts = [count for each in lacks for count in each.values()]
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
     last = [each.history.last for each in workers if each.history.last is not None]
-    interval_s = max((one.interval_s or 0.0 for one in last), default=0.0)
+    interval_s = status.longest_interval_s
     taken, more = min(map(_judged_on, workers)), ""
     sentence = _told(answer.sentence, taken, names, of_more=bool(needs.more_s)) if is_ok else answer.sentence
     is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from support import virtual_time
+from support.no_client import NoClient
 from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces
 from tpumon.collection.sampler.duty import DutyControl
@@ -103,20 +104,6 @@ class Job:
     def largest_share_of(self, span_s):
         """The largest share in any span of this length; it begins with a trace."""
         return max(self.share(begin, begin + span_s) for begin, _ in self.spans)
-
-
-class NoClient:
-    def __init__(self, address):
-        pass
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *exc):
-        pass
-
-    async def close(self):
-        pass
 
 
 async def no_pause():

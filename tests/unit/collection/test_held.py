@@ -9,6 +9,7 @@ import itertools
 import pytest
 
 from support import virtual_time
+from support.no_client import NoClient
 from support.samples import sample as taken
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import ProfilerSource, SourceOptions
@@ -20,19 +21,10 @@ from tpumon.system.pausing import Pause
 PROCESS = Process(pid=7)
 
 
-class Channel:
+class Channel(NoClient):
     """One that notes whether it was closed, as its process is another one."""
 
     closed = False
-
-    def __init__(self, address):
-        pass
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *exc):
-        pass
 
     async def close(self):
         Channel.closed = True

@@ -127,6 +127,11 @@ class WorkerHistory(Struct):
         return self.gap_s if is_sooner else interval_s
 
     @property
+    def interval_s(self) -> float:
+        """The interval that the last sample says; 0: it is not known."""
+        return 0.0 if self.last is None else self.last.interval_s or 0.0
+
+    @property
     def job_signs(self) -> tuple[Process | None, float | None]:
         """The process of its job and the uptime of its runtime, as known last; others are a restart."""
         return self._process, self._uptime_s

@@ -204,7 +204,7 @@ class DutyAccount:
 
     def _goes_by_s(self, entry: Entry, turn: Turn, now_s: float) -> float:
         """The time by which the call of another one should have been made; infinity: it should have been by now."""
-        debt_s = max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
+        debt_s = self._debt_by_both_s(entry, now_s)
         if not debt_s and self._gives_way_s is not None and now_s >= self._gives_way_s[0] + _GOES_WITHIN_S:
             return float("inf")
         return now_s + (debt_s - max(0.0, CREDIT_S - turn.cost_s)) / self._ratio + _GOES_WITHIN_S
@@ -218,8 +218,11 @@ class DutyAccount:
 
     def _should_have_gone(self, entry: Entry, turn: Turn, now_s: float) -> bool:
         """True if the credit has covered a call of another one for a while, also as that one counts it."""
-        debt_s = max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
-        return (CREDIT_S - turn.cost_s - debt_s) / self._ratio >= _GOES_WITHIN_S
+        return (CREDIT_S - turn.cost_s - self._debt_by_both_s(entry, now_s)) / self._ratio >= _GOES_WITHIN_S
+
+    def _debt_by_both_s(self, entry: Entry, now_s: float) -> float:
+        """The debt as this tpumon or another one counts it, whichever is more."""
+        return max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
 
     @property
     def hung_by(self) -> str:
@@ -283,6 +286,10 @@ class DutyAccount:
     def wait_no_more(self) -> None:
         """Notes that no call waits for its turn: nobody goes before it."""
         self.waits_for_s = None
+        self._go_first()
+
+    def _go_first(self) -> None:
+        """Forgets the calls of others that were to be made before."""
         self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
@@ -406,7 +413,7 @@ class DutyAccount:
             self._went_first = peer if has_traced else self._went_first
         self._peers, self._looked_s = peers, boot_s
         if self._first is not None and _named(self._first) not in map(_named, peers):
-            self._first, self._ahead_s, self._goes_s = None, 0.0, float("-inf")
+            self._go_first()
         self.note_time(now_s)
 
     def note_time(self, now_s: float) -> None:
