@@ -87,11 +87,13 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
         )
     discovery = _named(selection, runtime_only=not profilers_only)
     if discovery is None:
+        from tpumon.discovery.host.last_job import WithLastJob
         from tpumon.discovery.host.port_survey import Elsewhere
         from tpumon.discovery.host.servers import LocalDiscovery
         from tpumon.discovery.pods import WithPods
 
-        discovery = LocalDiscovery(selection.port, runtime_only=not profilers_only, elsewhere=Elsewhere())
+        local = LocalDiscovery(selection.port, runtime_only=not profilers_only, elsewhere=Elsewhere())
+        discovery = WithLastJob(local, selection.port, notes=not profilers_only)
         if not profilers_only:  # a profile does not wait for the kubelet
             discovery = WithPods(discovery)
         if not selection.runtime_addresses:
