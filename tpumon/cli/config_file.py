@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct
 
+from tpumon.cli.contradictions import contradiction, not_obeyed
 from tpumon.cli.legacy import translate
+from tpumon.cli.options import OWN_TABLE, strength
 from tpumon.cli.values import FORMS, READERS, advice, formats_of, refuse_empty
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import LONGEST_PATH, one_line
@@ -81,12 +83,13 @@ def config_path() -> Path | None:
     return Path(_from_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config"), "tpumon", "config.toml")
 
 
-def read_config(group: TyperGroup, running: Any) -> Config:
+def read_config(group: TyperGroup, running: Any, arguments: Sequence[str] = ()) -> Config:
     """Reads the configuration file; nothing if there is none and none was asked for.
 
     Args:
         group: all commands.
         running: one of them, or the group: only its exporters must be installed.
+        arguments: of the command line, in today's spelling: beside a wrong value, its contradictions are told, too.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, names options that do not exist, or gives them values that
@@ -100,6 +103,7 @@ def read_config(group: TyperGroup, running: Any) -> Config:
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
     own = {name: _with_hyphens(table) for name, table in tables.items() if name in commands and name not in shared}
     if wrong := [*_wrong_before_tables(path, shared, group, running), *_wrong_in_tables(path, own, group, running)]:
+        wrong += _contradictions(path, shared, own.get(running.name or "", {}), running, arguments)
         if len(wrong) > _MOST_TOLD:
             wrong[_MOST_TOLD - 1 :] = [f"{path}: {len(wrong) - _MOST_TOLD + 1} more errors"]
         raise UsageError(wrong[0], others=wrong[1:])
@@ -145,6 +149,25 @@ def _wrong_in_tables(
             hint = _hint_for_key(key, its, f"{name} --help")
             hint = "another command has it: put it before the first table" if key in elsewhere else hint
             yield f"{path}: [{name}] there is no option {key}; {hint}"
+
+
+def _contradictions(
+    path: Path, shared: Mapping[str, Any], own: Mapping[str, Any], running: Any, arguments: Sequence[str]
+) -> Iterator[str]:
+    """Yields which keys that the command would obey, if all were right, contradict each other or what is given else."""
+    given: dict[str, str] = {}  # in which way
+    for name, option in options_of(running):
+        if _is_typed(option, arguments):
+            given[option.name] = "COMMANDLINE"
+        elif os.environ.get(variable_of(name)):
+            given[option.name] = "ENVIRONMENT"
+        elif own.get(name):
+            given[option.name] = OWN_TABLE
+        elif shared.get(name) and name not in own and counts_for(running.name or "", name, option, shared[name]):
+            given[option.name] = "DEFAULT_MAP"
+    for option, (how, other) in not_obeyed({name: strength(way) for name, way in given.items()}).items():
+        if how == "refused" and not {given[option], given[other]}.isdisjoint({OWN_TABLE, "DEFAULT_MAP"}):
+            yield f"{path}: {contradiction(other, option)}"
 
 
 def _hint_for_key(key: str, options: Iterable[str], page: str) -> str:

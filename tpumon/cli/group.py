@@ -83,7 +83,7 @@ class CommandGroup(TyperGroup):
                 _log.warning("%s is no variable of tpumon; did you mean %s?", variable, near)
             command = self.commands.get(rest[0], self) if rest else self
             if command.name not in WITHOUT_FILE:
-                config = read_config(self, command)
+                config = read_config(self, command, translated)
                 check_variables(self, ctx, command, translated)
                 ctx.meta[OWN_TABLE] = config.own.get(command.name or "", ())
                 # A command and an option may have one name.

@@ -59,23 +59,31 @@ OWN_TABLE = "tpumon.own_table"
 _WAYS = ("DEFAULT_MAP", OWN_TABLE, "ENVIRONMENT", "COMMANDLINE")
 
 
+def strength(way: str) -> int:
+    """The place among all of a way in which options are given; -1: it is none."""
+    return _WAYS.index(way) if way in _WAYS else -1
+
+
+TYPED = strength("COMMANDLINE")
+
+
 def is_given_beside(context: typer.Context, name: str, *others: str) -> bool:
     """True if an option contradicts others: it is given at least as strongly as they are.
 
     The command line is stronger than a variable, and a variable than the file: a stronger option hides a weaker one.
     """
-    strength = _strength_of(context, name)
-    return strength >= 0 and strength >= max(_strength_of(context, one) for one in others)
+    mine = strength_of(context, name)
+    return mine >= 0 and mine >= max(strength_of(context, one) for one in others)
 
 
-def _strength_of(context: typer.Context, name: str) -> int:
-    """The place of the way in which an option is given among all; -1: it is not, or is off."""
+def strength_of(context: typer.Context, name: str) -> int:
+    """The strength of the way in which an option is given; -1: it is not, or is off."""
     source = context.get_parameter_source(name)
     way = "" if source is None else source.name
     if way == "DEFAULT_MAP" and name in context.meta.get(OWN_TABLE, ()):
         way = OWN_TABLE
     is_off = not context.params.get(name) and way != "COMMANDLINE"
-    return -1 if way not in _WAYS or is_off else _WAYS.index(way)
+    return -1 if is_off else strength(way)
 
 
 def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:

@@ -7,8 +7,9 @@ import typer
 from msgspec import Struct
 
 from tpumon.cli import completion as completing
+from tpumon.cli.contradictions import NAMING_WORKERS
 from tpumon.cli.options import TargetOptions, check_choice, format_option, is_given_beside, is_typed, measured, written
-from tpumon.cli.resolve import NAMING_WORKERS, read_option, report_format, selection_of, window_s_of
+from tpumon.cli.resolve import read_option, report_format, selection_of, window_s_of
 from tpumon.cli.values import FAIL_ABOVE
 from tpumon.errors import UsageError
 

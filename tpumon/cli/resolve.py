@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec.structs import fields, replace
 
+from tpumon.cli.contradictions import WAYS, contradiction, not_obeyed
 from tpumon.cli.options import (
     Choice,
     ExportOptions,
@@ -21,6 +21,7 @@ from tpumon.cli.options import (
     check_choice,
     is_given_beside,
     is_typed,
+    strength_of,
 )
 from tpumon.cli.values import (
     HBM_LIMITS,
@@ -276,43 +277,16 @@ def thresholds_of(options: ThresholdOptions) -> Thresholds:
     )
 
 
-_OF_A_TPU = ("zone", "project")
-_WAYS = ("service_addr", "workers_list", "tpu", "targets")
-NAMING_WORKERS = (*_WAYS, *_OF_A_TPU)
-"""Options that name workers."""
-HIDDEN_BY: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "from_": ("simulate", *NAMING_WORKERS, "job_kind", "server_metrics"),
-        "simulate": NAMING_WORKERS,
-        **dict.fromkeys(_WAYS, _WAYS),
-    }
-)
-"""Options that are not obeyed beside another: it hides them, or they are refused together."""
+def _not_obeyed(context: typer.Context) -> Collection[str]:
+    """The options that others hide.
 
-
-def beside(name: str, other: str, stronger: int) -> Literal["", "not used", "refused"]:
-    """Returns what becomes of an option of a variable or file beside another of `HIDDEN_BY`; empty: it is obeyed.
-
-    Args:
-        name: of the one that may hide it.
-        other: of the option.
-        stronger: how much more strongly the first is given, as by `is_given_beside`.
+    Raises:
+        UsageError: options contradict each other.
     """
-    if stronger > 0 or other in _OF_A_TPU:
-        return "not used"
-    if name not in _WAYS:
-        return "refused"
-    if stronger < 0 or name == other:
-        return ""
-    return "refused" if "targets" in {name, other} else "not used" if other == "tpu" else ""
-
-
-def _naming_beside(context: typer.Context, other: str) -> str:
-    """The first option that names workers and contradicts another; empty: none. A zone in a file is only a default."""
-    for name in NAMING_WORKERS:
-        if is_typed(context, name) or (name not in _OF_A_TPU and is_given_beside(context, name, other)):
-            return f"--{name.replace('_', '-')}"
-    return ""
+    hidden = not_obeyed({name: strength for name in context.params if (strength := strength_of(context, name)) >= 0})
+    if refused := [contradiction(other, option) for option, (how, other) in hidden.items() if how == "refused"]:
+        raise UsageError(refused[0], others=refused[1:])
+    return hidden
 
 
 def check_queries(options: FollowOptions) -> None:
@@ -335,13 +309,7 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
 
     if options.from_ is None:
         return _sampling_of(context, options)
-    naming = "--simulate" if is_given_beside(context, "simulate", "from_") else _naming_beside(context, "from_")
-    if naming:
-        raise UsageError(f"--from shows another tpumon's samples; it cannot be combined with {naming}")
-    if is_given_beside(context, "job_kind", "from_"):
-        raise UsageError("--job-kind is decided where samples are taken; give it to the tpumon that --from reads")
-    if is_given_beside(context, "server_metrics", "from_"):
-        raise UsageError("--server-metrics is read where samples are taken; give it to the tpumon that --from reads")
+    _not_obeyed(context)
     origin = origin_of(options.from_, options.from_auth)
     if isinstance(origin, ExportersSource):
         return replace(origin, job=options.job or None, slice=options.slice or None)
@@ -391,9 +359,8 @@ def selection_of(
         _log.info("ignoring %s: there is no --tpu NAME", " and ".join(of_tpu))
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     server_metrics = parse_server_metrics(targets.server_metrics or [])
+    hidden = _not_obeyed(context)
     if targets.simulate is not None:
-        if naming := _naming_beside(context, "simulate"):
-            raise UsageError(f"--simulate cannot be combined with {naming}, which names real workers")
         simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
         return Selection(
             simulate=simulate,
@@ -403,20 +370,17 @@ def selection_of(
             slice=targets.slice,
             job_kind=targets.job_kind,
         )
-    targets = replace(targets, **{way: None for way in _WAYS if not is_given_beside(context, way, *_WAYS)})
+    targets = replace(targets, **dict.fromkeys({*WAYS} & {*hidden}))
     services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
     if targets.tpu and not tpus:
         raise UsageError("--tpu names no TPU; give NAME,..., or leave it out")
-    if tpus and services:
+    if services and "tpu" in hidden and is_given_beside(context, "tpu", *WAYS):
         _log.info("ignoring --tpu: --service-addr is given, too")
     if level > 0 and services and workers:
         _log.info("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
     addresses = workers if workers and (level == 0 or not services) else services
-    if targets.targets is not None and (addresses or tpus):
-        other = "--tpu" if tpus else "--service-addr" if services else "--workers-list"
-        raise UsageError(f"--targets cannot be combined with {other}, which names workers, too")
     return Selection(
         addresses=addresses,
         port=targets.port,

@@ -189,6 +189,41 @@ def test_all_that_is_wrong_in_a_file_is_told_at_once(config, said):
 
 
 @pytest.mark.parametrize(
+    ("keys", "typed", "variables", "naming"),
+    [
+        ('simulate = "v5e-8"\ntpu = "mine"\n', [], {}, "tpu"),
+        ('[once]\nsimulate = "v5e-8"\ntpu = "mine"\n', [], {}, "tpu"),
+        ('[why]\nsimulate = "v5e-8"\ntpu = "mine"\n', [], {}, ""),  # this command does not read it
+        ('simulate = "v5e-8"\n', ["--service-addr", "h:1"], {}, "service-addr"),
+        ('simulate = "v5e-8"\n', [], {"TPUMON_SERVICE_ADDR": "h:1"}, "service-addr"),
+        ('service-addr = "h:1"\n', ["--simulate", "v5e-8"], {}, ""),  # what is typed hides it
+        ("", ["--simulate", "v5e-8", "--tpu", "mine"], {}, ""),  # no error of the file
+    ],
+)
+def test_what_contradicts_each_other_is_told_beside_a_wrong_value(
+    config, said, monkeypatch, keys, typed, variables, naming
+):
+    path = config(f'interval = "x"\n{keys}')
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert _run(["once", *typed]) == 2
+    more = [f"FILE: --simulate cannot be combined with --{naming}, which names real workers"] * bool(naming)
+    assert [line.replace(str(path), "FILE").partition("; ")[0] for line in said] == [
+        "interval in FILE: x: give a time of at most 7d, such as 10s",
+        *more,
+    ]
+
+
+def test_all_that_contradicts_each_other_is_told_at_once(config, said):
+    config('from = "h:1"\nsimulate = "v5e-4"\njob-kind = "training"\n')
+    assert _run(["once"]) == 2
+    assert [line.partition(";")[0] for line in said] == [
+        "--from shows another tpumon's samples",
+        "--job-kind is decided where samples are taken",
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "begins", "key"),
     [
         ('from = "nosuch"', "--from nosuch: no such file or directory; ", "from"),

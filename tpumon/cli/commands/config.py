@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.cli.config_file import config_path, options_of, read_config, read_variable, refusal, variable_of
-from tpumon.cli.resolve import HIDDEN_BY, beside
+from tpumon.cli.contradictions import not_obeyed
+from tpumon.cli.options import OWN_TABLE, strength
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
@@ -32,7 +33,7 @@ class _Setting(Struct, frozen=True, kw_only=True):
         value: its value as text; several of an option that may be repeated; None: it has none.
         origin: the name of a variable, the path of the file, or "default".
         is_set: whether it is not at its default.
-        strength: 2 from a variable, 1 from the command's own table, 0 from above the tables, or a default.
+        strength: of the way in which it is given; -1: it is not.
         unused: why the command does not obey the value: it refuses it, or obeys another option; empty: it does.
     """
 
@@ -41,7 +42,7 @@ class _Setting(Struct, frozen=True, kw_only=True):
     value: str | Sequence[str] | None
     origin: str
     is_set: bool
-    strength: int = 0
+    strength: int = -1
     unused: str = ""
 
 
@@ -92,7 +93,7 @@ def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
             from_file = config.values.get(command, {}).get(option.name)
             one = _setting(command, name, option, from_variable, from_file)
             in_table = from_variable is None and option.name in config.own.get(command, ())
-            of_command[option.name] = replace(one, strength=1) if in_table else one
+            of_command[option.name] = replace(one, strength=strength(OWN_TABLE)) if in_table else one
         _mark_hidden(of_command)
         of_group = of_group or of_command
         for name, one in of_command.items():
@@ -105,16 +106,9 @@ def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
 
 def _mark_hidden(settings: dict[str, _Setting]) -> None:
     """Marks options of a command that it does not obey beside others."""
-    for name, others in HIDDEN_BY.items():
-        by = settings.get(name)
-        if by is None or not by.is_set or by.unused:
-            continue
-        for other in others:
-            one = settings.get(other)
-            if one is None or not one.is_set or one.unused:
-                continue
-            if how := beside(name, other, by.strength - one.strength):
-                settings[other] = replace(one, unused=f"{how} beside {by.name}")
+    given = {name: one.strength for name, one in settings.items() if one.is_set and not one.unused}
+    for name, (how, other) in not_obeyed(given).items():
+        settings[name] = replace(settings[name], unused=f"{how} beside {settings[other].name}")
 
 
 def _setting(
@@ -122,11 +116,16 @@ def _setting(
 ) -> _Setting:
     value = from_file if from_variable is None else from_variable
     if value is not None:
-        origin, strength = (str(config_path()), 0) if from_variable is None else (variable_of(name), 2)
+        is_in_file = from_variable is None
         refused = refusal(name, option, value)
-        unused = f"refused: {refused}" if refused else ""
         return _Setting(
-            command=command, name=name, value=value, origin=origin, is_set=True, strength=strength, unused=unused
+            command=command,
+            name=name,
+            value=value,
+            origin=str(config_path()) if is_in_file else variable_of(name),
+            is_set=True,
+            strength=strength("DEFAULT_MAP" if is_in_file else "ENVIRONMENT"),
+            unused=f"refused: {refused}" if refused else "",
         )
     default = option.default
     text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
