@@ -56,7 +56,11 @@ def date_and_time(time_unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
 
 
+def time_of_day(time_unix_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(time_unix_s))
+
+
 def local_time(time_unix_s: float) -> str:
     """Local time; with the date where that is not today's."""
-    then = time.localtime(time_unix_s)
-    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", then)
+    is_today = time.localtime(time_unix_s)[:3] == time.localtime()[:3]
+    return time_of_day(time_unix_s) if is_today else date_and_time(time_unix_s)

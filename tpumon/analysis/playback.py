@@ -14,7 +14,7 @@ from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.status import Update
 from tpumon.model import Change, Sample, Workers
-from tpumon.moments import date_and_time
+from tpumon.moments import time_of_day
 
 LOOK_BACK_S = 3600.0
 """Time before a moment that is read to show it: states and since are known from there on."""
@@ -177,5 +177,5 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
 
 
 def _known_later(at_unix_s: float, showed_unix_s: float, change: Change) -> str:
-    began, known = (date_and_time(each).partition(" ")[2] for each in (at_unix_s, showed_unix_s))
+    began, known = time_of_day(at_unix_s), time_of_day(showed_unix_s)
     return f"began at {began}, known from {known} on: {change.worker}: {change.sentence}"

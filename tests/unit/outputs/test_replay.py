@@ -17,6 +17,7 @@ from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
 from tpumon.model import Process, StepTimes, Target, Workers
 from tpumon.outputs import Export
+from tpumon.outputs.live import player
 from tpumon.outputs.live.player import KEYS, Player
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings
@@ -117,7 +118,13 @@ class Watching:
     def press(self, *keys):
         for key in keys:
             assert self.player.press(key) is not Reply.QUIT
+            self.look()
         return self
+
+    def look(self):
+        """Lets it look for a change to the end, as the loop of the view does."""
+        while self.player.changes_at(self.now) == self.now:
+            self.player.refresh(self.now)
 
     def after(self, seconds):
         self.now += seconds
@@ -283,13 +290,52 @@ def test_the_way_back_stops_where_the_way_there_did(named, request):
             assert header.rstrip().endswith(f"  at {moment}")
             if "no change" not in said:
                 found.append((watching.at, said.strip()))
-            elif "RECORDED stopped" not in header:
+            else:
                 return found
 
     directory = request.getfixturevalue(named)
     there = stops(Watching(directory, START), "]")
     assert len(there) >= 2
     assert stops(Watching(directory), "[") == there[::-1]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """Eight hours of a worker that restarts in the fourth."""
+    directory = tmp_path_factory.mktemp("quiet")
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=(Target(worker="w0", address="w0:1"),)))
+    for at in range(0, 8 * 3600, 120):
+        process = Process(pid=1 + (at >= 4 * 3600), user="u", command="train.py")
+        recorder.take(sample("w0", time_unix_s=START + at, took_s=1.0, interval_s=120.0, process=process))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+@pytest.mark.parametrize(("key", "start", "end"), [("[", None, "beginning"), ("]", START, "end")])
+def test_a_change_is_found_however_far_it_is_and_so_is_an_end(quiet, key, start, end):
+    watching = Watching(quiet, start).press(key)
+    assert watching.at - START == pytest.approx(4 * 3600, abs=300)
+    assert "job restarted" in watching.picture
+    assert f"RECORDED {end}" in watching.press(key).picture
+    assert "no change " in watching.picture
+
+
+@pytest.mark.parametrize(("key", "start", "words"), [("[", None, "since"), ("]", START, "up to")])
+def test_while_a_far_change_is_looked_for_the_view_says_so_and_takes_keys(quiet, monkeypatch, key, start, words):
+    monkeypatch.setattr(player, "_LOOK_S", 0.0)
+    watching = Watching(quiet, start)
+    watching.player.press(key)
+    watching.after(0)
+    assert watching.player.changes_at(watching.now) == watching.now
+    assert f"looking for a change: none {words} " in watching.picture
+    watching.player.press("esc")
+    assert "looking" not in watching.picture
+    stopped_at = watching.at
+    assert watching.after(10).at == stopped_at
+    assert watching.player.changes_at(watching.now) is None
+    assert watching.press(key).at - START == pytest.approx(4 * 3600, abs=300)
 
 
 def test_what_a_slice_had_together_is_one_change(restarts):

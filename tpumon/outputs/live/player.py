@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from math import inf
+from typing import NamedTuple
 
 from tpumon.analysis import Analysis
 from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Reading, Recorded, began_then
@@ -35,6 +36,24 @@ _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
 _FIRST_ANSWERS_S = 60.0
+_LOOK_S = 0.3  # for a change, before the screen is drawn and keys are read again
+
+
+_Looking = Generator[float, None, tuple[float, Change] | None]
+
+
+class _Search(NamedTuple):
+    """A search for a change.
+
+    Attributes:
+        looking: yields how far it is, returns the change; None: there is none up to the end.
+        end_unix_s: that end.
+        words: `since` or `up to`, for what was looked through.
+    """
+
+    looking: _Looking
+    end_unix_s: float
+    words: str
 
 
 class Player(Display):
@@ -51,6 +70,7 @@ class Player(Display):
         self._now_s = now_s
         self._playing = False
         self._speed = _SPEEDS[0]
+        self._search: _Search | None = None  # for a change, while it takes long
 
     def show(self, recording: Moments, at_unix_s: float | None = None) -> None:
         """Shows a moment of a recording, stopped.
@@ -72,7 +92,10 @@ class Player(Display):
             self._jump(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
-        """Reads on up to the moment that is shown now."""
+        """Reads on up to the moment that is shown now, or to the change that is looked for."""
+        if self._search is not None:
+            self._look_further(self._search)
+            return
         at_unix_s = self._time(now_unix_s)
         self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
@@ -90,8 +113,15 @@ class Player(Display):
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
         return super().render(width, height, self._time(now_unix_s))
 
+    @property
+    def waits(self) -> bool:
+        """True also while a change is looked for: no other picture is to be delayed."""
+        return self._search is not None or super().waits
+
     def changes_at(self, now_unix_s: float) -> float | None:
         """Returns when the picture changes by itself, by the wall clock; None while it is frozen."""
+        if self._search is not None:
+            return now_unix_s
         if not self._playing:
             return None
         at_unix_s = self._time(now_unix_s)
@@ -104,14 +134,19 @@ class Player(Display):
         """Handles a key: moves the time, or passes the key to the display."""
         if self._controls.typing:
             return super()._press(name)
+        stopped, self._search = self._search is not None, None
         at_unix_s = self._time(self._now_s())
+        if stopped:
+            self._messages.end()
+        if stopped and name == "esc":
+            return Reply.REDRAW
         if name in _MOVES_S:
             self._go_to(at_unix_s + _MOVES_S[name])
             self._messages.end()  # what was passed by may be long over
         elif name == "[":
-            self._go_to_previous_change(at_unix_s)
+            self._look_further(_Search(self._changes_before(at_unix_s), self._first_unix_s, "since"))
         elif name == "]":
-            self._go_to_next_change(at_unix_s)
+            self._look_further(_Search(self._changes_after(at_unix_s), self._last_unix_s, "up to"))
         elif name == "x":
             self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
             self._go_to(at_unix_s, playing=True)
@@ -143,30 +178,52 @@ class Player(Display):
         self._set(at_unix_s, playing=self._playing if playing is None else playing)
         self.refresh(self._since_s)
 
-    def _go_to_previous_change(self, at_unix_s: float) -> None:
-        """Goes back to the last change before a moment, or as far as was read."""
-        is_first = self._read_from_unix_s <= self._first_unix_s
-        known_unix_s = self._first_unix_s if is_first else self._read_from_unix_s + UNSETTLED_S
-        earlier = [each for each in self._read.stops() if known_unix_s <= each[0] < at_unix_s]
-        if earlier:
-            self._go_to_change(*earlier[-1])
-            return
-        self._go_to(known_unix_s, playing=False)
-        self._say(f"no change since {clock(known_unix_s, at_unix_s)}")
+    def _changes_before(self, at_unix_s: float) -> _Looking:
+        """Looks back for the last change before a moment, an hour at a time; yields how far, returns the change."""
+        read, from_unix_s, until_unix_s = self._read, self._read_from_unix_s, at_unix_s
+        while True:
+            is_first = from_unix_s <= self._first_unix_s
+            known_unix_s = self._first_unix_s if is_first else from_unix_s + UNSETTLED_S
+            earlier = [each for each in read.stops() if known_unix_s <= each[0] < until_unix_s]
+            if earlier or is_first:
+                return earlier[-1] if earlier else None
+            until_unix_s = min(until_unix_s, known_unix_s)
+            from_unix_s = max(until_unix_s - LOOK_BACK_S, self._first_unix_s)
+            read = self._from(from_unix_s)
+            for _ in read.read_to(until_unix_s):
+                yield until_unix_s
 
-    def _go_to_next_change(self, at_unix_s: float) -> None:
-        """Reads on until something changes, for an hour of the recording at most."""
-        until_unix_s = at_unix_s + LOOK_BACK_S
-        while self._read.next is not None and self._read.next.time_unix_s <= until_unix_s:
+    def _changes_after(self, at_unix_s: float) -> _Looking:
+        """Reads on, and shows it, until something changes; yields how far, returns the change."""
+        while self._read.next is not None:
             before = self._read.last_number
             self._read_next()
             if self._read.last_number > before:
                 stop = next((each for each in self._read.stops() if each[0] > at_unix_s), None)
                 if stop is not None:
-                    self._go_to_change(*stop)
-                    return
-        self._go_to(until_unix_s, playing=False)
-        self._say(f"no change up to {clock(self._at_unix_s, self._last_unix_s)}")
+                    return stop
+            self._set(self._within(self._read.until_unix_s), playing=False)
+            yield self._at_unix_s
+        return None
+
+    def _look_further(self, search: _Search) -> None:
+        """Looks for a change for a moment; goes there, or to the end that it comes to, or is to look further."""
+        self._search = None
+        until_s = time.monotonic() + _LOOK_S
+        try:
+            at_unix_s = next(search.looking)
+            while time.monotonic() < until_s:
+                at_unix_s = next(search.looking)
+        except StopIteration as found:
+            if found.value is not None:
+                self._go_to_change(*found.value)
+                return
+            self._go_to(search.end_unix_s, playing=False)
+            self._say(f"no change {search.words} {clock(search.end_unix_s, self._last_unix_s)}")
+            return
+        self.refresh(self._now_s())
+        self._search = search
+        self._say(f"looking for a change: none {search.words} {clock(at_unix_s, self._last_unix_s)}; Esc stops")
 
     def _go_to_change(self, at_unix_s: float, change: Change) -> None:
         """Shows the moment of a change."""
