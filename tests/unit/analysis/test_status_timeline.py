@@ -112,8 +112,10 @@ def told_of(marks, interval_s=10.0):
         ("onnnnooonnnnnnnnnnnnn", [(1, 1, "n"), (7, 5, "o"), (14, 8, "n")]),  # after a long one
         ("ocococ", [(1, 1, "c")]),
         ("ococooocooooooo", [(1, 1, "c"), (6, 4, "o"), (7, 7, "c"), (14, 8, "o")]),  # what is critical never waits
-        ("odoodoo", [(1, 1, "d")]),
-        ("odooodooooooo", [(1, 1, "d"), (4, 2, "o"), (5, 5, "d"), (12, 6, "o")]),
+        ("odoodoo", [(1, 1, "d"), (2, 2, "o"), (4, 4, "d")]),  # an answer between two outages is told
+        ("ondndd", [(1, 1, "n"), (2, 2, "d"), (3, 3, "n"), (4, 4, "d")]),  # also one without figures
+        ("o" + "do" * 9, [(1, 1, "d"), (2, 2, "o"), (3, 3, "d")]),  # not each of many
+        ("odooodooooooo", [(1, 1, "d"), (2, 2, "o"), (5, 5, "d"), (12, 6, "o")]),
         ("wcwcwww", [(0, 0, "w"), (1, 1, "c"), (6, 4, "w")]),
         ("obobo", [(1, 1, "b"), (2, 2, "o"), (3, 3, "b"), (4, 4, "o")]),  # captures are all told
         ("o" + "n" * 70 + "o", [(1, 1, "n"), (71, 71, "o")]),  # long ago is not again

@@ -81,7 +81,8 @@ class ReportedStatus:
 
     What it counted as a short time ago, and counts as again, is told once that lasts: for longer than a few samples,
     and than it did before, but for a minute at most. So what comes and goes is told once, and once when it ends.
-    What is new, and what is critical, is told at once; so is all that follows a gap.
+    What is new, and what is critical, is told at once; so is all that follows a gap, and the first answer after an
+    outage: another outage is another one.
 
     Attributes:
         status: as told last; None: nothing was noted yet.
@@ -117,11 +118,13 @@ class ReportedStatus:
     def _begin(self, at: Moment, kind: Status, interval_s: float) -> None:
         if self.now is not None and (self.is_again or self.now != "ok"):
             self.lasted_s[self.now] = max(self.lasted_s.get(self.now, 0.0), seconds_between(self.since, at))
+        is_first_return = self.now == "down" and not self.is_again
         last, recent_s = self.counted.get(kind), max(_RECENT_S, _RECENT_INTERVALS * interval_s)
         self.now, self.since, self.is_again = kind, at, last is not None and seconds_between(last, at) <= recent_s
         if not self.is_again:
             self.lasted_s.pop(kind, None)
-        self.waits = self.is_again and kind not in _AT_ONCE and self.status not in GAPS
+        at_once = is_first_return or kind in _AT_ONCE or self.status in GAPS
+        self.waits = self.is_again and not at_once
 
     def _least_s(self, kind: Status, interval_s: float) -> float:
         return min(max(_INTERVALS * interval_s, _LEAST_S, _TIMES * self.lasted_s.get(kind, 0.0)), _LONGEST_S)
