@@ -187,6 +187,7 @@ def feed_of(
     Raises:
         UsageError: options contradict each other.
     """
+    from tpumon.collection.event_sources import ExportersSource
     from tpumon.outputs import Export, OutputOptions, parse_export
     from tpumon.pipeline import FeedSettings
 
@@ -210,6 +211,8 @@ def feed_of(
             "--from a recording takes no --listen, --export, --on-change or --record: it is over; "
             "see it: tpumon --from DIR"
         )
+    if isinstance(origin, ExportersSource):
+        origin = replace(origin, keeps_apart=not exports)
     if outputs.record is None and is_typed(context, "record_keep"):
         raise UsageError("--record-keep requires --record DIR")
     if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):

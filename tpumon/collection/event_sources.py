@@ -202,12 +202,14 @@ class ExportersSource(Struct, EventSource, frozen=True):
         url: where they answer: `SOURCE[,SOURCE...]`.
         auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
         job, slice: of workers whose job or slice the exporter does not know.
+        keeps_apart: whether each of several workers of one name is shown; Prometheus gets the names of the hosts.
     """
 
     url: str
     auth_file: str | None = None
     job: str | None = None
     slice: str | None = None
+    keeps_apart: bool = False
 
     @property
     def shown_name(self) -> str:  # type: ignore[override]
@@ -217,7 +219,10 @@ class ExportersSource(Struct, EventSource, frozen=True):
     async def send_to(self, send: Send, own_run: str) -> None:
         """Follows the exporters until it is cancelled."""
         given = names(self.job, self.slice)
-        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, given=given).feed(send)
+        fleet = RemoteFleet(
+            self.url, auth_file=self.auth_file, own_run=own_run, given=given, keeps_apart=self.keeps_apart
+        )
+        await fleet.feed(send)
 
 
 class NearbySource(EventSource):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer.main
+from msgspec.structs import replace
 
 from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
@@ -290,7 +291,8 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
     assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
-    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
+    assert not settings("serve", "--from", "h:1").origin.keeps_apart  # Prometheus gets the names of the hosts
+    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
 
 
 @pytest.mark.parametrize("command", ["once", "why"])
@@ -309,7 +311,9 @@ def test_kept_state_of_a_check_is_where_any_option_says(command, monkeypatch, tm
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):
     """Typed without --from, or with a recording, it is a mistake."""
-    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == ExportersSource("http://h:1", "f")
+    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == ExportersSource(
+        "http://h:1", "f", keeps_apart=True
+    )
     for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
         with pytest.raises(UsageError, match="requires --from URL"):
             settings(*command, "--from-auth", "f")
@@ -322,18 +326,18 @@ def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
     """What an exporter knows of its workers stands."""
     chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
     origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
-    assert origin == ExportersSource("http://h:1", job="j", slice="s")
+    assert replace(origin, keeps_apart=False) == ExportersSource("http://h:1", job="j", slice="s")
 
 
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
-    assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1")
+    assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
 
 
 def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monkeypatch):
     """Typed with --from it is a mistake; a host's environment or file has it for the tpumon that samples there."""
     monkeypatch.setenv("TPUMON_JOB_KIND", "training")
-    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1")
+    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
     with pytest.raises(UsageError, match="decided where samples are taken"):
         settings("once", "--from", "h:1", "--job-kind", "training")
     with pytest.raises(UsageError, match="read where samples are taken"):

@@ -16,9 +16,11 @@ from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Sample, Statu
 class Stream:
     """A Merging whose clocks stand still until a test says so, and what it sent."""
 
-    def __init__(self, *names):
+    def __init__(self, *names, keeps_apart=False):
         self.now_s, self.events, self.asked = 1000.0, [], []
-        self.merging = Merging(self.events.append, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s)
+        self.merging = Merging(
+            self.events.append, keeps_apart=keeps_apart, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s
+        )
         self.sources = {
             name: Source(name=name, ask_for_everything=lambda name=name: self.asked.append(name)) for name in names
         }
@@ -220,6 +222,34 @@ def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
     assert stream.events[-1].findings == hang
     assert shown(2, b_findings=()) == ("a", True)
     assert shown(5, says=("a",)) == ("a", False)
+    assert len(said) == 1
+
+
+def test_people_see_each_of_two_of_one_name(said):
+    """By its exporter, whatever is said about it, also while one of them is away; and no more once one has left."""
+    stream = Stream("http://h:1", "http://h:2", keeps_apart=True)
+    for place, name in enumerate(stream.sources):
+        status = StatusSnapshot(worker="w", state="live", severity="critical" if place else "ok")
+        workers = Workers(targets=(Target(worker="w", address=f"localhost:{place}"),), via=(name,))
+        stream.say(name, workers, ExporterSnapshot(complete=True, statuses=(status,), exporter=name), stream.taken())
+    sent = stream.publish()
+    apart = ["h:1/w", "h:2/w"]
+    assert stream.names() == apart
+    assert [(target.name, target.ambiguous) for target in stream.last_workers.targets] == [("w", True)] * 2
+    assert {one.worker for one in samples(sent)} == set(apart)
+    told = [each.statuses[0] for each in sent if isinstance(each, ExporterSnapshot) and each.statuses]
+    assert {(one.worker, one.severity) for one in told} == {("h:1/w", "ok"), ("h:2/w", "critical")}
+    assert "both are shown, compared with none" in said[0]
+    stream.later(1)
+    assert not stream.merging.is_due
+    for _ in range(10):
+        stream.say("http://h:1", stream.taken())
+        stream.later(10)
+    stream.publish()
+    assert stream.names() == apart
+    stream.say("http://h:2", Workers())
+    stream.publish()
+    assert stream.names() == ["w"]
     assert len(said) == 1
 
 

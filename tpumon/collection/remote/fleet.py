@@ -66,6 +66,7 @@ class RemoteFleet:
         own_run: the run of this process, whose samples are refused; None: this process has no readers.
         exporters: finds them; None: by `where`.
         given: job and slice of workers that neither their exporter nor a list of exporters knows.
+        keeps_apart: as of `Merging`.
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
         keep_s: for how long the workers of an exporter stay that leaves the list.
         clock: returns the seconds since the epoch.
@@ -82,6 +83,7 @@ class RemoteFleet:
         own_run: str | None = None,
         exporters: ExporterList | None = None,
         given: JobNames = NOT_GIVEN,
+        keeps_apart: bool = False,
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,
@@ -90,6 +92,7 @@ class RemoteFleet:
         self._secret = None if auth_file is None else Secret(auth_file)
         self._exporters = exporters or ExporterList(where, auth=self._secret, given=given)
         self._own_run = own_run
+        self._keeps_apart = keeps_apart
         self._poll_s = poll_s
         self._keep_s = keep_s
         self._clock = clock
@@ -110,7 +113,7 @@ class RemoteFleet:
         Raises:
             UsageError: a file that lists exporters cannot be used at the start.
         """
-        self._merging = Merging(send, clock=self._clock)
+        self._merging = Merging(send, keeps_apart=self._keeps_apart, clock=self._clock)
         self._pacer, self._large = Pacer(), asyncio.Semaphore(_LARGE_AT_ONCE)
         self._publishing: asyncio.TimerHandle | None = None
         try:

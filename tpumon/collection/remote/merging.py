@@ -116,11 +116,12 @@ class Merging:
     """Sends what exporters say as if they were one.
 
     (job, slice, name) is one worker: the first live one in the order of the exporters. Where two are live for long,
-    these are different workers: that in the worse state is shown, and compared with none. Where workers differ in job
-    or slice only, JOB/SLICE/NAME is the name of each.
+    these are different workers, compared with none: that in the worse state is shown, or, where they are kept apart,
+    each as EXPORTER/NAME. Where workers differ in job or slice only, each is JOB/SLICE/NAME.
 
     Args:
         send: takes the events of the stream.
+        keeps_apart: whether it is for people; what Prometheus gets has the names that the hosts give.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
 
@@ -133,10 +134,12 @@ class Merging:
         self,
         send: Send,
         *,
+        keeps_apart: bool = False,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
+        self._keeps_apart = keeps_apart
         self._clock = clock
         self._monotonic_s = monotonic_s
         self.sources: Sequence[Source] = ()
@@ -189,7 +192,11 @@ class Merging:
             self._choose()
         names = self._names = self._named()
         self._shown = frozenset(names.values())
-        doubted = {self._owners[key] for key in self._said if self._is_doubted(key)}
+        doubted = {
+            each
+            for key in self._said
+            for each in (self._shared[key] if self._is_split(key) else [self._owners[key]] * self._is_doubted(key))
+        }
         targets = tuple(_target(*each, name, ambiguous=each in doubted) for each, name in names.items())
         runs = dict.fromkeys(run for source in self.sources if not source.is_gone for run in source.said.via)
         workers = Workers(
@@ -218,7 +225,7 @@ class Merging:
         for key, candidates in self._shared.items():
             live = self._live(candidates)
             owner = self._owners.get(key)
-            if live and self._best(key, live) != owner:
+            if live and owner is not None and self._best(key, live) != owner:
                 self.is_due = True
             if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
                 self.is_due |= self._is_doubted(key)
@@ -230,16 +237,21 @@ class Merging:
                 self.is_due = True
                 first, second = (f"{source.targets[worker].address} of {source.name}" for source, worker in live[:2])
                 _log.warning(
-                    "%s is two workers; tell them apart by --job where they are sampled: %s, and %s; the worse is "
-                    "shown, compared with none",
+                    "%s is two workers; tell them apart by --job where they are sampled: %s, and %s; %s shown, "
+                    "compared with none",
                     _joined(key),
                     first,
                     second,
+                    "both are" if self._keeps_apart else "the worse is",
                 )
 
     def _is_doubted(self, key: Key) -> bool:
         """True if two live exporters have had a worker for long."""
         return key in self._said and key in self._both_live
+
+    def _is_split(self, key: Key) -> bool:
+        """True if each of the workers of one name is shown, also while one of them is away."""
+        return self._keeps_apart and key in self._said
 
     def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
         """The candidate to show among live ones: the first, or the worst if they may be different workers."""
@@ -264,6 +276,11 @@ class Merging:
                 was = before.get(key)
                 owner = self._best(key, live) if live else was if was in there else there[0]
                 self._shared[key] = candidates
+                if self._is_split(key):
+                    job, slice_name, name = key
+                    for source, worker in candidates:
+                        self._owners[job, slice_name, f"{source.name.rpartition('://')[2]}/{name}"] = source, worker
+                    continue
             self._owners[key] = owner
         self._said &= self._shared.keys()
         self._both_live = {key: since for key, since in self._both_live.items() if key in self._shared}
