@@ -371,8 +371,11 @@ async def test_late_first_figures_are_explained(address, said):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, said):
-    """Alone when all has been paid; beside another one about then, as that takes turns with it."""
+async def test_a_command_is_told_when_it_will_have_all_samples_once_a_trace_has_shown_its_cost(beside, said):
+    """Alone when all has been paid; beside another one about then, as that takes turns with it.
+
+    Before that a guess would be many times too long, and only the time of the first sample is told.
+    """
     job, samples, clock_s = Job(0.6), [], asyncio.get_running_loop().time
     other = asyncio.create_task(for_a_while(800 if beside else 3, tpumon(job, interval_s=0.0)))
     await asyncio.sleep(3 if beside else 4)
@@ -381,17 +384,31 @@ async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, s
     command = tpumon(job, samples=samples, interval_s=1.0)
     command._pace = replace(command._pace, awaited=3)
     running = asyncio.create_task(for_a_while(700, command))
-    left = {}
+    left, promised_s = {}, None
     while len(samples) < 3:
         await asyncio.sleep(1)
         doing = command._options.progress.of(ADDRESS)
         if doing is not None and doing.waits:
             left[len(samples)] = doing.all_unix_s is not None, bool(doing.why)
+        if promised_s is None and doing is not None and doing.all_unix_s is not None:
+            promised_s = clock_s() + doing.all_unix_s - time.time() - begun_s
     (line,) = (line for line in said if "the first sample comes" in line)
-    promised_s = float(line.partition(", all in about ")[2].partition(" s: ")[0])
+    assert ", all in " not in line
     assert clock_s() - begun_s == pytest.approx(promised_s, rel=0.35 if beside else 0.12)
-    assert [left[taken] for taken in range(3)] == [(True, True), (True, True), (False, True)]
+    assert [left[taken] for taken in range(3)] == [(False, True), (True, True), (False, True)]
     await asyncio.gather(running, other)
+
+
+async def test_where_another_tpumon_has_seen_what_a_trace_costs_a_command_is_told_at_once_when_it_has_all(said):
+    """Its window is known, so the total rests on a trace."""
+    job = Job(0.6, figures=STEPS)
+    for _ in range(3):
+        await for_a_while(3, tpumon(job, interval_s=0.0, window_s=None))
+    said.clear()
+    command = tpumon(job, interval_s=1.0, window_s=None)
+    command._pace = replace(command._pace, awaited=3)
+    await for_a_while(3, command)
+    assert ", all in about " in said[0]
 
 
 @pytest.mark.parametrize("trace_s", [0.1, 0.4, 0.7])

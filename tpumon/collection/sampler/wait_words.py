@@ -39,7 +39,7 @@ class WaitWords:
         """Its query waits for so many seconds until the job may be traced.
 
         Returns:
-            Seconds until a command has all of its samples, as is likely; None: this is the last one, or there is none.
+            Seconds until a command has all of its samples, as is likely; None: not known, or this is the last one.
         """
         self._progress.note_traced(self._address, self._account.traced())
         all_s = self._all_s(cost_s, 1 + self._left)
@@ -47,7 +47,11 @@ class WaitWords:
         return all_s
 
     def _all_s(self, cost_s: float, queries: int) -> float | None:
-        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time() if queries > 1 else None
+        """Seconds until so many queries were made; None: it is one, or nobody has seen yet what a trace costs."""
+        is_guess = self._account.likely_s is None and self._account.known_window_s is None
+        if is_guess or queries <= 1:
+            return None
+        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time()
 
     @property
     def _why(self) -> str:
