@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from support import virtual_time
 from support.no_client import NoClient
 from support.samples import sample as taken
-from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces
+from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces, traced_spans
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
@@ -49,7 +49,7 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(duty, "in_thread", at_once)
     monkeypatch.setattr(duty.time, "thread_time", lambda: 0.0)  # looks are as rare as they are dear
-    for module in (duty_account, host_traces, ledger, host_files):
+    for module in (duty_account, traced_spans, host_traces, ledger, host_files):
         monkeypatch.setattr(module, "since_boot_s", since_boot_s)
     return tmp_path
 

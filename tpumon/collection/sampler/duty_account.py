@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
+from tpumon.collection.sampler.traced_spans import TracedSpans
 from tpumon.discovery.host.processes import user_named
-from tpumon.model.progress import TRACED_S, Traced
+from tpumon.model.progress import Traced
 from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 
@@ -32,7 +31,6 @@ _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict 
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
 _SAVES_UP_TO_S = _RESERVE_S / 2  # of dearer calls it would hold too few, and a hang is to be told within minutes
-_SPAN_S = 10.0  # traces of so many seconds are remembered as one
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
 _PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
@@ -114,7 +112,7 @@ class DutyAccount:
         self._was_passed = False  # one without a figure has gone first since then
         self._before: tuple[float | None, bool] = None, False  # the same before that call
         self._saves = False  # it asks less often, for the reserve
-        self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
+        self._spans = TracedSpans()  # of all of them
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._goes_s = float("-inf")  # when the last of them is likely to go
@@ -297,7 +295,7 @@ class DutyAccount:
         self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
         if traced_s:
-            self._note_traced(traced_s)
+            self._spans.note(traced_s)
             self._calls += 1
             is_cheap = self._calls >= _FIRST_CALLS and traced_s <= _SAVES_UP_TO_S
             self._saves = is_cheap and self._debt_s > CREDIT_S - _RESERVE_S
@@ -312,7 +310,7 @@ class DutyAccount:
 
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
-        self._note_traced(traced_s)
+        self._spans.note(traced_s)
         self._spend(traced_s, now_s)
 
     def ready_s(self, cost_s: float, before_s: float = 0.0) -> float:
@@ -442,7 +440,7 @@ class DutyAccount:
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
-                    self._note_traced(entry.traced_s, entry.since_s, entry.time_s)
+                    self._spans.note(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
         self._known[_named(peer)] = known  # last: those whose files are away are the first to be forgotten
@@ -451,7 +449,7 @@ class DutyAccount:
         if not peer.trusted:  # no more than time had passed when it said so
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
-        self._note_traced(traced_s)
+        self._spans.note(traced_s)
         has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
         known.calls = entry.calls
         if known.is_new and has_traced:
@@ -460,23 +458,7 @@ class DutyAccount:
 
     def traced(self) -> Traced:
         """For how long all tpumons have traced it lately."""
-        booted_unix_s = time.time() - since_boot_s()
-        begun_unix_s = 0.0 if self.process is None else booted_unix_s + self.process / os.sysconf("SC_CLK_TCK")
-        spans = ((booted_unix_s + begin_s, booted_unix_s + end_s, traced_s) for begin_s, end_s, traced_s in self._spans)
-        return Traced(begun_unix_s, tuple(spans))
-
-    def _note_traced(self, traced_s: float, begin_s: float | None = None, end_s: float | None = None) -> None:
-        """Notes tracing of anybody; without a time, it was just now."""
-        if not traced_s:
-            return
-        boot_s = since_boot_s()
-        self._spans = [span for span in self._spans if span[1] > boot_s - TRACED_S]
-        if begin_s is not None and end_s is not None:
-            self._spans.append((begin_s, end_s, traced_s))
-        elif self._spans and boot_s - self._spans[-1][0] < _SPAN_S:
-            self._spans[-1] = self._spans[-1][0], boot_s, self._spans[-1][2] + traced_s
-        else:
-            self._spans.append((boot_s, boot_s, traced_s))
+        return self._spans.traced(self.process)
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s

@@ -191,18 +191,18 @@ class SampledWorker:
         Returns:
             True if its process has ended, or is another one.
         """
-        self._words.next(due_s - self._clock_s(), self._cost_s)
-        while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
+        while True:
+            self._words.next(due_s - self._clock_s(), self._cost_s)
+            if self._woken.is_set() or due_s - self._clock_s() <= _FAR_S:
+                break
             await self._wait_for_wake(_FAR_S / 2)
             silent_s = await idle_s()
             self._must_look = silent_s is None
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.due_s())
-                self._words.next(due_s - self._clock_s(), self._cost_s)
             elif self._looks:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
-                self._words.next(due_s - self._clock_s(), self._cost_s)
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
             return False
