@@ -28,12 +28,12 @@ class WaitWords:
         """Notes that a query begins: all until the next one is of that."""
         self._left -= 1
 
-    def next(self, left_s: float, cost_s: float) -> None:
-        """The next query comes in so many seconds."""
+    def next(self, left_s: float, cost_s: float, *, is_held: bool) -> None:
+        """The next query comes in so many seconds; as long as the worker is held, it asks nothing."""
         self._progress.note_traced(self._address, self._account.traced())
         is_late = self._left > 0 and self._account.ready_s(cost_s) > asyncio.get_running_loop().time()
         why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
-        self._progress.waits(self._address, "asked again", left_s, why, all_s)
+        self._progress.waits(self._address, "asked again", left_s, why, all_s, is_held=is_held)
 
     def turn(self, left_s: float, cost_s: float) -> float | None:
         """Its query waits for so many seconds until the job may be traced.
