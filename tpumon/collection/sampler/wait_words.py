@@ -35,21 +35,14 @@ class WaitWords:
         why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
         self._progress.waits(self._address, "asked again", left_s, why, all_s, is_held=is_held)
 
-    def turn(self, left_s: float, cost_s: float) -> float | None:
-        """Its query waits for so many seconds until the job may be traced.
-
-        Returns:
-            Seconds until a command has all of its samples, as is likely; None: not known, or this is the last one.
-        """
+    def turn(self, left_s: float, cost_s: float) -> None:
+        """Its query waits for so many seconds until the job may be traced."""
         self._progress.note_traced(self._address, self._account.traced())
-        all_s = self._all_s(cost_s, 1 + self._left)
-        self._progress.waits(self._address, "traced", left_s, self._why, all_s)
-        return all_s
+        self._progress.waits(self._address, "traced", left_s, self._why, self._all_s(cost_s, 1 + self._left))
 
     def _all_s(self, cost_s: float, queries: int) -> float | None:
-        """Seconds until so many queries were made; None: it is one, or nobody has seen yet what a trace costs."""
-        is_guess = self._account.likely_s is None and self._account.known_window_s is None
-        if is_guess or queries <= 1:
+        """Seconds until so many queries were made; None: it is one, or no trace has shown yet what one costs."""
+        if self._account.likely_s is None or queries <= 1:
             return None
         return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time()
 
