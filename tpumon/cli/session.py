@@ -417,5 +417,6 @@ def _command(more: str = "") -> str:
     """The command as it was typed, without passwords, with other samples or time."""
     typed = shlex.join(re.sub(r"(//)[^/@]*@", r"\1", each) for each in sys.argv[1:])
     if more:
-        typed = re.sub(r" --(num[-_]queries|timeout)[ =]\S+", "", typed)
+        given = "timeout|num[-_]queries" if "--num-queries" in more else "timeout"
+        typed = re.sub(rf" --({given})[ =]\S+", "", typed)
     return f"tpumon {typed} {more}".rstrip()

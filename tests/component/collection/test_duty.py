@@ -83,6 +83,7 @@ class Job:
             async def probe(self):
                 if job.has_ended:
                     raise SourceError("unavailable", "connection refused")
+                self.unpaid_s = 0.001
 
             async def fetch(self, query):
                 job.queries.append(query)
@@ -498,6 +499,38 @@ async def test_a_new_process_has_a_share_of_its_own():
     await for_a_while(300, of_restarting(job, 100, interval_s=1.0))
     assert job.share(begun_s + 100, begun_s + 102) >= 0.1
     assert job.share(begun_s + 100, begun_s + 300) < 0.02
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_process_that_ran_before_tpumon_came_does_not_delay_the_next_one():
+    """It counts when the process began, not when it was first seen here."""
+    job, begun_s = Job(0.5), asyncio.get_running_loop().time()
+    await for_a_while(50, of_restarting(job, 30, interval_s=1.0))
+    assert job.share(begun_s + 30, begun_s + 32) >= 0.1
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_process_that_follows_soon_pays_for_the_one_before_for_a_minute_at_most():
+    """And says so."""
+    job, samples, begun_s = Job(0.9), [], asyncio.get_running_loop().time()
+    sampler = of_restarting(job, 100, 10, interval_s=1.0, samples=samples)
+    await for_a_while(230, sampler)
+    began_s = [begin - begun_s for begin, _ in job.spans if begin > begun_s + 105]
+    assert began_s == [pytest.approx(160, abs=6)]
+    told = [one for one in samples if "both processes" in str(one.figures.absent)]
+    assert len(told) == 1
+    assert "both" not in str(samples[-1].figures.absent)
+
+
+async def test_what_a_process_that_follows_soon_was_traced_itself_stays_counted():
+    now_s = asyncio.get_running_loop().time()
+    account = duty_account.DutyAccount(0.01, now_s)
+    for start, later_s, traced_s in ((1, 0, 1.0), (2, 0, 0.8), (3, 10, 0.3)):
+        account.note_process(start, now_s + later_s)
+        account.charge(traced_s, now_s + later_s)
+    assert account.entry(now_s + 59).debt_s == pytest.approx(0.8 + 0.3 - 0.59)
+    account.enter(0.1, now_s + 60)
+    assert account.entry(now_s + 60).debt_s == pytest.approx(0.3 + 0.1)
 
 
 class Ends:

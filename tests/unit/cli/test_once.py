@@ -467,7 +467,7 @@ def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_termi
     """With what it needs and the option that gives it that, not when the time is over; on a terminal, too."""
     said, why = [], "it was traced for its share of time (--max-duty)"
     monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr("sys.argv", ["x", "once", "--timeout", "120"])
+    monkeypatch.setattr("sys.argv", ["x", "once", "--num_queries", "9", "--timeout", "120"])
     if on_terminal:
         monkeypatch.setattr(session.Bar, "refresh_s", 0.1)
         monkeypatch.setattr(session.Bar, "count", lambda *_: None)
@@ -480,7 +480,7 @@ def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_termi
         total = f", all samples in about {all_s:.0f} s" if all_s else ""
         assert line == (
             f"0 of {samples} samples; w0: traced in {left_s:.0f} s{total}: {why}; 120 s at most (--timeout), "
-            f"too few for that; to wait so long: tpumon once --timeout {longer}"
+            f"too few for that; to wait so long: tpumon once --num_queries 9 --timeout {longer}"
         )
 
 

@@ -48,4 +48,15 @@ class WaitWords:
 
     @property
     def _why(self) -> str:
-        return f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"
+        two = "it was restarted, and traced for the share of time of both its processes"
+        alone = two if self._account.is_of_two else "it was traced for its share of time"
+        return f"{self._account.others or alone} (--max-duty)"
+
+    @property
+    def not_traced(self) -> str:
+        """Why an answer has no figures of a trace."""
+        if self._account.is_of_two:
+            return (
+                "it was restarted soon: it is traced again when the share of time of both processes allows (--max-duty)"
+            )
+        return "it is traced again when its share of time allows (--max-duty)"

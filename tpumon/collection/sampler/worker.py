@@ -483,7 +483,6 @@ class SampledWorker:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
         time_unix_s, self._account.probed_s = time.time(), self._clock_s()
         await profiler.probe()
-        why = "it is traced again when its share of time allows (--max-duty)"
         return Sample(
             worker=self.target.worker,
             address=self.target.address,
@@ -493,7 +492,7 @@ class SampledWorker:
             traced_s=profiler.unpaid_s,
             source=profiler.name,
             simulated=self._simulated,
-            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, why)),
+            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, self._words.not_traced)),
         )
 
     def _failure(self, source: str, reason: Reason, message: str, address: str | None = None) -> Failure:
