@@ -21,7 +21,7 @@ from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
-from tpumon.model import Process, Query, StepTimes, Target, Workers
+from tpumon.model import JobSigns, Process, Query, StepTimes, Target, Workers
 from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger, Turn
@@ -1296,6 +1296,35 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
     assert set(failures(second)) == {later}
     assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+
+
+@pytest.mark.parametrize("ends", ["while it is followed", "unseen", "before its deadline"])
+async def test_the_process_that_follows_one_that_a_host_trace_has_hung_is_spared_by_all_for_a_day(ends, monkeypatch):
+    """Whoever asks, also once the tpumon that began it follows the next one, or has stopped; not the same process."""
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: pid)
+    monkeypatch.setattr(host_traces, "start_ticks_of", lambda pid: pid)
+    pids = iter((1, 1, 2, 2, 2))
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: JobSigns(pid=next(pids)))
+    clock_s = asyncio.get_running_loop().time
+    await asyncio.sleep(100)
+    begun_s, job = clock_s(), HungByHostTrace()
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+    watching = of_restarting(job, *([50] if ends == "while it is followed" else []))
+    if ends == "before its deadline":
+        await for_a_while(20, watching)
+        await asyncio.sleep(20)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+    else:
+        following = asyncio.create_task(for_a_while(80, watching))
+        await asyncio.sleep(45)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+        await asyncio.sleep(20)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == pytest.approx(begun_s, abs=3)
+        await following
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == pytest.approx(begun_s, abs=3)
+    await asyncio.sleep(86_400)
+    pids = iter((2,))
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
 
 
 async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch):

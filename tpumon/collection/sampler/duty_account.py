@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
+from tpumon.collection.sampler.host_traces import hung_at, hung_by, of_process, waits
 from tpumon.collection.sampler.peers import CountedPeer, had_words, named, others_words
 from tpumon.collection.sampler.traced_spans import TracedSpans
 from tpumon.model.progress import Traced
@@ -69,6 +69,8 @@ class DutyAccount:
         """When the server answered after another one's, as in `Entry`."""
         self.waits_since_s = 0.0
         """When it began such a trace that is under way, as in `Entry`."""
+        self.hung_s = 0.0
+        """When one began that hung the process before, as in `Entry`."""
         self.probed_s = float("-inf")
         """When this tpumon probed it last."""
         self.waits_for_s: float | None = None
@@ -221,12 +223,15 @@ class DutyAccount:
         if start is None:
             self.wake()
             return
-        before, self.process = self.process, start
+        before = self.process
+        if before not in {None, start}:
+            self._note_hung()
+        self.process = start
         if before is None:  # it has a share since it began, not since this tpumon came
             age_s = since_boot_s() - start / os.sysconf("SC_CLK_TCK")
             self._begun_s = min(self._begun_s, now_s - age_s)
         elif before != start:
-            self.unanswered_s = self.answered_s = 0.0
+            self.answered_s = 0.0
             self._before_debt = self._debt_at(now_s), now_s
             self._begin_if_due(now_s)
             self.wake()
@@ -292,9 +297,16 @@ class DutyAccount:
 
     def note_host_trace(self, begun_s: float, *, is_answered: bool, is_gone: bool = False) -> None:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
+        if is_gone:
+            self._note_hung()
         self.unanswered_s = 0.0 if is_answered or is_gone else self.unanswered_s or begun_s
         if is_answered and any(entry.unanswered_s for entry in of_process(self._peers, self.process)):
             self.answered_s = since_boot_s()
+
+    def _note_hung(self) -> None:
+        """Notes that the process ends: if a trace of the host has hung it, the next one is spared."""
+        hung_s = hung_at(self._peers, self.process, self.unanswered_s, self.answered_s)
+        self.hung_s, self.unanswered_s = hung_s or self.hung_s, 0.0
 
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
@@ -380,6 +392,7 @@ class DutyAccount:
             answered_s=self.answered_s,
             waits_since_s=self.waits_since_s,
             said_turn=said(self._turn(now_s) if self._waits(now_s) else None),
+            hung_s=self.hung_s,
         )
 
     def _waits(self, now_s: float) -> bool:

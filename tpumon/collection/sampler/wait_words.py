@@ -56,7 +56,5 @@ class WaitWords:
     def not_traced(self) -> str:
         """Why an answer has no figures of a trace."""
         if self._account.is_of_two:
-            return (
-                "it was restarted soon: it is traced again when the share of time of both processes allows (--max-duty)"
-            )
+            return "it was restarted soon: traced again when the share of time of both processes allows (--max-duty)"
         return "it is traced again when its share of time allows (--max-duty)"
