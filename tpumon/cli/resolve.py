@@ -134,8 +134,8 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     """The samples that this process is to take."""
     from tpumon.collection.event_sources import SamplingSource
     from tpumon.collection.sampler import Pace
+    from tpumon.collection.sampler.host_traces import signs_and_hang_at
     from tpumon.collection.sources import SourceOptions
-    from tpumon.discovery.host.listening import signs_at
     from tpumon.discovery.host.processes import state_of, switches_of
     from tpumon.model import Query
     from tpumon.system.logdir import open_logdir
@@ -166,7 +166,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
             runtime_metrics=level > 1 and not options.no_runtime_metrics,
             **given(max_trace_mb=max_trace_mb_of(options)),
             gpu=options.gpu,
-            signs_at=signs_at,
+            signs_at=signs_and_hang_at,
             state_of=state_of,
             switches_of=switches_of,
         ),

@@ -1,4 +1,4 @@
-"""Samples that a judgement needs: taken for a command that ends, kept coming for a server that answers questions."""
+"""Samples that a judgement needs, taken for a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
@@ -25,7 +24,7 @@ from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_
 from tpumon.collection.event_sources import EventSource, NearbySource, RecordingSource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, TpumonError, remedy
+from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
 from tpumon.moments import local_time
@@ -45,9 +44,6 @@ _LONG_S = 5.0  # until it is said what one waits for
 _BETWEEN_LINES_S = 30.0
 _MOST_TIMES = 3  # as many samples as needed: so many tell how much a slow core varies by itself
 _LATE_S = 5.0  # beyond the time that the samples of an exporter take
-_PATIENCE_S = 30.0  # clients give up on an answer after about a minute
-_IDLE_S = 600.0
-_STOP_S = 5.0
 _PRINTED_IN_S = 1.0  # then stdout's reader gets as long as after any signal
 _MANY = 40  # samples: in so many shows what comes and goes
 _SOME = 12  # samples: so many show compiling that goes on
@@ -102,7 +98,7 @@ def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
     status: FleetStatus | None = None
     stopped: StoppedError | None = None
     try:
-        with Bar(sys.stderr) as bar, closing(_statuses(settings, needs, bar)) as statuses:
+        with Bar(sys.stderr) as bar, closing(statuses_of(settings, needs, bar)) as statuses:
             for status, is_enough in statuses:  # noqa: B007 - the last one counts
                 if is_enough:
                     break
@@ -124,7 +120,7 @@ def collected(settings: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
     raise stopped
 
 
-def _statuses(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:
+def statuses_of(settings: FeedSettings, needs: Needs, bar: Bar | None = None) -> Generator[tuple[FleetStatus, bool]]:
     """Yields the status when it may have changed, and whether it rests on enough samples; of a recording once.
 
     Yields after an update, at once or a little later, and at least twice a second.
@@ -163,7 +159,7 @@ class _Waiting:
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
         self._down: tuple[str, ...] = ()  # workers that do not answer, while others are waited for
-        self._has_said_down = self._has_said_wait = False
+        self._has_said_down = self._has_said_wait = self._has_said_beyond = False
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -208,16 +204,34 @@ class _Waiting:
     def show(self, bar: Bar) -> None:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.
 
-        A worker that is down is named as soon as that is known, and so is what a long wait for more samples is for.
+        A worker that is down is named as soon as that is known, and so is what a long wait for more samples is for;
+        with a bar, too, that it is longer than the time that there is.
         """
-        now_s = time.monotonic()
-        is_news = (self._down and not self._has_said_down) or (self._waits_long and not self._has_said_wait)
+        now_s, needed_s = time.monotonic(), self._needed_s
+        is_beyond = needed_s > self._needs.timeout_s
+        is_news = is_beyond and not self._has_said_beyond
         if bar.refresh_s is not None:
             bar.count(self._taken, self._wanted, self._words())
-        elif now_s >= self._next_line_s or is_news:
-            self._has_said_down, self._has_said_wait = bool(self._down), self._has_said_wait or self._waits_long
+        else:
+            is_news = is_news or bool(self._down and not self._has_said_down) or now_s >= self._next_line_s
+            is_news = is_news or (self._waits_long and not self._has_said_wait)
+        if is_news:
+            self._has_said_beyond = self._has_said_beyond or is_beyond
+            self._has_said_down, waits = bool(self._down), self._waits_long or is_beyond
+            self._has_said_wait = self._has_said_wait or waits
             self._next_line_s = now_s + _BETWEEN_LINES_S
-            _log.info("%s; %g s at most (--timeout)", self._words(), self._needs.timeout_s)
+            limit = f"{self._needs.timeout_s:g} s at most (--timeout)"
+            longer = f", too few for that; to wait so long: {_command(f'--timeout {_minutes(_LONGER * needed_s)}')}"
+            _log.info("%s; %s%s", self._words(), limit, longer if is_beyond else "")
+
+    @property
+    def _needed_s(self) -> float:
+        """Seconds from the beginning that the samples take which wait for a share of time; 0: not known."""
+        doing = self._doing
+        if doing is None or not doing.why or doing.until_unix_s is None:
+            return 0.0
+        left_s = max(doing.until_unix_s, doing.all_unix_s or 0.0) - time.time()
+        return time.monotonic() - self._began_s + left_s
 
     def _words(self) -> str:
         """`2 of 3 samples; vm: asked again in 7 s`."""
@@ -403,89 +417,6 @@ def _command(more: str = "") -> str:
     """The command as it was typed, without passwords, with other samples or time."""
     typed = shlex.join(re.sub(r"(//)[^/@]*@", r"\1", each) for each in sys.argv[1:])
     if more:
-        typed = re.sub(r" --(num[-_]queries|timeout)[ =]\S+", "", typed)
+        given = "timeout|num[-_]queries" if "--num-queries" in more else "timeout"
+        typed = re.sub(rf" --({given})[ =]\S+", "", typed)
     return f"tpumon {typed} {more}".rstrip()
-
-
-class Watch:
-    """Samples from the first question on, in one thread, until ten minutes have passed without a question.
-
-    Questions may come from any thread.
-
-    Args:
-        settings: where samples come from.
-        needs: samples that an answer needs.
-        patience_s: how long a question waits for those.
-        idle_s: after how long without a question sampling stops.
-    """
-
-    def __init__(
-        self, settings: FeedSettings, needs: Needs, *, patience_s: float = _PATIENCE_S, idle_s: float = _IDLE_S
-    ) -> None:
-        self._settings = settings
-        self._needs = needs
-        self._patience_s = patience_s
-        self._idle_s = idle_s
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._status = FleetStatus(time_unix_s=0.0)
-        self._is_over = False
-        self._error: Exception | None = None
-        self._asking = 0  # questions that wait
-        self._asked_s = 0.0
-        self._is_closing = False
-
-    def ask(self) -> FleetStatus:
-        """Status of all workers, once there are enough samples or after 30 s.
-
-        Raises:
-            NoTargetError: there is no worker.
-            TpumonError: samples cannot be taken.
-        """
-        deadline_s = time.monotonic() + self._patience_s
-        with self._changed:
-            if self._thread is None:
-                self._start()
-            self._asking += 1
-            try:
-                while self._error is None and not self._is_over and time.monotonic() < deadline_s:
-                    if self._thread is None:  # it was about to end when the question came
-                        self._start()
-                    self._changed.wait(LOOK_S)
-                if self._error is not None:
-                    raise self._error
-                return self._status
-            finally:
-                self._asking -= 1
-                self._asked_s = time.monotonic()
-
-    def close(self) -> None:
-        self._is_closing = True
-        thread = self._thread
-        if thread is not None:
-            thread.join(_STOP_S)
-
-    def _start(self) -> None:
-        self._status, self._is_over = FleetStatus(time_unix_s=time.time()), False
-        self._error = None
-        self._thread = threading.Thread(target=self._run, name="tpumon-watch", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._take()
-        except Exception as error:  # noqa: BLE001 - it is raised where somebody asks
-            self._error = error if isinstance(error, TpumonError) else TpumonError(f"sampling failed: {error}")
-        with self._changed:
-            self._thread = None
-            self._changed.notify_all()
-
-    def _take(self) -> None:
-        with closing(_statuses(self._settings, self._needs)) as statuses:
-            for status, is_enough in statuses:
-                with self._changed:
-                    self._status, self._is_over = status, is_enough
-                    self._changed.notify_all()
-                is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s
-                if self._is_closing or is_idle:
-                    return

@@ -20,6 +20,7 @@ class Doing(Struct, frozen=True, kw_only=True):
         begun_unix_s: since when.
         until_unix_s: when it is likely to be over; None: not known.
         waits: True if nothing is done until then.
+        is_held: True if the worker is not asked for as long as something holds it, such as a pause.
     """
 
     words: str
@@ -27,6 +28,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     begun_unix_s: float
     until_unix_s: float | None = None
     waits: bool = False
+    is_held: bool = False
     why: str = ""
     all_unix_s: float | None = None
 
@@ -107,7 +109,16 @@ class Progress:
         until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
         self._doing[address] = Doing(words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s)
 
-    def waits(self, address: str, words: str, left_s: float, why: str = "", all_s: float | None = None) -> None:
+    def waits(
+        self,
+        address: str,
+        words: str,
+        left_s: float,
+        why: str = "",
+        all_s: float | None = None,
+        *,
+        is_held: bool = False,
+    ) -> None:
         """Nothing is done until something comes, after so many seconds; all that a command waits for, after `all_s`."""
         now_unix_s = self._clock()
         self._doing[address] = Doing(
@@ -116,6 +127,7 @@ class Progress:
             begun_unix_s=now_unix_s,
             until_unix_s=now_unix_s + max(left_s, 0.0),
             waits=True,
+            is_held=is_held,
             why=why,
             all_unix_s=None if all_s is None else now_unix_s + all_s,
         )

@@ -125,6 +125,8 @@ class JobSigns(Struct, frozen=True, kw_only=True):
         may_use_gpu: whether it has one open, or a library loaded that would use one.
         host_events_safe: whether host tracing cannot deadlock it, however old its server.
         pid: its process, where that can be seen.
+        hung_before_s: when a trace of the host began that hung the job before it at its address, in seconds since this
+            machine was started; 0: none is known.
     """
 
     framework: Framework | None = None
@@ -133,6 +135,7 @@ class JobSigns(Struct, frozen=True, kw_only=True):
     may_use_gpu: bool = False
     host_events_safe: bool = False
     pid: int | None = None
+    hung_before_s: float = 0.0
 
 
 class Target(Struct, frozen=True, kw_only=True):

@@ -79,6 +79,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
         answered_s: when the server answered it after another one had such a trace; 0: it did not, or none had.
         waits_since_s: when it began such a trace that it still waits for; 0: there is none.
         said_turn: its place among those that wait to trace the server, as a `Turn`; null: it does not wait.
+        hung_s: when such a trace began that hung the process before this one; 0: none is known.
     """
 
     since_s: _Seconds
@@ -93,6 +94,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     answered_s: _Seconds = 0.0
     waits_since_s: _Seconds = 0.0
     said_turn: Raw = Raw(b"null")
+    hung_s: _Seconds = 0.0
 
     @property
     def turn(self) -> Turn | None:
@@ -116,10 +118,9 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     @property
     def counts_until_s(self) -> float:
         """Until when it has any effect."""
-        known_until_s = max(self.unanswered_s, self.answered_s) + UNANSWERED_COUNTS_S
-        is_told = bool(self.unanswered_s or self.answered_s)
+        told_s = max(self.unanswered_s, self.answered_s, self.hung_s)
         debt_until_s = self.time_s + self.debt_s / self.duty_ratio
-        return max(self.shares_until_s, debt_until_s, known_until_s if is_told else -math.inf)
+        return max(self.shares_until_s, debt_until_s, told_s + UNANSWERED_COUNTS_S if told_s else -math.inf)
 
 
 class _Document(Struct, frozen=True):

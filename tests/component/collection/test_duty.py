@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from support import virtual_time
 from support.no_client import NoClient
 from support.samples import sample as taken
-from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces
+from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces, traced_spans
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
-from tpumon.model import Process, Query, StepTimes, Target, Workers
+from tpumon.model import JobSigns, Process, Query, StepTimes, Target, Workers
 from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
 from tpumon.system.ledger import DutyLedger, Turn
@@ -49,7 +49,7 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     monkeypatch.setattr(duty, "in_thread", at_once)
     monkeypatch.setattr(duty.time, "thread_time", lambda: 0.0)  # looks are as rare as they are dear
-    for module in (duty_account, host_traces, ledger, host_files):
+    for module in (duty_account, traced_spans, host_traces, ledger, host_files):
         monkeypatch.setattr(module, "since_boot_s", since_boot_s)
     return tmp_path
 
@@ -83,6 +83,7 @@ class Job:
             async def probe(self):
                 if job.has_ended:
                     raise SourceError("unavailable", "connection refused")
+                self.unpaid_s = 0.001
 
             async def fetch(self, query):
                 job.queries.append(query)
@@ -371,8 +372,11 @@ async def test_late_first_figures_are_explained(address, said):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, said):
-    """Alone when all has been paid; beside another one about then, as that takes turns with it."""
+async def test_a_command_is_told_when_it_will_have_all_samples_once_a_trace_has_shown_its_cost(beside, said):
+    """Alone when all has been paid; beside another one about then, as that takes turns with it.
+
+    Before that a guess would be many times too long, and only the time of the first sample is told.
+    """
     job, samples, clock_s = Job(0.6), [], asyncio.get_running_loop().time
     other = asyncio.create_task(for_a_while(800 if beside else 3, tpumon(job, interval_s=0.0)))
     await asyncio.sleep(3 if beside else 4)
@@ -381,16 +385,17 @@ async def test_a_command_is_told_at_once_when_it_will_have_all_samples(beside, s
     command = tpumon(job, samples=samples, interval_s=1.0)
     command._pace = replace(command._pace, awaited=3)
     running = asyncio.create_task(for_a_while(700, command))
-    left = {}
+    left, promised_s = {}, None
     while len(samples) < 3:
         await asyncio.sleep(1)
         doing = command._options.progress.of(ADDRESS)
         if doing is not None and doing.waits:
             left[len(samples)] = doing.all_unix_s is not None, bool(doing.why)
-    (line,) = (line for line in said if "the first sample comes" in line)
-    promised_s = float(line.partition(", all in about ")[2].partition(" s: ")[0])
+        if promised_s is None and doing is not None and doing.all_unix_s is not None:
+            promised_s = clock_s() + doing.all_unix_s - time.time() - begun_s
+    assert len([line for line in said if "the first sample comes" in line]) == 1
     assert clock_s() - begun_s == pytest.approx(promised_s, rel=0.35 if beside else 0.12)
-    assert [left[taken] for taken in range(3)] == [(True, True), (True, True), (False, True)]
+    assert [left[taken] for taken in range(3)] == [(False, True), (True, True), (False, True)]
     await asyncio.gather(running, other)
 
 
@@ -494,6 +499,38 @@ async def test_a_new_process_has_a_share_of_its_own():
     await for_a_while(300, of_restarting(job, 100, interval_s=1.0))
     assert job.share(begun_s + 100, begun_s + 102) >= 0.1
     assert job.share(begun_s + 100, begun_s + 300) < 0.02
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_process_that_ran_before_tpumon_came_does_not_delay_the_next_one():
+    """It counts when the process began, not when it was first seen here."""
+    job, begun_s = Job(0.5), asyncio.get_running_loop().time()
+    await for_a_while(50, of_restarting(job, 30, interval_s=1.0))
+    assert job.share(begun_s + 30, begun_s + 32) >= 0.1
+
+
+@pytest.mark.usefixtures("starts")
+async def test_a_process_that_follows_soon_pays_for_the_one_before_for_a_minute_at_most():
+    """And says so."""
+    job, samples, begun_s = Job(0.9), [], asyncio.get_running_loop().time()
+    sampler = of_restarting(job, 100, 10, interval_s=1.0, samples=samples)
+    await for_a_while(230, sampler)
+    began_s = [begin - begun_s for begin, _ in job.spans if begin > begun_s + 105]
+    assert began_s == [pytest.approx(160, abs=6)]
+    told = [one for one in samples if "both processes" in str(one.figures.absent)]
+    assert len(told) == 1
+    assert "both" not in str(samples[-1].figures.absent)
+
+
+async def test_what_a_process_that_follows_soon_was_traced_itself_stays_counted():
+    now_s = asyncio.get_running_loop().time()
+    account = duty_account.DutyAccount(0.01, now_s)
+    for start, later_s, traced_s in ((1, 0, 1.0), (2, 0, 0.8), (3, 10, 0.3)):
+        account.note_process(start, now_s + later_s)
+        account.charge(traced_s, now_s + later_s)
+    assert account.entry(now_s + 59).debt_s == pytest.approx(0.8 + 0.3 - 0.59)
+    account.enter(0.1, now_s + 60)
+    assert account.entry(now_s + 60).debt_s == pytest.approx(0.3 + 0.1)
 
 
 class Ends:
@@ -1259,6 +1296,35 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
     assert set(failures(second)) == {later}
     assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+
+
+@pytest.mark.parametrize("ends", ["while it is followed", "unseen", "before its deadline"])
+async def test_the_process_that_follows_one_that_a_host_trace_has_hung_is_spared_by_all_for_a_day(ends, monkeypatch):
+    """Whoever asks, also once the tpumon that began it follows the next one, or has stopped; not the same process."""
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: pid)
+    monkeypatch.setattr(host_traces, "start_ticks_of", lambda pid: pid)
+    pids = iter((1, 1, 2, 2, 2))
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: JobSigns(pid=next(pids)))
+    clock_s = asyncio.get_running_loop().time
+    await asyncio.sleep(100)
+    begun_s, job = clock_s(), HungByHostTrace()
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+    watching = of_restarting(job, *([50] if ends == "while it is followed" else []))
+    if ends == "before its deadline":
+        await for_a_while(20, watching)
+        await asyncio.sleep(20)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+    else:
+        following = asyncio.create_task(for_a_while(80, watching))
+        await asyncio.sleep(45)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
+        await asyncio.sleep(20)
+        assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == pytest.approx(begun_s, abs=3)
+        await following
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == pytest.approx(begun_s, abs=3)
+    await asyncio.sleep(86_400)
+    pids = iter((2,))
+    assert host_traces.signs_and_hang_at(LOCAL).hung_before_s == 0
 
 
 async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch):

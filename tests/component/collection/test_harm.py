@@ -119,7 +119,7 @@ def test_a_profile_of_a_job_that_may_use_a_gpu_comes_with_a_warning(tmp_path, mo
     from tpumon.cli.commands import capture
     from tpumon.discovery.selection import Selection
 
-    monkeypatch.setattr(capture, "signs_at", lambda _address: JobSigns(may_use_gpu=True))
+    monkeypatch.setattr(capture, "signs_and_hang_at", lambda _address: JobSigns(may_use_gpu=True))
     with TpuNode(device=True) as node:
         capture.run(
             capture.CaptureSettings(logdir=str(tmp_path), selection=Selection(addresses=(node.address,)), window_s=0.05)
@@ -287,6 +287,24 @@ async def test_a_host_that_hung_its_job_is_spared_and_that_is_told_once(said, mo
             await client.close()
             await source.fetch(query)
     assert host_levels(node)[3:] == [1]
+
+
+@pytest.mark.parametrize(("ago_s", "level"), [(60.0, 0), (90_000.0, 1)])
+async def test_a_job_whose_predecessor_another_tpumons_trace_has_hung_is_spared_that_for_a_day(
+    said, monkeypatch, ago_s, level
+):
+    """As whoever asks is told, with the reason."""
+    monkeypatch.setattr(profile_rpc, "since_boot_s", lambda: 100_000.0)
+    signs = JobSigns(framework="JAX", hung_before_s=100_000.0 - ago_s)
+    with TpuNode(generation="2025") as node:
+        async with Client(node.address) as client:
+            profiler = Profiler(
+                client, HostEvents(level=1, safe_level=1, beside_devices=False), signs_at=lambda _address: signs
+            )
+            await profiler.approach()
+    assert profiler.known.host_level == level
+    assert profiler.known.may_hang == (level > 0)
+    assert any("although --host-tracer-level says so" in line for line in said) == (level == 0)
 
 
 @pytest.mark.parametrize(

@@ -349,6 +349,28 @@ def test_a_trace_of_a_job_that_compiles_does_not_make_the_window_grow():
     assert lengths_after(0.0) >= 0.5
 
 
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (Figures(compile_ratio=0.9), "probably compiling, as in the last trace with events"),
+        (Figures(compile_ratio=0.0), "the trace holds no event"),
+        (Figures(compile_ratio=0.9, step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1)), "the trace holds no event"),
+        (None, "the trace holds no event"),
+    ],
+)
+async def test_a_trace_without_an_event_after_one_that_showed_compiling_says_so(last, words):
+    """A compilation shows once it is over: a window within it looks as if nothing ran."""
+    with TpuNode(generation="new", captures=[Trace(empty=True)]) as node:
+        async with Client(node.address) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), DEFAULTS)
+            if last is not None:
+                source._learn(replace(NO_STEP, figures=Figures(compile_ratio=0.9)), QUERY)
+                source._learn(replace(NO_STEP, figures=last), QUERY)
+            with pytest.raises(SourceError) as caught:
+                await source.fetch(QUERY)
+    assert (caught.value.reason, caught.value.message.startswith(words)) == ("empty-trace", True)
+
+
 def test_a_window_that_had_to_be_short_is_longer_again_once_no_step_fits():
     """After short steps whose traces were too large, the program runs long ones."""
     window = Window()

@@ -459,6 +459,32 @@ def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_al
 
 
 @pytest.mark.parametrize(
+    ("samples", "left_s", "all_s", "longer"),
+    [(3, 20.0, 141.0, "4m"), (3, 20.0, 100.0, None), (1, 130.0, None, "4m"), (1, 100.0, None, None)],
+)
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_terminal, samples, left_s, all_s, longer):
+    """With what it needs and the option that gives it that, not when the time is over; on a terminal, too."""
+    said, why = [], "it was traced for its share of time (--max-duty)"
+    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr("sys.argv", ["x", "once", "--num_queries", "9", "--timeout", "120"])
+    if on_terminal:
+        monkeypatch.setattr(session.Bar, "refresh_s", 0.1)
+        monkeypatch.setattr(session.Bar, "count", lambda *_: None)
+    origin = SamplingSource(query=Query(level=2))
+    origin.sources.progress.waits("w0:1", "traced", left_s, why, all_s)
+    run([None, *rounds(samples, ["w0"])], samples=samples, workers=["w0"], origin=origin)
+    told = [line for line in said if "too few for that" in line]
+    assert len(told) == (1 if longer else 0)
+    for line in told:
+        total = f", all samples in about {all_s:.0f} s" if all_s else ""
+        assert line == (
+            f"0 of {samples} samples; w0: traced in {left_s:.0f} s{total}: {why}; 120 s at most (--timeout), "
+            f"too few for that; to wait so long: tpumon once --num_queries 9 --timeout {longer}"
+        )
+
+
+@pytest.mark.parametrize(
     ("origin", "words"),
     [(SamplingSource(query=Query(level=2)), "looking for jobs"), (EXPORTER, "waiting for an answer")],
 )

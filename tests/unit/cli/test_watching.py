@@ -10,8 +10,9 @@ import pytest
 from support import wait_until
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon.cli import session
-from tpumon.cli.session import Needs, Watch
+from tpumon.cli import session, watching
+from tpumon.cli.session import Needs
+from tpumon.cli.watching import Watch
 from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import StepTimes, Target, Workers
@@ -47,7 +48,7 @@ def feed(monkeypatch):
         return GivenFeed(given, events, on_exit=ended, **more)
 
     monkeypatch.setattr(session, "open_feed", opened)
-    monkeypatch.setattr(session, "LOOK_S", 0.01)
+    monkeypatch.setattr(watching, "LOOK_S", 0.01)
     return feeds
 
 

@@ -64,7 +64,7 @@ class Fake(ProfilerSource):
         self.probes.append(asyncio.get_running_loop().time())
 
 
-def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=200):
+def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=200, until=lambda _s: 0.0, doing=None):
     """What is told of a job with an interval of a minute, as (time, reason); an answer has none.
 
     Args:
@@ -73,6 +73,8 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
         states: of its process, as (state, from, until); `a bug`: it cannot be seen.
         switches_of: says how often that has left a processor.
         for_s: how long it is followed; from time 1000 on.
+        until: the end of the pause, as it is known at a time.
+        doing: gets the sampler's present action, each second.
     """
     samples = []
 
@@ -81,7 +83,7 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
 
     async def pause():
         is_paused = any(begin <= clock_s() < end for begin, end in paused)
-        return Pause(until_unix_s=0, who="owner") if is_paused else None
+        return Pause(until_unix_s=until(clock_s()), who="owner") if is_paused else None
 
     def state_of(pid):
         assert pid == PROCESS.pid
@@ -102,8 +104,14 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
             pause=pause,
             options=SourceOptions(state_of=state_of, switches_of=switches_of),
         )
+
+        async def look():
+            while True:
+                await asyncio.sleep(1)
+                doing[clock_s()] = sampler._options.progress.of("a")
+
         async with asyncio.timeout(for_s):
-            await sampler.run()
+            await asyncio.gather(sampler.run(), *([] if doing is None else [look()]))
 
     with contextlib.suppress(TimeoutError):
         virtual_time.run(run())
@@ -124,6 +132,25 @@ def test_a_pause_is_told_at_once_and_so_is_its_end(traced_s):
     assert reasons(samples, 1015, 1030) == reasons(samples, 1020.5, 1022) == [""]
     assert bool(source.probes) == (traced_s > 0)
     assert not Channel.closed
+
+
+def test_a_pause_that_ends_later_than_it_was_to_is_told_with_its_end():
+    """Or a view would name one that has passed. Reading it again moves it by no second."""
+    samples = told(Fake(), paused=[(1010.5, 1050)], until=lambda at_s: 1030 + at_s % 0.3 + 20 * (at_s > 1020))
+    told_s = [at_s for at_s, one in samples if one.failure is not None]
+    assert len(told_s) == 2
+    assert (told_s[0], told_s[1]) == pytest.approx((1011, 1021), abs=1.1)
+
+
+def test_what_comes_after_a_pause_is_known_at_once_also_where_the_job_may_not_be_traced_yet():
+    """As long as it is paused, that it is; then, for how long it waits."""
+    doing = {}
+    told(Fake(1.5), paused=[(1005.5, 1007), (1010.5, 1012)], doing=doing)
+    held = {at_s: one.is_held for at_s, one in doing.items()}
+    assert held[1012.0] is True
+    assert not any(is_held for at_s, is_held in held.items() if at_s >= 1013.1)
+    assert doing[1014.0].words == "traced"
+    assert doing[1014.0].left_s(0) is not None
 
 
 def test_however_often_a_pause_ends_the_job_is_probed_now_and_then_only():

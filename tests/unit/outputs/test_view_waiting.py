@@ -76,6 +76,29 @@ def test_the_countdown_counts_whole_seconds_and_nothing_beside_it_moves(clock):
     assert "every 10s  tracing   trace" in lines(display, 100, 24, clock.unix_s)[0]
 
 
+@pytest.mark.parametrize("workers", [("w",), ("v", "w")])
+def test_once_a_pause_is_over_what_is_waited_for_is_shown_before_the_next_sample(clock, workers):
+    """Not a pause whose end has passed; as long as it lasts, that, whatever is asked next."""
+    paused = failed("w", "paused", "paused by ada until 10:00:00", NOW)
+    display = following(clock, answered("w", NOW - 10), paused, workers=workers)
+    progress = display.output.progress
+    progress.waits(ADDRESS, "asked again", 9.0, is_held=True)
+    assert "SAMPLING PAUSED" in screen(display, 160, 24, NOW)
+    why = "it was traced for its share of time (--max-duty)"
+    progress.waits(ADDRESS, "traced", 14.0, why)
+    assert display.changes_at(clock.unix_s) < clock.unix_s + 1.1
+    for wait_s in (0, 5):
+        clock.unix_s = NOW + wait_s
+        shown = screen(display, 160, 24, clock.unix_s)
+        assert "PAUSED" not in shown
+        assert "paused by" not in shown
+        assert f"traced in {14 - wait_s} s: {why}" in shown
+    progress.waits(ADDRESS, "asked again", 9.0, is_held=True)
+    display.take(failed("w", "paused", "paused by eve", clock.unix_s))
+    display.refresh(clock.unix_s)
+    assert "SAMPLING PAUSED" in screen(display, 160, 24, clock.unix_s)
+
+
 def test_a_clock_that_is_set_makes_no_countdown_longer_than_the_wait(clock):
     """Nor one below zero."""
     display = following(clock, answered("w"))

@@ -14,10 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
-from tpumon.collection.sampler.host_traces import explained, note_answered
+from tpumon.collection.sampler.host_traces import explained, note_answered, signs_and_hang_at
 from tpumon.collection.sources import Client
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
-from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import HOST_TRACE, MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
@@ -152,7 +151,7 @@ async def _capture(
         for target in targets:
             client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
             await stack.enter_async_context(client)
-            workers.append(ProfiledWorker(target, Profiler(client, host_events, signs_at=signs_at)))
+            workers.append(ProfiledWorker(target, Profiler(client, host_events, signs_at=signs_and_hang_at)))
         session = stack.enter_context(closing(_CaptureSession(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)

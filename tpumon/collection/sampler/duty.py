@@ -89,7 +89,7 @@ class DutyControl:
         self,
         account: DutyAccount,
         likely_s: Callable[[], float],
-        tell: Callable[[float, float], float | None] = lambda _left_s, _cost_s: None,
+        tell: Callable[[float, float], None] = lambda _left_s, _cost_s: None,
         ended: Callable[[], bool] = lambda: False,
     ) -> float | None:
         """Waits until a call may be made, and enters it.
@@ -99,7 +99,7 @@ class DutyControl:
         Args:
             account: of the server.
             likely_s: says what the call is likely to cost; what others find meanwhile may make it cheaper.
-            tell: told for how many seconds the call waits, and its cost; says when a command has all of its samples.
+            tell: told for how many seconds the call waits, and its cost.
             ended: says if the process of the server has ended.
 
         Returns:
@@ -116,14 +116,13 @@ class DutyControl:
         finally:
             account.wait_no_more()
 
-    async def _enters(
-        self, account: DutyAccount, estimate_s: float, tell: Callable[[float, float], float | None]
-    ) -> bool:
+    async def _enters(self, account: DutyAccount, estimate_s: float, tell: Callable[[float, float], None]) -> bool:
         """Enters a call, or waits for a while until more is known of the others."""
         wait_s, gives_way = account.ready_s(estimate_s) - _now_s(), account.gives_way(_now_s())
         if wait_s > 0 or gives_way:
             left_s = account.turn_s(estimate_s) - _now_s()
-            await self._explain(account, wait_s, left_s, tell(left_s, estimate_s))
+            tell(left_s, estimate_s)
+            await self._explain(account, wait_s, left_s)
             await account.wait(account.looks_again_s(wait_s) if wait_s > 0 else LOOK_S)
             await self._exchange()
             return False
@@ -179,7 +178,7 @@ class DutyControl:
         if self._ledger is not None:
             self._exchange_soon()
 
-    async def _explain(self, account: DutyAccount, wait_s: float, left_s: float, all_s: float | None) -> None:
+    async def _explain(self, account: DutyAccount, wait_s: float, left_s: float) -> None:
         """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone.
 
         At the earliest when the job may be traced again; if it may be now, when those that go first have gone.
@@ -193,12 +192,11 @@ class DutyControl:
         if is_again and account.is_shared:
             return
         _log.info(
-            "%s: the first sample comes %sin %.0f s%s%s: %s (--max-duty)%s",
+            "%s: the first sample comes %sin %.0f s%s: %s (--max-duty)%s",
             account.address,
             "only " if is_again else "",
             wait_s,
             " at the earliest" if is_earliest else "",
-            "" if all_s is None else f", all in about {all_s:.0f} s",
             account.others
             or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",
             await how_to_read(),

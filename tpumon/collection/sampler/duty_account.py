@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-from tpumon.collection.sampler.host_traces import hung_by, of_process, waits
-from tpumon.discovery.host.processes import user_named
-from tpumon.model.progress import TRACED_S, Traced
-from tpumon.system.host_files import since_boot_s, time_of_day
+from tpumon.collection.sampler.host_traces import hung_at, hung_by, of_process, waits
+from tpumon.collection.sampler.peers import CountedPeer, had_words, named, others_words
+from tpumon.collection.sampler.traced_spans import TracedSpans
+from tpumon.model.progress import Traced
+from tpumon.system.host_files import since_boot_s
 from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 
 CREDIT_S = 1.0
@@ -32,30 +31,10 @@ _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict 
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
 _SAVES_UP_TO_S = _RESERVE_S / 2  # of dearer calls it would hold too few, and a hang is to be told within minutes
-_SPAN_S = 10.0  # traces of so many seconds are remembered as one
 _WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
 _GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
 _PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
 _GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
-
-
-@dataclass(slots=True)
-class _CountedPeer:
-    """Seconds counted for a peer.
-
-    Attributes:
-        from_s: when it was first seen, since boot.
-        base_s: what it had traced by then that is counted otherwise.
-        counted_s: what was counted since.
-        is_new: True if it had no figure by then, and was not seen tracing since.
-        calls: of it that have traced the server, as far as was seen.
-    """
-
-    from_s: float
-    base_s: float
-    counted_s: float
-    is_new: bool
-    calls: int
 
 
 class DutyAccount:
@@ -90,6 +69,8 @@ class DutyAccount:
         """When the server answered after another one's, as in `Entry`."""
         self.waits_since_s = 0.0
         """When it began such a trace that is under way, as in `Entry`."""
+        self.hung_s = 0.0
+        """When one began that hung the process before, as in `Entry`."""
         self.probed_s = float("-inf")
         """When this tpumon probed it last."""
         self.waits_for_s: float | None = None
@@ -114,7 +95,8 @@ class DutyAccount:
         self._was_passed = False  # one without a figure has gone first since then
         self._before: tuple[float | None, bool] = None, False  # the same before that call
         self._saves = False  # it asks less often, for the reserve
-        self._spans: list[tuple[float, float, float]] = []  # traced by all of them: begin and end since boot, seconds
+        self._spans = TracedSpans()  # of all of them
+        self._before_debt: tuple[float, float] | None = None  # of the process before, at the time it was restarted
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._goes_s = float("-inf")  # when the last of them is likely to go
@@ -123,7 +105,7 @@ class DutyAccount:
         self._looked_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
-        self._known: dict[tuple[str, int | None], _CountedPeer] = {}  # by file and process
+        self._known: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
         self._sharing: Sequence[PeerEntry] = ()
         self._went_first: PeerEntry | None = None  # who has traced it since this tpumon's last call
 
@@ -154,27 +136,12 @@ class DutyAccount:
     @property
     def others(self) -> str:
         """Words for the other tpumons that trace the same server, and what that means here; empty: there are none."""
-        if self._first is not None:
-            why = "has waited longer" if self._first.entry.calls else "has no figures yet"
-            return f"{_who(self._first)} goes first, as it {why}"
-        first = "" if self._went_first is None else _who(self._went_first)
-        before = first and f"{first} has just traced it"
-        if len(self._sharing) > 1:
-            others = f"{len(self._sharing)} other tpumons sample it, too: each at a part of the rate"
-            return "; ".join(filter(None, (before, others)))
-        if self._sharing:
-            who = _who(self._sharing[0])
-            before = f"{before} and" if first == who else "; ".join(filter(None, (before, who)))
-            return f"{before} samples it, too: each at half the rate"
-        return before
+        return others_words(self._first, self._went_first, self._sharing)
 
     @property
     def had(self) -> str:
         """Words for the tpumon that has sampled the server last; empty: none says so."""
-        last = max((one for one in self._peers if one.trusted and one.entry.calls), key=_said_s, default=None)
-        if last is None:
-            return ""
-        return f"{_who(last)} sampled it from {time_of_day(last.entry.since_s)} on"
+        return had_words(self._peers)
 
     def gives_way(self, now_s: float) -> bool:
         """True if another one that waits goes first: none of another user, nor one that should have gone by now.
@@ -256,12 +223,35 @@ class DutyAccount:
         if start is None:
             self.wake()
             return
-        before, self.process = self.process, start
+        before = self.process
         if before not in {None, start}:
-            self.unanswered_s = self.answered_s = 0.0
-        if before not in {None, start} and now_s - self._begun_s >= _LEAST_BETWEEN_S:
-            self._begin(now_s)
+            self._note_hung()
+        self.process = start
+        if before is None:  # it has a share since it began, not since this tpumon came
+            age_s = since_boot_s() - start / os.sysconf("SC_CLK_TCK")
+            self._begun_s = min(self._begun_s, now_s - age_s)
+        elif before != start:
+            self.answered_s = 0.0
+            self._before_debt = self._debt_at(now_s), now_s
+            self._begin_if_due(now_s)
             self.wake()
+
+    @property
+    def is_of_two(self) -> bool:
+        """True if the process was restarted so soon that it still pays for what the one before it was traced."""
+        return self._before_debt is not None
+
+    def _begin_if_due(self, now_s: float) -> None:
+        """Begins anew a while after a restart, but for what the present process was traced."""
+        if self.is_of_two and now_s >= self._begun_s + _LEAST_BETWEEN_S:
+            own_s = self._own_debt_at(now_s)
+            self._begin(now_s)
+            self._debt_s = max(self._debt_s, own_s)
+
+    def _own_debt_at(self, now_s: float) -> float:
+        """The debt without that of the process before."""
+        before_s, since_s = self._before_debt or (0.0, now_s)
+        return self._debt_at(now_s) - max(0.0, before_s - self._ratio * (now_s - since_s))
 
     def wake(self) -> None:
         """Has a call that waits look again."""
@@ -276,6 +266,7 @@ class DutyAccount:
 
     def enter(self, estimate_s: float, now_s: float) -> None:
         """Counts a call before it is made."""
+        self._begin_if_due(now_s)
         self._under_way_s += estimate_s
         self._spend(estimate_s, now_s)
         self._before = self._last_s, self._was_passed
@@ -297,7 +288,7 @@ class DutyAccount:
         self._under_way_s = max(0.0, self._under_way_s - estimate_s)
         self._spend(traced_s - estimate_s, now_s)
         if traced_s:
-            self._note_traced(traced_s)
+            self._spans.note(traced_s)
             self._calls += 1
             is_cheap = self._calls >= _FIRST_CALLS and traced_s <= _SAVES_UP_TO_S
             self._saves = is_cheap and self._debt_s > CREDIT_S - _RESERVE_S
@@ -306,13 +297,20 @@ class DutyAccount:
 
     def note_host_trace(self, begun_s: float, *, is_answered: bool, is_gone: bool = False) -> None:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
+        if is_gone:
+            self._note_hung()
         self.unanswered_s = 0.0 if is_answered or is_gone else self.unanswered_s or begun_s
         if is_answered and any(entry.unanswered_s for entry in of_process(self._peers, self.process)):
             self.answered_s = since_boot_s()
 
+    def _note_hung(self) -> None:
+        """Notes that the process ends: if a trace of the host has hung it, the next one is spared."""
+        hung_s = hung_at(self._peers, self.process, self.unanswered_s, self.answered_s)
+        self.hung_s, self.unanswered_s = hung_s or self.hung_s, 0.0
+
     def charge(self, traced_s: float, now_s: float) -> None:
         """Counts a short look, which does not wait for its share: the next query does."""
-        self._note_traced(traced_s)
+        self._spans.note(traced_s)
         self._spend(traced_s, now_s)
 
     def ready_s(self, cost_s: float, before_s: float = 0.0) -> float:
@@ -326,9 +324,14 @@ class DutyAccount:
         """
         if self.is_silent and self._last_s is not None:
             return self._last_s + cost_s * self.pace_s
-        debt_s = self._debt_s + before_s
-        ready_s = self._counted_s + max(0.0, debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
-        return max(ready_s, self._paced_s(cost_s))
+        credit_s = max(0.0, CREDIT_S - cost_s)
+        ready_s = self._counted_s + max(0.0, self._debt_s + before_s - credit_s) / self._ratio
+        ready_s = max(ready_s, self._paced_s(cost_s))
+        if not self.is_of_two:
+            return ready_s
+        begins_s = self._begun_s + _LEAST_BETWEEN_S
+        own_s = self._own_debt_at(begins_s) + before_s
+        return min(ready_s, begins_s + max(0.0, own_s - credit_s) / self._ratio)
 
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
@@ -389,6 +392,7 @@ class DutyAccount:
             answered_s=self.answered_s,
             waits_since_s=self.waits_since_s,
             said_turn=said(self._turn(now_s) if self._waits(now_s) else None),
+            hung_s=self.hung_s,
         )
 
     def _waits(self, now_s: float) -> bool:
@@ -399,20 +403,20 @@ class DutyAccount:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
-        begun = {_named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
+        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
         self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
-        for named in list(self._known)[:-_MOST_KNOWN]:
-            del self._known[named]
+        for forgotten in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[forgotten]
         for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
-            if traced_s > 0 or (_named(peer) in begun and peer.entry.traced_s):
+            if traced_s > 0 or (named(peer) in begun and peer.entry.traced_s):
                 self._charged_s = max(self._charged_s, peer.entry.time_s)
             self._went_first = peer if has_traced else self._went_first
         self._peers, self._looked_s = peers, boot_s
-        if self._first is not None and _named(self._first) not in map(_named, peers):
+        if self._first is not None and named(self._first) not in map(named, peers):
             self._go_first()
         self.note_time(now_s)
 
@@ -429,11 +433,11 @@ class DutyAccount:
         And True if it has traced the server since: what it counts before its call, it may take back.
         """
         entry = peer.entry
-        known = self._known.pop(_named(peer), None)
+        known = self._known.pop(named(peer), None)
         debt_s = 0.0
         if known is None:
             begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
-            known = _CountedPeer(
+            known = CountedPeer(
                 boot_s,
                 0.0 if begun_since else entry.traced_s,
                 0.0,
@@ -442,16 +446,16 @@ class DutyAccount:
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
-                    self._note_traced(entry.traced_s, entry.since_s, entry.time_s)
+                    self._spans.note(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
-        self._known[_named(peer)] = known  # last: those whose files are away are the first to be forgotten
+        self._known[named(peer)] = known  # last: those whose files are away are the first to be forgotten
         known.base_s = min(known.base_s, entry.traced_s)
         counted_s = entry.traced_s - known.base_s
         if not peer.trusted:  # no more than time had passed when it said so
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
         traced_s, known.counted_s = counted_s - known.counted_s, counted_s
-        self._note_traced(traced_s)
+        self._spans.note(traced_s)
         has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
         known.calls = entry.calls
         if known.is_new and has_traced:
@@ -460,23 +464,7 @@ class DutyAccount:
 
     def traced(self) -> Traced:
         """For how long all tpumons have traced it lately."""
-        booted_unix_s = time.time() - since_boot_s()
-        begun_unix_s = 0.0 if self.process is None else booted_unix_s + self.process / os.sysconf("SC_CLK_TCK")
-        spans = ((booted_unix_s + begin_s, booted_unix_s + end_s, traced_s) for begin_s, end_s, traced_s in self._spans)
-        return Traced(begun_unix_s, tuple(spans))
-
-    def _note_traced(self, traced_s: float, begin_s: float | None = None, end_s: float | None = None) -> None:
-        """Notes tracing of anybody; without a time, it was just now."""
-        if not traced_s:
-            return
-        boot_s = since_boot_s()
-        self._spans = [span for span in self._spans if span[1] > boot_s - TRACED_S]
-        if begin_s is not None and end_s is not None:
-            self._spans.append((begin_s, end_s, traced_s))
-        elif self._spans and boot_s - self._spans[-1][0] < _SPAN_S:
-            self._spans[-1] = self._spans[-1][0], boot_s, self._spans[-1][2] + traced_s
-        else:
-            self._spans.append((boot_s, boot_s, traced_s))
+        return self._spans.traced(self.process)
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s
@@ -490,15 +478,3 @@ class DutyAccount:
         left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
         self._unused_s += max(0.0, -left_s)
         self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
-
-
-def _who(peer: PeerEntry) -> str:
-    return f"tpumon{f' {peer.pid}' if peer.pid else ''} of {user_named(peer.uid)}"
-
-
-def _said_s(peer: PeerEntry) -> float:
-    return peer.entry.time_s
-
-
-def _named(peer: PeerEntry) -> tuple[str, int | None]:
-    return peer.file, peer.process

@@ -10,6 +10,7 @@ from tpumon.model import Failure, ProcessState, Target
 from tpumon.system.pausing import Pause
 
 _Why = Literal["", "paused", "stopped"]
+_SAME_S = 1.0  # ends of a pause so near to each other are one
 
 
 class Held:
@@ -33,6 +34,12 @@ class Held:
         self.pause = pause
         self._state_of = state_of
         self._seen: tuple[_Why, int | None] = "", None
+        self._until_unix_s = 0.0  # the end of the pause, as it was told
+
+    def see_pause(self, pause: Pause) -> bool:
+        """Notes that this host is paused; returns whether it is to be told, as it is new, or its end is another."""
+        is_moved = self.why == "paused" and abs(pause.until_unix_s - self._until_unix_s) >= _SAME_S
+        return self.see("paused") or is_moved
 
     def see(self, why: _Why, switches: int | None = None) -> bool:
         """Notes what was seen at this look; returns whether it is to be told, as it is new.
@@ -60,7 +67,7 @@ class Held:
         """
         pause = await self.pause()
         if pause is not None:
-            self.why = "paused"
+            self.why, self._until_unix_s = "paused", pause.until_unix_s
             words = "; ".join(filter(None, (str(pause), hung_by)))  # known without a query
             return Failure(source="pause", reason="paused", message=words, address=target.address)
         if self.why == "stopped" and target.process is not None and self._is_still_stopped(target.process.pid):

@@ -11,11 +11,14 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import stopped_at
 from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of, state_of
 from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, MEANING, STOPPED, SourceError
+from tpumon.model import JobSigns
 from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
 
@@ -55,7 +58,18 @@ def stopped(pid: int) -> str:
 
 
 def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float = 0.0, answered_s: float = 0.0) -> str:
-    """Returns words for a trace of the host that has probably hung a job; empty: there is none.
+    """Returns words for a trace of the host that has probably hung a job, as `hung_at`; empty: there is none."""
+    begun_s = hung_at(peers, process, unanswered_s, answered_s)
+    if not begun_s:
+        return ""
+    return (
+        f"{HOST_TRACE} at {time_of_day(begun_s)} has not ended: the job has probably hung; restart it, and leave out "
+        "--host-tracer-level"
+    )
+
+
+def hung_at(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float, answered_s: float) -> float:
+    """Returns when a trace of the host began that has probably hung a job, since boot; 0: there is none.
 
     Args:
         peers: what the other tpumons say of the server; those of this user are believed of the same process.
@@ -67,12 +81,25 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     answered_s = max([answered_s, *(entry.answered_s for entry in known)])
     begun = [begun_s for begun_s in (unanswered_s, *(entry.unanswered_s for entry in known)) if begun_s > answered_s]
     ago_s = since_boot_s() - max(begun, default=0.0)
-    if not begun or not _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S:
-        return ""
-    at = time_of_day(max(begun))
-    return (
-        f"{HOST_TRACE} at {at} has not ended: the job has probably hung; restart it, and leave out --host-tracer-level"
-    )
+    return max(begun) if begun and _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S else 0.0
+
+
+def signs_and_hang_at(address: str) -> JobSigns | None:
+    """What can be seen of the job at an address of this host, and whether the one before it was hung. May block."""
+    signs = signs_at(address)
+    return None if signs is None else replace(signs, hung_before_s=_hung_before_s(address, signs.pid))
+
+
+def _hung_before_s(address: str, pid: int | None) -> float:
+    """When a trace of the host by a tpumon of this user began that hung another process there; 0: none is known."""
+    server, process = server_name(address), None if pid is None else start_ticks_of(pid)
+    with suppress(OSError):
+        peers = DutyLedger().peers([server]).get(server, ())
+        told = [one.entry.hung_s for one in peers if one.uid == os.getuid()]
+        others = {one.process for one in peers} - {process}
+        begun_s = max([0.0, *told, *(hung_at(peers, other, 0.0, 0.0) for other in others)])
+        return begun_s if since_boot_s() - begun_s < UNANSWERED_COUNTS_S else 0.0
+    return 0.0
 
 
 def waits(peers: Sequence[PeerEntry], process: int | None) -> str:

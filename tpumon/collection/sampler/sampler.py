@@ -121,15 +121,17 @@ class Sampler:
 
     async def _look(self) -> None:
         """Sees a pause, and jobs that were stopped or have ended."""
-        is_paused = await self._pause() is not None
+        pause = await self._pause()
         for key, worker in self._workers.items():
             process = self._targets[key].process
             state = "runs" if process is None else self._options.state_of(process.pid)
             if state == "ended":  # discovery will see it later, or does not look so often
                 self._targets[key] = replace(self._targets[key], process=None)
                 self._note_process(key, worker)
-            if is_paused or process is None or state != "stopped":
-                is_new = worker.held.see("paused" if is_paused else "")
+            if pause is not None:
+                is_new = worker.held.see_pause(pause)
+            elif process is None or state != "stopped":
+                is_new = worker.held.see("")
             else:
                 is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
             if is_new:

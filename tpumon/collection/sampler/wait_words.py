@@ -28,27 +28,33 @@ class WaitWords:
         """Notes that a query begins: all until the next one is of that."""
         self._left -= 1
 
-    def next(self, left_s: float, cost_s: float) -> None:
-        """The next query comes in so many seconds."""
+    def next(self, left_s: float, cost_s: float, *, is_held: bool) -> None:
+        """The next query comes in so many seconds; as long as the worker is held, it asks nothing."""
         self._progress.note_traced(self._address, self._account.traced())
         is_late = self._left > 0 and self._account.ready_s(cost_s) > asyncio.get_running_loop().time()
         why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
-        self._progress.waits(self._address, "asked again", left_s, why, all_s)
+        self._progress.waits(self._address, "asked again", left_s, why, all_s, is_held=is_held)
 
-    def turn(self, left_s: float, cost_s: float) -> float | None:
-        """Its query waits for so many seconds until the job may be traced.
-
-        Returns:
-            Seconds until a command has all of its samples, as is likely; None: this is the last one, or there is none.
-        """
+    def turn(self, left_s: float, cost_s: float) -> None:
+        """Its query waits for so many seconds until the job may be traced."""
         self._progress.note_traced(self._address, self._account.traced())
-        all_s = self._all_s(cost_s, 1 + self._left)
-        self._progress.waits(self._address, "traced", left_s, self._why, all_s)
-        return all_s
+        self._progress.waits(self._address, "traced", left_s, self._why, self._all_s(cost_s, 1 + self._left))
 
     def _all_s(self, cost_s: float, queries: int) -> float | None:
-        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time() if queries > 1 else None
+        """Seconds until so many queries were made; None: it is one, or no trace has shown yet what one costs."""
+        if self._account.likely_s is None or queries <= 1:
+            return None
+        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time()
 
     @property
     def _why(self) -> str:
-        return f"{self._account.others or 'it was traced for its share of time'} (--max-duty)"
+        two = "it was restarted, and traced for the share of time of both its processes"
+        alone = two if self._account.is_of_two else "it was traced for its share of time"
+        return f"{self._account.others or alone} (--max-duty)"
+
+    @property
+    def not_traced(self) -> str:
+        """Why an answer has no figures of a trace."""
+        if self._account.is_of_two:
+            return "it was restarted soon: traced again when the share of time of both processes allows (--max-duty)"
+        return "it is traced again when its share of time allows (--max-duty)"

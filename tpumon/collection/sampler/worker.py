@@ -191,18 +191,18 @@ class SampledWorker:
         Returns:
             True if its process has ended, or is another one.
         """
-        self._words.next(due_s - self._clock_s(), self._cost_s)
-        while not self._woken.is_set() and due_s - self._clock_s() > _FAR_S:
+        while True:
+            self._words.next(due_s - self._clock_s(), self._cost_s, is_held=bool(self.held.why))
+            if self._woken.is_set() or due_s - self._clock_s() <= _FAR_S:
+                break
             await self._wait_for_wake(_FAR_S / 2)
             silent_s = await idle_s()
             self._must_look = silent_s is None
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.due_s())
-                self._words.next(due_s - self._clock_s(), self._cost_s)
             elif self._looks:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
-                self._words.next(due_s - self._clock_s(), self._cost_s)
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
             return False
@@ -483,7 +483,6 @@ class SampledWorker:
         """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
         time_unix_s, self._account.probed_s = time.time(), self._clock_s()
         await profiler.probe()
-        why = "it is traced again when its share of time allows (--max-duty)"
         return Sample(
             worker=self.target.worker,
             address=self.target.address,
@@ -493,7 +492,7 @@ class SampledWorker:
             traced_s=profiler.unpaid_s,
             source=profiler.name,
             simulated=self._simulated,
-            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, why)),
+            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, self._words.not_traced)),
         )
 
     def _failure(self, source: str, reason: Reason, message: str, address: str | None = None) -> Failure:

@@ -79,27 +79,32 @@ def state_of(pid: int, proc: Path = PROC) -> ProcessState:
     Source: /proc/PID/stat, task/TID/stat.
     """
     try:
-        letter, *fields = _after_name(pid, proc)
-        if letter in _ENDED or int(fields[5]) & _EXITING:
-            return next(_states_of_threads(pid, proc), "ended")
+        state = _state_of_thread(pid, proc)
     except (FileNotFoundError, ProcessLookupError):
         return "ended"
     except (OSError, ValueError, IndexError):
         return "runs"
-    return _STOPPED.get(letter, "runs")
+    return state if state != "ended" else next(_states_of_threads(pid, proc), "ended")
+
+
+def _state_of_thread(thread: int, proc: Path) -> ProcessState:
+    """The state of a thread, or of a process by its first thread."""
+    letter, *fields = _after_name(thread, proc)
+    is_over = letter in _ENDED or int(fields[5]) & _EXITING
+    return "ended" if is_over else _STOPPED.get(letter, "runs")
 
 
 def _states_of_threads(pid: int, proc: Path) -> Iterator[ProcessState]:
     """The states of those threads of a process that have not ended."""
+    task = proc / str(pid) / "task"
     try:
-        threads = [entry.name for entry in os.scandir(proc / str(pid) / "task")]
-    except OSError:
+        threads = [int(entry.name) for entry in os.scandir(task)]
+    except (OSError, ValueError):
         return
     for thread in threads:
         with suppress(OSError, ValueError, IndexError):
-            letter, *fields = _after_name(int(thread), proc / str(pid) / "task")
-            if letter not in _ENDED and not int(fields[5]) & _EXITING:
-                yield _STOPPED.get(letter, "runs")
+            if (state := _state_of_thread(thread, task)) != "ended":
+                yield state
 
 
 def switches_of(pid: int, proc: Path = PROC) -> int | None:

@@ -21,7 +21,7 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.header import HINT_GAP, HeaderPiece, footer, header, hints
 from tpumon.outputs.live.parts.notes import Messages
 from tpumon.outputs.live.parts.order import Order
-from tpumon.outputs.live.parts.scene import SceneMaker
+from tpumon.outputs.live.parts.scene import SceneMaker, is_paused_no_more
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.parts.waiting import changes_in_s
 from tpumon.outputs.live.screens import screen_table as table
@@ -132,7 +132,7 @@ class Display(Output):
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            self._controls.update(self._scene_maker.scene(now_unix_s))
+            self._controls.update(self._scene_maker.scene(now_unix_s, self.progress))
             self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot read the status: {_where(error)}"  # what is known is old: it is not shown
@@ -228,8 +228,9 @@ class Display(Output):
         return [plain(part, max(width, 1), CRITICAL) for part in wrapped(text, max(width, 1))][: max(height, 1)]
 
     def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
-        until_unix_s = self._controls.latest.fresh_until_unix_s
-        if until_unix_s is not None and now_unix_s > until_unix_s:
+        latest = self._controls.latest
+        is_old = latest.fresh_until_unix_s is not None and now_unix_s > latest.fresh_until_unix_s
+        if is_old or any(is_paused_no_more(row, self.progress) for row in latest.rows):
             # Old figures are never shown as fresh. A player's own `refresh` takes another time than this one.
             Display.refresh(self, now_unix_s)
         self._take_notices(now_unix_s)

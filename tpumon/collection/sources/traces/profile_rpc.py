@@ -20,7 +20,8 @@ from tpumon.collection.sources.rpc import ANSWER_GRACE_S
 from tpumon.errors import SourceError
 from tpumon.model import JobSigns
 from tpumon.proto.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
-from tpumon.system.host_files import time_of_day
+from tpumon.system.host_files import since_boot_s, time_of_day
+from tpumon.system.ledger import UNANSWERED_COUNTS_S
 from tpumon.system.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.xspace.outline import Outline, outline
 
@@ -139,7 +140,7 @@ class Profiler:
         self._device_type = _ALL_DEVICES if gpu else _TPUS
         self._signs_at = signs_at
         self._looked: JobSigns | None = None
-        self._hung_at = ""  # the time of day of a trace of the host that has probably hung the job
+        self._hung_s = 0.0  # when a trace of the host began that has probably hung the job
         self._has_said_hung = False
         self.known = ProbedServer()
 
@@ -160,8 +161,8 @@ class Profiler:
         if self.known.spares_host:
             return (
                 "the host is not traced, although --host-tracer-level says so: tpumon's trace of it at "
-                f"{self._hung_at} has probably hung the job; so it stays until the job has jaxlib 0.9 or newer, or "
-                "tpumon is restarted"
+                f"{time_of_day(max(self._hung_s, self.known.signs.hung_before_s))} has probably hung the job; so it "
+                "stays until the job has jaxlib 0.9 or newer, or for a day"
             )
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
@@ -204,7 +205,7 @@ class Profiler:
         Args:
             begun_s: when the trace that did so began, in seconds since this machine was started.
         """
-        self._hung_at = time_of_day(begun_s)
+        self._hung_s = begun_s
         self.forget()
 
     async def look(self) -> None:
@@ -280,7 +281,8 @@ class Profiler:
                 trace, device_type = unrestricted, _ALL_DEVICES
         device_planes = None if trace is None else bool(trace.device_planes)
         hangs = bool(self._host_events.level) and not signs.host_events_safe and not await self._host_events_safe()
-        spares_host = hangs and bool(self._hung_at)
+        hung_s = max(self._hung_s, signs.hung_before_s)
+        spares_host = hangs and bool(hung_s) and since_boot_s() - hung_s < UNANSWERED_COUNTS_S
         return ProbedServer(
             connection=self._client.connection,
             returns_traces=trace is not None,

@@ -227,7 +227,7 @@ class TraceSource(ProfilerSource):
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
             self._explained.clear()  # whoever listens there next is another process
-            self._had_steps = self.is_silent = False
+            self._had_steps = self.is_silent = self._window.shows_compiling = False
         if error.reason == "too-large" and query is not None:
             self._note_overflow(query)
             self._window.shrink()
@@ -347,7 +347,7 @@ class TraceSource(ProfilerSource):
         self._learn(None, query)
         if not self._profiler.records_nothing:
             self._backoff.note_trace()
-            empty = self._error("empty-trace", error.message)
+            empty = self._error("empty-trace", self._window.why_empty(error.message))
             empty.window_s = taken.window_s
             return empty
         why = self._profiler.why_nothing

@@ -26,6 +26,7 @@ FIRST_WINDOW_S = 0.5
 _COMPILING_RATIO = 0.1  # of a window in which no step was to be expected
 _COMPILING_WINDOW_S = 0.25  # shows that it goes on, and short steps once they have begun
 _MOST_COMPILING = 8
+_COMPILING = "probably compiling, as in the last trace with events; this one has none, as they come when it is over"
 _SHORTEST_WINDOW_S = 0.1
 _MOSTLY = 0.5  # of the window
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
@@ -47,6 +48,8 @@ class Window:
         self._in_vain = 0  # windows of the greatest length without a whole step, in a row
         self._compiling = 0  # windows without a step in which the job compiled, in a row
         self._knows_steps = False
+        self.shows_compiling = False
+        """True if the last window with an event held no step, and the job compiled in it."""
 
     @property
     def length_s(self) -> float:
@@ -70,7 +73,7 @@ class Window:
     def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
         """Notes how long a step takes, on average, and what counts as one."""
         self._steps_wanted = _STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED
-        self._in_vain, self._compiling, self._knows_steps = 0, 0, True
+        self._in_vain, self._compiling, self._knows_steps, self.shows_compiling = 0, 0, True, False
         wanted_s = step_s * self._steps_wanted
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
         self._length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
@@ -92,12 +95,21 @@ class Window:
         A longer window would show no step either. As long as none is known the next ones are short: they cost the job
         less, and so come sooner. Not after many: a job may compile again and again amid long steps.
         """
-        if (ratio or 0.0) < _COMPILING_RATIO or self._compiling >= _MOST_COMPILING:
+        self.shows_compiling = (ratio or 0.0) >= _COMPILING_RATIO
+        if not self.shows_compiling or self._compiling >= _MOST_COMPILING:
             return False
         self._compiling += 1
         if not self._knows_steps:
             self._length_s = _COMPILING_WINDOW_S
         return True
+
+    def why_empty(self, words: str) -> str:
+        """The reason why a trace holds no event: a compilation that lasts longer shows none, where the job compiles.
+
+        Args:
+            words: the reason otherwise.
+        """
+        return _COMPILING if self.shows_compiling else words
 
     def serve(self, allowed_s: float) -> None:
         """Notes that the last window shows a server whose requests come at random times: the longer, the better.

@@ -270,7 +270,7 @@ class Rows:
         words = absent_words(row, now_unix_s)
         findings = (cause for cause in row.verdict.reasons if cause.finding is not None)
         message = next(cause_words(findings), row.history.failure_words)
-        if row.verdict.state in {"waiting", "stale"} and not message:
+        if row.verdict.state == "waiting" or (row.verdict.state == "stale" and not message):  # a pause is over
             message = waiting_words(self._frame, row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:

@@ -9,11 +9,12 @@ from math import nan
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.analysis import Analysis, FigureStats, FleetStatus, WorkerStatus
+from tpumon.analysis import Analysis, FigureStats, FleetStatus, Verdict, WorkerStatus
 from tpumon.analysis.history import Point, RollupSeries, WorkerHistory
 from tpumon.model import Change, Sample
 from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
+from tpumon.model.progress import Progress
 from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.live.drawing.names import Labels
 from tpumon.outputs.live.drawing.stable_axes import StableAxes
@@ -22,6 +23,7 @@ from tpumon.outputs.live.drawing.style import Glyphs
 _USUAL_INTERVAL_S = 10.0
 _LATE = 1.2  # queries come at most so many times later than they are due
 _WEEK_S = 7 * 86_400.0
+_WAITING = Verdict(state="waiting", severity="unknown")
 _MEASURED = (MXU, STEP, BUSY)
 """Figures with several methods."""
 
@@ -168,8 +170,11 @@ class SceneMaker:
         self._seen: frozenset[str] = frozenset()
         self._stable_axes = StableAxes()
 
-    def scene(self, now_unix_s: float) -> Scene:
+    def scene(self, now_unix_s: float, progress: Progress | None = None) -> Scene:
+        """The scene now; by `progress`, a pause is over before the next sample says so."""
         status = _of_jobs(self._analysis.status(now_unix_s))
+        over = {row.name: replace(row, verdict=_WAITING) for row in status.all() if is_paused_no_more(row, progress)}
+        status = replace(status, workers={**status.workers, **over}) if over else status
         names = tuple(status.workers)
         if names != self._labels.workers:
             self._labels = Labels(names, self._glyphs)
@@ -200,6 +205,12 @@ class SceneMaker:
 def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
     """`Scene.leading` for these held figures."""
     return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
+
+
+def is_paused_no_more(row: WorkerStatus, progress: Progress | None) -> bool:
+    """True if its last sample says that it is paused, and the sampler asks it again, or waits for its turn."""
+    doing = None if progress is None else progress.of(row.target.address)
+    return row.verdict.state == "paused" and doing is not None and not doing.is_held
 
 
 def _of_jobs(status: FleetStatus) -> FleetStatus:
