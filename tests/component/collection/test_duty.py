@@ -430,7 +430,7 @@ async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
     await asyncio.sleep(300)
     traced = watching._options.progress.traced(HERE)
     now_s, shown_unix_s = clock_s(), traced.spans[-1][1]
-    assert traced.ratio(shown_unix_s) == pytest.approx(job.share(now_s - 600, now_s), rel=0.2)
+    assert traced.ratio(shown_unix_s) == pytest.approx(job.share(now_s - 600, now_s), rel=0.3)
     await asyncio.gather(own, *others)
 
 
