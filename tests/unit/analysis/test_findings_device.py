@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from typing import get_args
@@ -140,6 +141,18 @@ def test_where_steps_vary_by_nature_no_slow_down_is_judged():
         step_s = chance.uniform(0.1, 0.3)
         assert "slow-down" not in job.round(step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s))
     assert re.match(r"its steps vary too much by themselves: none but \d+% longer", job.reasons()["slow-down"])
+
+
+@pytest.mark.parametrize(("wave_s", "spread", "judged"), [(0, 0.01, True), (0, 0.05, False), (1200, 0.005, False)])
+def test_where_6_percent_more_would_not_be_found_no_slow_down_is_judged(wave_s, spread, judged):
+    """With noise from sample to sample, or steps that wander: absent is said of what would be found only."""
+    job, chance = Job(), random.Random(1)
+    for number in range(60):
+        wave = 0.03 * math.sin(2 * math.pi * 10 * number / wave_s) if wave_s else 0.0
+        step_s = 0.1 * (1 + wave + chance.gauss(0, spread))
+        job.round(step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s))
+    why = job.reasons().get("slow-down", "")
+    assert not why if judged else re.match(r"its steps vary too much .* none but ([7-9]|[1-4]\d)% longer", why)
 
 
 def test_windows_that_mix_programs_of_one_function_are_not_compared():
