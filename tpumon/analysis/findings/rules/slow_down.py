@@ -51,10 +51,12 @@ class StepBaselines:
 
     Attributes:
         mixes: the last window shows steps of several programs.
+        was_slow: the last sample was judged to be slow.
     """
 
     programs: list[_Program] = field(default_factory=list)
     mixes: bool = False
+    was_slow: bool = False
 
     @property
     def current(self) -> _Program | None:
@@ -177,8 +179,11 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         if not member.seen.step_s or program is None:
             return _MIXES if member.memory.mixes and program is None else "step time is not known"
         slow = member.slice_stats.common(program.steps)
+        was_slow, member.memory.was_slow = member.memory.was_slow, slow is not None
         if slow is not None:
             return slow.severity_ratio
+        if was_slow:  # that it is over is known
+            return 0.0
         limit_ratio = program.steps.limit_ratio
         if limit_ratio is None:
             return "too few samples of this program"
