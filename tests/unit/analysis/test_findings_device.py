@@ -168,6 +168,7 @@ def test_windows_that_mix_programs_of_one_function_are_not_compared():
     assert job.reasons()["slow-down"].startswith("each trace shows steps of several programs")
     job.round(20, **ran("1"))
     assert "slow-down" not in job.round(20, step_time_s=longer, **ran("1", "2"))
+    assert job.reasons()["slow-down"].startswith("each trace shows steps of several programs"), "no longer judged"
     assert "slow-down" in job.round(4, step_time_s=longer, **ran("1", "2", share=0.05))
 
 

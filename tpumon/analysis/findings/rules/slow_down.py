@@ -178,6 +178,8 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         program = member.memory.current
         if not member.seen.step_s or program is None:
             return _MIXES if member.memory.mixes and program is None else "step time is not known"
+        if member.memory.mixes and program.others >= _OTHERS:  # what was judged of it is old
+            return _MIXES
         slow = member.slice_stats.common(program.steps)
         was_slow, member.memory.was_slow = member.memory.was_slow, slow is not None
         if slow is not None:
