@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 from msgspec import Struct
 
@@ -14,8 +15,9 @@ from tpumon.report.formats import count_text, counted, part_label, time_text
 from tpumon.report.profiles import Capture, Choice
 from tpumon.xspace.profile.step_times import CoreTimes
 
-_MOST_CORES = 64  # with a row each; where there are more, workers have one
+_MOST_CORES = 64  # with a row each on pages; where there are more, workers have one
 _MOST_LISTED = 100  # steps
+_SHOWN_OF_MANY = ("slowest", "median", "fastest")  # cores of a step
 _STANDS_OUT = 0.01  # of the step: cores that differ by less are last together
 _SOURCES = {
     "steps": "step markers of the devices",
@@ -53,10 +55,11 @@ class StepRow(Struct, frozen=True, kw_only=True):
 
 
 class CoreRow(Struct, frozen=True, kw_only=True):
-    """One core, or one worker as the mean over its cores.
+    """One core; on pages one worker, too, as the mean over its cores.
 
     Attributes:
         name: of the worker and the core.
+        worker: of the worker.
         step_time_s: mean.
         min_s, max_s: of its steps.
         times_last: number of steps in which the others waited for it.
@@ -66,6 +69,7 @@ class CoreRow(Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    worker: str
     step_time_s: float
     min_s: float
     max_s: float
@@ -76,9 +80,10 @@ class CoreRow(Struct, frozen=True, kw_only=True):
 
 
 class CoreStep(Struct, frozen=True, kw_only=True):
-    """One step of one core, or worker."""
+    """One step of one core; `place` is its place among the cores where not all are shown."""
 
     step: int
+    place: str
     core: str
     duration_s: float
     parts_s: Mapping[str, float]
@@ -96,8 +101,7 @@ class Steps(Struct, frozen=True, kw_only=True):
         percentiles: over all steps.
         durations_s: of each step, on the slowest core.
         steps: one by one; none unless they are matched.
-        cores: each core's, or each worker's where there are very many cores.
-        per_worker: whether `cores` are workers.
+        cores: each core's.
         left_out: steps that are not listed, because there are too many.
     """
 
@@ -110,7 +114,6 @@ class Steps(Struct, frozen=True, kw_only=True):
     durations_s: tuple[float, ...]
     steps: tuple[StepRow, ...]
     cores: tuple[CoreRow, ...]
-    per_worker: bool
     left_out: int
 
 
@@ -121,11 +124,11 @@ def build(capture: Capture, _choice: Choice) -> Steps:
         _step_row(i, duration_s, table.cores, names)
         for i, duration_s in enumerate(table.durations_s if table.matched else ())
     )
+    lasts = Counter(step.last for step in steps)
     cores = tuple(
-        _core_row(name, core, sum(step.last == name for step in steps))
+        _core_row(name, capture.hosts[core.host].name, core, lasts[name])
         for name, core in zip(names, table.cores, strict=True)
     )
-    per_worker = len(cores) > _MOST_CORES
     return Steps(
         source=table.source,
         name=figures.step_name,
@@ -135,8 +138,7 @@ def build(capture: Capture, _choice: Choice) -> Steps:
         percentiles=_percentiles(figures.step_durations_s),
         durations_s=table.durations_s,
         steps=steps,
-        cores=_worker_rows(capture, table.cores, cores) if per_worker else cores,
-        per_worker=per_worker,
+        cores=cores,
         left_out=table.left_out,
     )
 
@@ -181,9 +183,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _core_row(name: str, core: CoreTimes, times_last: int) -> CoreRow:
+def _core_row(name: str, worker: str, core: CoreTimes, times_last: int) -> CoreRow:
     return CoreRow(
         name=name,
+        worker=worker,
         step_time_s=_mean(core.durations_s),
         min_s=min(core.durations_s, default=0.0),
         max_s=max(core.durations_s, default=0.0),
@@ -194,14 +197,15 @@ def _core_row(name: str, core: CoreTimes, times_last: int) -> CoreRow:
     )
 
 
-def _worker_rows(capture: Capture, cores: Sequence[CoreTimes], rows: Sequence[CoreRow]) -> tuple[CoreRow, ...]:
+def _worker_rows(cores: Sequence[CoreRow]) -> tuple[CoreRow, ...]:
     """The rows of the cores of each worker as one."""
-    by_host: dict[int, list[CoreRow]] = {}
-    for core, row in zip(cores, rows, strict=True):
-        by_host.setdefault(core.host, []).append(row)
+    by_worker: dict[str, list[CoreRow]] = {}
+    for row in cores:
+        by_worker.setdefault(row.worker, []).append(row)
     return tuple(
         CoreRow(
-            name=capture.hosts[host].name,
+            name=worker,
+            worker=worker,
             step_time_s=_mean([row.step_time_s for row in own]),
             min_s=min(row.min_s for row in own),
             max_s=max(row.max_s for row in own),
@@ -213,7 +217,7 @@ def _worker_rows(capture: Capture, cores: Sequence[CoreTimes], rows: Sequence[Co
                 for name in own[0].step_parts_s
             },
         )
-        for host, own in by_host.items()
+        for worker, own in by_worker.items()
     )
 
 
@@ -224,15 +228,16 @@ def blocks(steps: Steps) -> list[Block]:
     made: list[Block] = [Facts(title="Step time", rows=step_facts(steps))]
     if graph := step_graph(steps):
         made.append(graph)
-    if len(steps.cores) > 1 and max(len(core.durations_s) for core in steps.cores) > 1:
-        made.append(_heat_map(steps))
-    if steps.cores:
-        made.append(_core_table(steps))
+    rows, place = (_worker_rows(steps.cores), "worker") if len(steps.cores) > _MOST_CORES else (steps.cores, "core")
+    if len(rows) > 1 and max(len(core.durations_s) for core in rows) > 1:
+        made.append(_heat_map(rows, place))
+    if rows:
+        made.append(_core_table(rows, place, matched=steps.matched))
     if steps.steps:
         made.append(_step_list(steps))
-    if steps.cores and (len(steps.cores) > 1 or not steps.matched):
-        if len(steps.cores) > 1 and steps.matched:
-            made.append(_longest_step(steps))
+    if rows and (len(steps.cores) > 1 or not steps.matched):
+        if len(rows) > 1 and steps.matched:
+            made.append(_longest_step(steps, rows, place))
         made.append(_core_step_list(steps))
     return made
 
@@ -272,12 +277,11 @@ def step_graph(steps: Steps) -> StackedGraph | None:
     return StackedGraph(title=title, number=time_text, places="step", parts=parts)
 
 
-def _heat_map(steps: Steps) -> HeatMap:
-    low = min(core.min_s for core in steps.cores)
-    high = max(core.max_s for core in steps.cores)
+def _heat_map(rows: Sequence[CoreRow], place: str) -> HeatMap:
+    low, high = min(row.min_s for row in rows), max(row.max_s for row in rows)
     return HeatMap(
-        title=f"Step time by {_place(steps)}, {time_text(low)} to {time_text(high)}",
-        rows=[(core.name, core.durations_s) for core in steps.cores],
+        title=f"Step time by {place}, {time_text(low)} to {time_text(high)}",
+        rows=[(row.name, row.durations_s) for row in rows],
         places="step",
     )
 
@@ -306,19 +310,19 @@ def _part_columns(rows: Sequence[CoreRow | StepRow | CoreStep]) -> list[ReportCo
     return [column(name) for name in rows[0].parts_s if any(row.parts_s[name] > 0 for row in rows)]
 
 
-def _core_table(steps: Steps) -> Table:
+def _core_table(rows: Sequence[CoreRow], place: str, *, matched: bool) -> Table:
     return Table(
-        title=f"By {_place(steps)}",
+        title=f"By {place}",
         columns=(
-            ReportColumn(_place(steps), lambda core: core.name, wide=True),
+            ReportColumn(place, lambda core: core.name, wide=True),
             ReportColumn("step", lambda core: core.step_time_s, time_text),
             ReportColumn("min", lambda core: core.min_s, time_text, rank=3),
             ReportColumn("max", lambda core: core.max_s, time_text, rank=2),
-            ReportColumn("last", lambda core: core.times_last if steps.matched else None, count_text),
-            *_part_columns(steps.cores),
+            ReportColumn("last", lambda core: core.times_last if matched else None, count_text),
+            *_part_columns(rows),
         ),
-        items=steps.cores,
-        note="" if steps.matched else "runs on one core are not matched with those on another: nobody can be last",
+        items=rows,
+        note="" if matched else "runs on one core are not matched with those on another: nobody can be last",
     )
 
 
@@ -339,43 +343,55 @@ def _step_list(steps: Steps) -> Table:
     )
 
 
-def _longest_step(steps: Steps) -> StackedGraph:
+def _longest_step(steps: Steps, rows: Sequence[CoreRow], place: str) -> StackedGraph:
     """The parts of the longest step on each core, as the pod viewer draws them."""
     longest = max(steps.steps, key=lambda step: step.duration_s).step
     parts = [
-        StackedPart(part_label(name), [core.step_parts_s[name][longest] for core in steps.cores], name)
-        for name in steps.cores[0].step_parts_s
+        StackedPart(part_label(name), [row.step_parts_s[name][longest] for row in rows], name)
+        for name in rows[0].step_parts_s
     ]
-    place = _place(steps)
     title = f"Step {longest}, the longest, by {place}"
     return StackedGraph(title=title, number=time_text, places=place, parts=[part for part in parts if any(part.values)])
 
 
 def _core_step_list(steps: Steps) -> Table:
+    """Steps of cores with their parts: where there are too many, the slowest, the median and the fastest of each."""
+    every = sum(len(core.durations_s) for core in steps.cores)
+    is_short = steps.matched and every > _MOST_LISTED and len(steps.cores) > len(_SHOWN_OF_MANY)
     rows = [
         CoreStep(
             step=i,
+            place=place,
             core=core.name,
             duration_s=core.durations_s[i],
             parts_s={name: times_s[i] for name, times_s in core.step_parts_s.items()},
         )
         for i in range(min(max(len(core.durations_s) for core in steps.cores), _MOST_LISTED))
-        for core in steps.cores
+        for place, core in (_few(steps.cores, i) if is_short else zip(repeat(""), steps.cores))
         if i < len(core.durations_s)
-    ][:_MOST_LISTED]
-    more = sum(len(core.durations_s) for core in steps.cores) - len(rows)
+    ]
+    if is_short:
+        del rows[_MOST_LISTED // len(_SHOWN_OF_MANY) * len(_SHOWN_OF_MANY) :]
+    del rows[_MOST_LISTED:]
+    of = f"{', '.join(_SHOWN_OF_MANY)} of {len(steps.cores)} cores by time outside of collectives; " if is_short else ""
     return Table(
-        title=f"By step and {_place(steps)}",
+        title="By step and core",
         columns=(
             ReportColumn("step", lambda row: row.step, count_text),
-            ReportColumn(_place(steps), lambda row: row.core, wide=True),
+            *([ReportColumn("of all", lambda row: row.place)] if is_short else []),
+            ReportColumn("core", lambda row: row.core, wide=True),
             ReportColumn("time", lambda row: row.duration_s, time_text),
             *_part_columns(rows),
         ),
         items=rows,
-        note=f"{more} more; JSON has them" if more else "",
+        note=f"{of}{len(rows)} of {every} are shown; JSON has all" if every > len(rows) else "",
     )
 
 
-def _place(steps: Steps) -> str:
-    return "worker" if steps.per_worker else "core"
+def _few(cores: Sequence[CoreRow], step: int) -> Iterator[tuple[str, CoreRow]]:
+    """The core that is slowest in a step, the median and the fastest: by its time outside of collectives, as `last`."""
+    ordered = sorted(
+        cores,
+        key=lambda core: (core.durations_s[step] - core.step_parts_s["collective"][step], core.durations_s[step]),
+    )
+    return zip(_SHOWN_OF_MANY, (ordered[-1], ordered[len(ordered) // 2], ordered[0]), strict=True)

@@ -667,11 +667,23 @@ def test_who_waits_is_told_what_is_done():
 
 
 @pytest.mark.parametrize(
-    ("step_s", "given_s", "windows_ms"),
-    [(0.4, None, [500, 900, 100, 100, 900]), (0.1, None, [500, 225, 225, 225, 143]), (0.4, 1.0, [1000] * 5)],
-    ids=["until something runs again, then as before", "not where its windows are short", "nor shorter than asked for"],
+    ("step_s", "given_s", "allowed_s", "windows_ms"),
+    [
+        (0.4, None, 0.1, [500, 900, 100, 100, 900]),
+        (0.1, None, 0.1, [500, 225, 225, 225, 143]),
+        (0.4, 1.0, 0.1, [1000, 1000, 100, 100, 1000]),
+        (0.4, 0.4, 0.1, [400] * 5),
+        (0.4, 1.0, 10.0, [1000] * 5),
+    ],
+    ids=[
+        "until something runs again, then as before",
+        "not where its windows are short",
+        "also where they are given",
+        "short ones that are given stay",
+        "nor where the job may be traced as often as is wanted",
+    ],
 )
-def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(step_s, given_s, windows_ms):
+def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(step_s, given_s, allowed_s, windows_ms):
     async def main():
         clock, asked_ms = Clock(), []
         async with (
@@ -682,7 +694,7 @@ def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(st
             for later_s in (5, 65, 20, 40, 10):
                 clock.now += later_s
                 with contextlib.suppress(SourceError):
-                    await source.fetch(Query(level=2, window_s=given_s))
+                    await source.fetch(Query(level=2, window_s=given_s, allowed_s=allowed_s))
                 asked_ms.append(client.traces[-1].opts.duration_ms)
                 if later_s == 5:
                     source._window.learn(step_s)
@@ -696,13 +708,14 @@ def test_a_device_that_was_busy_and_fell_silent_is_looked_at_in_short_windows(st
     [
         (0.4, None, "", True),
         (0.1, None, "", False),
-        (0.4, 1.0, "", False),
+        (0.4, 0.9, "", True),
+        (0.4, 0.4, "", False),
         (0.4, None, "slow-down@0:by=100%+slow-core@0:by=100%+straggler@0:by=100%+", False),
     ],
 )
 def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(step_s, given_s, fault, shows):
     """It costs what it says, leaves the next window as it was; of no use where that is short, or an op is longer."""
-    query = Query(level=2, window_s=given_s)
+    query = Query(level=2, window_s=given_s, allowed_s=0.1)
 
     async def main():
         clock, seen, asked_ms = Clock(), [], []

@@ -312,7 +312,31 @@ def test_a_list_of_every_step_of_every_core_has_an_end(tmp_path):
     text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
     rows = text.partition("By step and core\n")[2].splitlines()
     assert len(rows) == 1 + 100 + 1
-    assert rows[-1] == "  (60 more; JSON has them)"
+    assert rows[-1] == "  (100 of 160 are shown; JSON has all)"
+
+
+def test_of_many_cores_the_slowest_the_median_and_the_fastest_of_each_step_are_shown(tmp_path):
+    """JSON has all. On each step's slowest core the work outside of collectives takes longest."""
+    traced = Traced()
+    for number in range(5):
+        plane, at_us = traced.core(number), 100.0
+        for step in range(40):
+            work_us = 500 + 10 * ((number + step) % 5)
+            at_us = run_step(plane, at_us, [(CONV, work_us), (ALL_REDUCE, 1000 - work_us)]) + 20
+    files = saved(tmp_path, traced)
+    assert [len(core["durations_s"]) for core in section(files, "steps")["cores"]] == [40] * 5
+    pages = report(capture_of(files, "steps"), ("steps",), Choice()).pages
+    text = plain_text.render(pages, 120)
+    rows = text.partition("By step and core\n")[2].splitlines()
+    assert [row.split()[:8] for row in rows[1:4]] == [
+        ["0", "slowest", "chip", "4", "1.00", "ms", "540", "µs"],
+        ["0", "median", "chip", "2", "1.00", "ms", "520", "µs"],
+        ["0", "fastest", "chip", "0", "1.00", "ms", "500", "µs"],
+    ]
+    assert rows[4].split()[:4] == ["1", "slowest", "chip", "3"]
+    note = "slowest, median, fastest of 5 cores by time outside of collectives; 99 of 200 are shown; JSON has all"
+    assert (len(rows), rows[-1]) == (1 + 99 + 1, f"  ({note})")
+    assert note in html(pages, "t")
 
 
 def test_nobody_is_last_where_all_take_equally_long(tmp_path):
@@ -321,10 +345,15 @@ def test_nobody_is_last_where_all_take_equally_long(tmp_path):
 
 
 def test_many_cores_are_shown_by_worker(tmp_path):
+    """JSON has each core with each of its steps."""
     files = saved(tmp_path, *(training(cores=8, steps=2, name=f"w{i}") for i in range(9)))
-    steps = section(files, "steps")
-    assert steps["per_worker"]
-    assert [core["name"] for core in steps["cores"]] == [f"host-{i}.xplane.pb" for i in range(9)]
+    cores = section(files, "steps")["cores"]
+    assert [core["worker"] for core in cores] == [f"host-{i}.xplane.pb" for i in range(9) for _ in range(8)]
+    assert all(len(parts_s) == 2 for core in cores for parts_s in core["step_parts_s"].values())
+    text = plain_text.render(report(capture_of(files, "steps"), ("steps",), Choice()).pages, 120)
+    by_worker = text.partition("By worker\n")[2].splitlines()
+    assert [row.split()[0] for row in by_worker[1:10]] == [f"host-{i}.xplane.pb" for i in range(9)]
+    assert "slowest, median, fastest of 72 cores" in text
 
 
 def test_what_was_live_at_the_peak_adds_up_to_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from typing import get_args
@@ -13,7 +14,7 @@ from support.samples import sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
-from tpumon.model import Caution, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, CoreFigures, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -142,6 +143,18 @@ def test_where_steps_vary_by_nature_no_slow_down_is_judged():
     assert re.match(r"its steps vary too much by themselves: none but \d+% longer", job.reasons()["slow-down"])
 
 
+@pytest.mark.parametrize(("wave_s", "spread", "judged"), [(0, 0.01, True), (0, 0.05, False), (1200, 0.005, False)])
+def test_where_6_percent_more_would_not_be_found_no_slow_down_is_judged(wave_s, spread, judged):
+    """With noise from sample to sample, or steps that wander: absent is said of what would be found only."""
+    job, chance = Job(), random.Random(1)
+    for number in range(60):
+        wave = 0.03 * math.sin(2 * math.pi * 10 * number / wave_s) if wave_s else 0.0
+        step_s = 0.1 * (1 + wave + chance.gauss(0, spread))
+        job.round(step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s))
+    why = job.reasons().get("slow-down", "")
+    assert not why if judged else re.match(r"its steps vary too much .* none but ([7-9]|[1-4]\d)% longer", why)
+
+
 def test_windows_that_mix_programs_of_one_function_are_not_compared():
     job = Job()
     longer = StepTimes(avg=0.15, min=0.15, max=0.15)
@@ -155,6 +168,7 @@ def test_windows_that_mix_programs_of_one_function_are_not_compared():
     assert job.reasons()["slow-down"].startswith("each trace shows steps of several programs")
     job.round(20, **ran("1"))
     assert "slow-down" not in job.round(20, step_time_s=longer, **ran("1", "2"))
+    assert job.reasons()["slow-down"].startswith("each trace shows steps of several programs"), "no longer judged"
     assert "slow-down" in job.round(4, step_time_s=longer, **ran("1", "2", share=0.05))
 
 
@@ -307,6 +321,29 @@ def test_a_slow_core_is_not_excluded_where_single_cores_are_not_seen():
     of_trace = Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)["host-bound"]
     assert "one core" not in of_trace.sentence
     assert (of_monitor.confidence, of_trace.confidence) == ("medium", "high")
+
+
+@pytest.mark.parametrize("finding", ["host-bound", "idle"])
+@pytest.mark.parametrize(
+    ("differs", "is_named"),
+    [
+        ({"idle_ratio": 0.385}, True),
+        ({"idle_ratio": 0.398}, False),  # by no more than chance
+        ({"idle_ratio": 0.385, "step_time_s": StepTimes(avg=0.2, min=0.2, max=0.2)}, False),  # another job
+        ({"idle_ratio": 0.385, "per_core": (CoreFigures(chip=0, core=0, idle_ratio=0.3),)}, False),  # straggler tells
+    ],
+)
+def test_by_figures_of_whole_workers_all_may_wait_for_the_one_that_idles_least(finding, differs, is_named):
+    """Which else would be the only one that nothing is said of, or that nothing tells from the others."""
+    job = Job("a", "b", "c", "d")
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0} if finding == "host-bound" else {}
+    others = {"idle_ratio": 0.40}
+    found = job.round(4, **{**IDLE, **known, **differs}, others=others | {"step_time_s": STEP, "per_core": ()})[finding]
+    assert ("or it waits for a, which idles least (38.5%)" in found.sentence) == is_named
+    of_a, of_b = (job.fleet.status(job.now + 1).workers[name].verdict.causes[0].words for name in "ab")
+    assert ("may wait for a" in of_b) == is_named
+    assert "may wait" not in of_a
+    assert ("look first at the cores" in found.remedy) == is_named
 
 
 def test_what_would_tell_is_named():

@@ -491,6 +491,27 @@ def test_a_marker_without_length_is_none():
     assert (found.step_time_s.count, found.step_time_s.min) == (5, pytest.approx(960e-6))
 
 
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("over_us", [0, 1e-6, 1e-3, 2e-3])
+def test_markers_that_overlap_by_rounding_are_all_steps(over_us, linked):
+    """Each has its own ops, and the program that the host started; what overlaps by more is no rounding."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(5):
+        begin_us, length_us = 100 + 100.0 * number, 100 + over_us
+        core.event("Steps", "train", begin_us, length_us)
+        core.event("XLA Modules", "jit_train(1)", begin_us, length_us, run_id=number, queue_id=4)
+        core.event("XLA Ops", CONV, begin_us, 60)
+        core.event("XLA Ops", LOOP, begin_us + 60, length_us - 60)
+        if linked:
+            host.event("thread", "step", 100 * number, 60, _r=1)
+            launch = {"device_ordinal": 0, "queue_id": 4, "run_id": number}
+            host.event("thread", "DoEnqueueProgram", 100 * number + 10, 20, **launch)
+    found = of(traced).figures.step_time_s
+    assert (found.count == 5) == (over_us <= 1e-3)
+    assert found.avg == pytest.approx(100e-6, abs=3e-9)
+
+
 def test_steps_of_different_lengths_are_all_whole():
     traced = Traced()
     plane, at_us = traced.core(0), 100.0

@@ -98,13 +98,16 @@ class _Level:
     next: _Average = field(default_factory=_Average)
     usual_s: float = 0.0
     varies_s: float = math.inf
+    _wanders_s: float | None = None
 
     @property
     def wanders_s(self) -> float:
         """Variation like `varies_s`, of blocks that are three apart, by the median: a lasting change counts little."""
-        blocks_s = self.blocks.tolist()
-        changes_s = sorted(map(abs, map(sub, blocks_s[_ROW:], blocks_s)))
-        return self._sigmas * TO_SIGMA * median_of_ascending(changes_s) / math.sqrt(2)
+        if self._wanders_s is None:  # seldom asked for, and then again and again
+            blocks_s = self.blocks.tolist()
+            changes_s = sorted(map(abs, map(sub, blocks_s[_ROW:], blocks_s)))
+            self._wanders_s = self._sigmas * TO_SIGMA * median_of_ascending(changes_s) / math.sqrt(2)
+        return self._wanders_s
 
     @property
     def _sigmas(self) -> float:
@@ -113,6 +116,7 @@ class _Level:
     def add(self, times_s: Sequence[float]) -> None:
         self.blocks.extend(times_s)
         del self.blocks[:-_MOST]
+        self._wanders_s = None
         if (count := len(self.blocks)) >= _FEWEST:
             blocks_s = self.blocks.tolist()
             self.usual_s = median_of_ascending(sorted(blocks_s))
@@ -161,8 +165,13 @@ class StepBlocks:
     @property
     def limit_ratio(self) -> float | None:
         """By how much steps must be longer to count, in blocks of the length that shows most; None: too few samples."""
-        known = [level.varies_s / level.usual_s for level in self._levels if level.usual_s]
-        return max(min(known), LIMIT_RATIO) if known else None
+        known = [level for level in self._levels if level.usual_s]
+        least, before_s, wanders_s = math.inf, 0.0, 0.0
+        for level in reversed(known):  # longer blocks limit shorter ones
+            before_s, wanders_s = max(before_s, level.usual_s), max(wanders_s, level.wanders_s)
+            limit_s = before_s + max(before_s * (LIMIT_RATIO - _ERROR_RATIO), level.varies_s, wanders_s)
+            least = min(least, limit_s / level.usual_s - 1)
+        return max(least, LIMIT_RATIO) if known else None
 
     @property
     def now_s(self) -> float | None:

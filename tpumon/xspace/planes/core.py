@@ -37,6 +37,9 @@ from tpumon.xspace.planes.plane import (
 
 _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 
+ROUNDING_PS = 1000
+"""By which neighbours overlap at most where times were rounded to nanoseconds."""
+
 _IS_INFEED: Mask = np.isin(list(Category), INFEED)  # by category
 
 
@@ -144,10 +147,20 @@ def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = (), *, by_op: 
     return CoreLines(
         plane=plane,
         place=core_place(plane),
-        steps=plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats)).sorted(),
+        steps=_apart(plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats)).sorted()),
         modules=plane.read(plane.lines(TENSOR_CORE_MODULES), module_stats).sorted(),
         by_op=by_op,
     )
+
+
+def _apart(markers: Events) -> Events:
+    """Ends a marker where the next one begins if they overlap by rounding, or the next one would lose its first op."""
+    over_ps = markers.end_ps[:-1] - markers.begin_ps[1:]
+    rounded = (over_ps > 0) & (over_ps <= np.minimum(ROUNDING_PS, markers.duration_ps[:-1] - 1))
+    if not rounded.any():
+        return markers
+    cut_ps = np.append(np.where(rounded, over_ps, 0), 0)
+    return replace(markers, duration_ps=markers.duration_ps - cut_ps)
 
 
 class CoreOps(Struct, frozen=True, kw_only=True, eq=False):

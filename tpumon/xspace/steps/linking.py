@@ -16,7 +16,7 @@ import numpy as np
 
 from tpumon.xspace.columns.columns import Events, Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
-from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.planes.core import ROUNDING_PS, CoreLines
 from tpumon.xspace.planes.plane import STEP_NUMBER, STEP_STATS, Plane
 from tpumon.xspace.steps.graph import HostGraph, Links
 
@@ -142,7 +142,7 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
     for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
         held = marker < len(steps)
         step = np.where(held, marker, 0)
-        held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] >= events.end_ps)
+        held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] + ROUNDING_PS >= events.end_ps)
         numbered = held & _has(events, "_ct", "_c")
         if events is modules:
             launched = held & _has(events, "run_id", "queue_id")

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Rule
+from tpumon.analysis.findings.recent import Recent, alike_s
+from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
+from tpumon.untrusted_text import listed
+
+_FEWEST = 3  # workers, of which one may idle less than the others
+_REMEDY_OF_BUSIEST = (
+    "look first at the cores of the worker that idles least: `tpumon report --service-addr HOST:PORT --section steps`"
+)
+_LESS_RATIO, _APART = 0.005, 2.0  # of the time, and times as far as the others are from each other
+
+
+class Busiest(NamedTuple):
+    """The worker that idles clearly less than all others of its slice, and for what share of the time."""
+
+    worker: str
+    idle: float
 
 
 def _between_ratio(seen: Observation) -> float | None:
@@ -24,25 +42,62 @@ def _idle_words(seen: Observation) -> str:
     return f"the {device} is idle {idle:.0%} of the time{where}"
 
 
-def _detail(member: Member[None, None], words: str, why: str, *, beside: str = "", remedy: str = "") -> FindingDetail:
-    """A device that waits; a warning only where that cannot be for a worker that is not followed."""
-    seen, unseen = member.seen, member.unseen
-    idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
-    evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
-    if between is not None:
-        evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
-    waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
-    return FindingDetail(
-        words=words,
-        sentence=f"{{who}}, {_idle_words(seen)}{beside}: {waits}.",
-        evidence=evidence,
-        figure=IDLE.key,
-        remedy=remedy,
-        severity="warning" if unseen is None else "info",
-    )
+class _WholeWorkers(Rule[Recent, Busiest | None]):
+    """Idle time that only figures of whole workers tell: it may be waiting for a slow core of the busiest worker."""
+
+    memory_type = Recent
+    compares = True
+
+    def remember(self, memory: Recent, seen: Observation) -> None:
+        """Remembers the idle time."""
+        if seen.state == "live" and seen.figures.idle_ratio is not None:
+            memory.add(seen.figures.idle_ratio)
+
+    def slice_stats(self, peers: Sequence[Peer[Recent]]) -> Busiest | None:
+        """The worker for which the others may wait; None: none stands out, or cores are seen, as in traces."""
+        live = [peer for peer in peers if peer.seen.state == "live"]
+        known = sorted((idle, peer.seen.target.worker) for peer in live if (idle := peer.memory.median) is not None)
+        steps = sorted(peer.seen.step_s or 0.0 for peer in live)
+        if len(known) < max(_FEWEST, len(live)) or any(peer.seen.figures.per_core for peer in live):
+            return None
+        (least, worker), (second, _), (most, _) = known[0], known[1], known[-1]
+        is_one_job = steps[0] > 0 and steps[-1] <= alike_s(steps[0], 0.0)[1]
+        stands_out = second - least > max(_LESS_RATIO, _APART * (most - second))
+        return Busiest(worker, least) if is_one_job and stands_out else None
+
+    def may_wait(self, member: Member[Recent, Busiest | None]) -> Busiest | None:
+        """The worker for which this one may wait."""
+        busiest = member.slice_stats
+        return None if busiest is None or busiest.worker == member.seen.target.worker else busiest
+
+    def of_waiting(
+        self, member: Member[Recent, Busiest | None], words: str, why: str, *, beside: str = "", remedy: str = ""
+    ) -> FindingDetail:
+        """A device that waits; a warning only where that cannot be for a worker that is not followed."""
+        seen, unseen = member.seen, member.unseen
+        idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
+        evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
+        if between is not None:
+            evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
+        waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
+        if (busiest := self.may_wait(member)) is not None:
+            words = f"idle {idle:.0%}, may wait for {busiest.worker}"
+            waits += (
+                f"; or it waits for {listed((busiest.worker,), 1)}, which idles least ({busiest.idle:.1%}) while steps "
+                "are equally long: one of its cores may be slow"
+            )
+            remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
+        return FindingDetail(
+            words=words,
+            sentence=f"{{who}}, {_idle_words(seen)}{beside}: {waits}.",
+            evidence=evidence,
+            figure=IDLE.key,
+            remedy=remedy,
+            severity="warning" if unseen is None else "info",
+        )
 
 
-class HostBound(Rule[None, None]):
+class HostBound(_WholeWorkers):
     """No program above 20 % of the window, although it does not wait for input; or as much in callbacks to Python.
 
     Idle time is measured of devices, callbacks of programs that run on the host's CPU.
@@ -58,7 +113,7 @@ class HostBound(Rule[None, None]):
     severities = ("info", "warning")
     hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
 
-    def severity_ratio(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[Recent, Busiest | None]) -> float | str:
         """Relative to the limit."""
         between, share = _between_ratio(member.seen), input_share(member.seen)
         if between is None:
@@ -79,17 +134,19 @@ class HostBound(Rule[None, None]):
             else "idle time is not known, and callbacks take little"
         )
 
-    def detail(self, member: Member[None, None]) -> FindingDetail:
+    def detail(self, member: Member[Recent, Busiest | None]) -> FindingDetail:
         """Says what it is not, or that it is callbacks."""
         if member.seen.figures.idle_ratio is None:
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
         waited = (input_share(member.seen) or (0.0, ""))[0]
         of_trace = member.seen.figures.idle_between_programs_ratio is not None
         why = "the host hands out work too slowly (dispatch, Python, callbacks, logging)"
-        detail = _detail(
+        detail = self.of_waiting(
             member,
             f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
-            why if of_trace else f"{why}, or one core is slow, which figures of whole workers do not show",
+            why
+            if of_trace or self.may_wait(member)
+            else f"{why}, or one core is slow, which figures of whole workers do not show",
             beside=f", and waits for input only {waited:.0%}",
         )
         return detail if of_trace else replace(detail, confidence="medium")
@@ -115,7 +172,7 @@ _REMEDY_WITH_HOST_EVENTS = (
 )
 
 
-class Idle(Rule[None, None]):
+class Idle(_WholeWorkers):
     """Idle above 20 % of the window, where it cannot be told whether for input or for the host, or for neither."""
 
     finding = "idle"
@@ -131,7 +188,7 @@ class Idle(Rule[None, None]):
         {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
     )
 
-    def severity_ratio(self, member: Member[None, None]) -> float | str:
+    def severity_ratio(self, member: Member[Recent, Busiest | None]) -> float | str:
         """Relative to the limit; where input is known, of what is not between programs: `host-bound` has that."""
         idle = member.seen.figures.idle_ratio
         if idle is None:
@@ -140,7 +197,7 @@ class Idle(Rule[None, None]):
             idle -= _between_ratio(member.seen) or 0.0
         return idle / IDLE_LIMIT_RATIO
 
-    def detail(self, member: Member[None, None]) -> FindingDetail:
+    def detail(self, member: Member[Recent, Busiest | None]) -> FindingDetail:
         """Says where it is idle, and what is not known."""
         seen, idle = member.seen, member.seen.figures.idle_ratio or 0.0
         between = seen.figures.idle_between_programs_ratio
@@ -150,4 +207,4 @@ class Idle(Rule[None, None]):
         else:
             why = "it waits for its host, for input or for dispatch"
             remedy = "" if seen.figures.compile_ratio is None else _REMEDY_WITH_HOST_EVENTS
-        return _detail(member, f"idle {idle:.0%}", why, remedy=remedy)
+        return self.of_waiting(member, f"idle {idle:.0%}", why, remedy=remedy)

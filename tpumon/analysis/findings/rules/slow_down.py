@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,13 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
-from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
+from tpumon.analysis.findings.step_blocks import LIMIT_RATIO, Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
 from tpumon.model.kept import MOST_KEPT_PROGRAMS
 
 _CRITICAL_RATIO = 0.5
-_VARIES_RATIO = 0.5  # what only steps half as long again would exceed is not judged
 _OTHERS = 10  # samples of other programs after which a slow one has ended
 _SAME_WORK_RATIO = 0.2
 _HEAVY_RATIO = 0.1  # of the time in programs: lighter functions do not change steps
@@ -51,10 +51,12 @@ class StepBaselines:
 
     Attributes:
         mixes: the last window shows steps of several programs.
+        was_slow: the last sample was judged to be slow.
     """
 
     programs: list[_Program] = field(default_factory=list)
     mixes: bool = False
+    was_slow: bool = False
 
     @property
     def current(self) -> _Program | None:
@@ -176,14 +178,20 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         program = member.memory.current
         if not member.seen.step_s or program is None:
             return _MIXES if member.memory.mixes and program is None else "step time is not known"
+        if member.memory.mixes and program.others >= _OTHERS:  # what was judged of it is old
+            return _MIXES
         slow = member.slice_stats.common(program.steps)
+        was_slow, member.memory.was_slow = member.memory.was_slow, slow is not None
         if slow is not None:
             return slow.severity_ratio
+        if was_slow:  # that it is over is known
+            return 0.0
         limit_ratio = program.steps.limit_ratio
         if limit_ratio is None:
             return "too few samples of this program"
-        if limit_ratio > _VARIES_RATIO:
-            return f"its steps vary too much by themselves: none but {limit_ratio:.0%} longer ones would tell"
+        if limit_ratio > LIMIT_RATIO:
+            percent = math.ceil(100 * limit_ratio)
+            return f"its steps vary too much by themselves: none but {percent}% longer ones would tell"
         return 0.0
 
     def began(self, member: Member[StepBaselines, SliceSteps]) -> Moment | None:

@@ -159,7 +159,7 @@ class TraceSource(ProfilerSource):
             raise
 
     def note_silence(self, query: Query) -> bool:
-        """Makes the next traces short ones, where usual ones are longer and some of an op would show in any."""
+        """Makes the next traces short ones, given windows too, where longer ones are rare and any would show an op."""
         self.is_silent = self._shows_in_short(query)
         return self.is_silent
 
@@ -168,8 +168,8 @@ class TraceSource(ProfilerSource):
         return self._short_s + self._collecting_s if is_of_use else 0.0
 
     def _shows_in_short(self, query: Query) -> bool:
-        is_long = query.window_s is None and self._window.length_s > max(FIRST_WINDOW_S, 2 * self._short_s)
-        return self._had_steps and self._was_busy and is_long
+        usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
+        return self._had_steps and self._was_busy and usual_s > max(FIRST_WINDOW_S, 2 * self._short_s, allowed_s)
 
     async def runs(self) -> bool:
         """Tells by a short trace if anything runs on a device that was busy."""
@@ -207,7 +207,7 @@ class TraceSource(ProfilerSource):
         return probe_s + self.window_s(query) + self._collecting_s
 
     def window_s(self, query: Query) -> float:
-        if query.window_s is not None:
+        if query.window_s is not None and not self.is_silent:
             return query.window_s
         return self._short_s if self.is_silent else self._window.of_level(query.level, query.known_window_s)
 
