@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -59,8 +59,8 @@ SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critica
 Confidence = Literal["high", "medium", "low"]
 
 MOST_WORKERS = 10_000
-MOST_FINDINGS = 30
-"""Findings of a worker, at most."""
+MOST_FINDINGS = len(get_args(FindingId))
+"""Findings of a worker, at most: each once."""
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 
