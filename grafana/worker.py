@@ -8,6 +8,7 @@ from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.panels import SEVERITIES, Panel, Query, lines, states, table
 from grafana.queries import EACH, FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
+from tpumon.model.figure import Unit
 from tpumon.model.figure_table import FIGURES, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, STEP
 
 UID = "tpumon-worker"
@@ -96,6 +97,9 @@ _ADVICE: Mapping[str, str] = {
 }
 """Advice to whoever looks at a panel, by key of the figure."""
 
+_UNITS: Mapping[Unit, str] = {"ratio": "percentunit", "seconds": "s", "count": "short", "rate": "short"}
+"""Grafana's names of the units of figures."""
+
 
 def _figures() -> list[Panel]:
     """One panel for each figure that has a metric, but for servers': a new row of the table appears by itself."""
@@ -106,7 +110,7 @@ def _figures() -> list[Panel]:
                 figure.label,
                 figure.metric or "",
                 f"{figure.about} {_ADVICE.get(figure.key, '')}".strip(),
-                {"ratio": "percentunit", "seconds": "s"}[figure.unit],
+                _UNITS[figure.unit],
                 small=figure is INFEED,
             )
             for figure in drawn
