@@ -1,7 +1,7 @@
 """The table of figures: how each one is named, compared, shown and exported.
 
 The fleet, the views, `--sort`, CSV, the metrics page and the help read this table.
-docs/architecture.md says how to add a figure.
+CONTRIBUTING.md says how to add a figure.
 """
 
 from __future__ import annotations

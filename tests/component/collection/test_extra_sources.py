@@ -1,4 +1,4 @@
-"""An extra source as docs/architecture.md says to add one: a class and an entry in the table."""
+"""An extra source as CONTRIBUTING.md says to add one: a class and an entry in the table."""
 
 from __future__ import annotations
 

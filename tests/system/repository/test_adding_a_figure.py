@@ -1,4 +1,4 @@
-"""A figure added the way docs/architecture.md says, to a copy of the program: one field, one computation, one row.
+"""A figure added the way CONTRIBUTING.md says, to a copy of the program: one field, one computation, one row.
 
 It is then in JSON, in CSV, on the metrics page and in `--help`; test_view_new_figure.py has it on the screen.
 """
