@@ -43,7 +43,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         of_training: True if it says nothing of a server: on screens the figures of a server stand in its place.
         from_monitor: True if the Monitor RPC reports it, too.
         always_shown: whether it is on screen even before any worker has reported it.
-        metric: name of its Prometheus metric; None for figures whose metrics are per device.
+        metric: name of its Prometheus metric; None: it has none, or some with labels in `outputs/metrics`.
     """
 
     key: str

@@ -213,6 +213,7 @@ COMPILING = Figure(
     label="Compiling",
     about="Share of the window in which the host traced or compiled functions.",
     value=attrgetter("compile_ratio"),
+    metric="tpu_compile_ratio",
     origin="host",
 )
 INPUT_WAIT = Figure(
