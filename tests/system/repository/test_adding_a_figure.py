@@ -36,6 +36,7 @@ EDITS = {
     label="Outfeed share",
     title="OUTFEED",
     about="Share of a step spent on outfeed.",
+    origin="device",
     value=lambda figures: figures.outfeed_ratio,
     compared=True,
     metric="tpu_outfeed_ratio",

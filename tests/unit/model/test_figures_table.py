@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import fields
@@ -45,7 +45,8 @@ def test_every_row_is_made_of_fields_of_figures():
 
 @pytest.mark.parametrize("unit", get_args(Unit))
 def test_a_figure_of_any_unit_has_a_panel_and_is_in_reports(unit, monkeypatch):
-    row = Figure(key="new", fields=("new",), label="New", about="New.", value=lambda _: 0.5, unit=unit, metric="tpu_new")
+    names: dict[str, Any] = {"key": "new", "fields": ("new",), "label": "New", "about": "New.", "metric": "tpu_new"}
+    row = Figure(**names, origin="device", unit=unit, value=lambda _: 0.5)
     for module in (worker_dashboard, overview_section):
         monkeypatch.setattr(module, "FIGURES", (row,))
 
