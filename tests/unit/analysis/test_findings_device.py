@@ -659,6 +659,15 @@ def test_the_page_has_every_finding_and_its_limit():
             assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())
 
 
+def test_the_page_has_every_finding_that_takes_other_samples_than_usual():
+    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    one_sample, own = re.search(r"Exceptions:\n\n- (.*?)\n- (.*?)\n- ", page, re.DOTALL).groups()
+    exceptional = {rule.finding: rule for rule in RULES if rule.samples is not None}
+    (name,) = re.findall(r"`(.+?)`", one_sample)
+    assert f"below {exceptional.pop(name).leaves_below:.1%}".replace("%", " %") in one_sample
+    assert sorted(re.findall(r"`(.+?)`", own)) == sorted(exceptional)
+
+
 def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_as_idle():
     """The host is asked for so many events once: later samples say nothing of input."""
     job = Job()
