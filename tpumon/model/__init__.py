@@ -27,6 +27,7 @@ from tpumon.model.figures import (
     TracedPrograms,
 )
 from tpumon.model.finding import (
+    COMPILE_LIMIT_RATIO,
     IDLE_LIMIT_RATIO,
     SEVERITY_LEVELS,
     Cause,
@@ -70,6 +71,7 @@ from tpumon.model.target import (
 )
 
 __all__ = [
+    "COMPILE_LIMIT_RATIO",
     "IDLE_LIMIT_RATIO",
     "LONGEST_WINDOW_S",
     "MOST_OPS",

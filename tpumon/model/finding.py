@@ -45,6 +45,9 @@ FindingId = Literal[
 IDLE_LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
+COMPILE_LIMIT_RATIO = 0.10
+"""The host compiles, if it does so for more of the time than this."""
+
 StateId = Literal["down", "restarted"]
 """States that are written like findings in verdicts."""
 

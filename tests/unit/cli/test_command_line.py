@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import typer.main
+from msgspec.structs import asdict
 
+from tpumon.analysis.findings import Thresholds
 from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
 from tpumon.cli.process import command_of
@@ -185,6 +187,13 @@ def test_serve_hands_thresholds_to_its_outputs():
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
     assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
+
+
+def test_every_threshold_can_be_given():
+    given = "--infeed-limits=0.3,0.4 --hbm-limits=0.3,0.4 --step-limits=3,4 --idle-limit=0.3 --sustained=5"
+    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_options.thresholds
+    usual = asdict(Thresholds())
+    assert [name for name, value in asdict(thresholds).items() if value == usual[name]] == []
 
 
 def test_what_is_exposed_of_workers_of_exporters():

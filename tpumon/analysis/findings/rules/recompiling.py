@@ -16,7 +16,7 @@ from tpumon.analysis.findings.rule import (
     Suspected,
 )
 from tpumon.analysis.history import Moment, seconds_between
-from tpumon.model import Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
+from tpumon.model import COMPILE_LIMIT_RATIO, Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
@@ -79,11 +79,11 @@ class Compiling:
             return _NOT_KNOWN
         return self.count_ratio if self.samples >= _OFTEN else NeedsFewMoreSamples(takes=_OFTEN)
 
-    def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
+    def evidence(self) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
         return {
             "compiling_samples": Evidence(value=self.count, threshold=self.often),
-            "compile_ratio": Evidence(value=self.ratio, threshold=limit_ratio),
+            "compile_ratio": Evidence(value=self.ratio, threshold=COMPILE_LIMIT_RATIO),
         }
 
     def note(self, ratio: float | None, at: Moment) -> None:
@@ -290,7 +290,7 @@ class Recompiling(Rule[Recompiled, None]):
         figures = seen.figures
         ratio = figures.compile_ratio
         has_steps = figures.step_time_s is not None
-        compiles = ratio is not None and ratio > self.limits.compile_ratio
+        compiles = ratio is not None and ratio > COMPILE_LIMIT_RATIO
         if seen.state == "no-activity" or (seen.state == "live" and not has_steps and compiles):
             memory.programs.samples += 1
             memory.programs.paused = memory.programs.paused or ratio is None or compiles
@@ -334,14 +334,14 @@ class Recompiling(Rule[Recompiled, None]):
                 words=f"compiles {compiling.ratio:.0%}",
                 sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
                 f"{compiling.ratio:.0%} of the time.",
-                evidence=compiling.evidence(self.limits.compile_ratio),
+                evidence=compiling.evidence(),
             )
         if pauses.is_found:
             return FindingDetail(
                 words="stops to compile",
                 sentence=f"{{who}}, the job stops to compile again and again: in {pauses.count} of the pauses between "
                 f"steps that were seen lately; in the last one the host compiled {pauses.ratio:.0%} of the time.",
-                evidence=pauses.evidence(self.limits.compile_ratio),
+                evidence=pauses.evidence(),
             )
         count, function = programs.new.count, programs.function or "a function"  # not kept over a restart
         return FindingDetail(
