@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from tpumon.model import Caution, Figures
 from tpumon.xspace.columns.columns import PS_PER_S
 
-NO_STEPS = "no steps in the window"
+WINDOW_WITHOUT_STEPS = "no steps in the window"
 
 
 class PartialFigures(Struct, frozen=True, eq=False):

@@ -13,7 +13,7 @@ from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
 from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
-from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
+from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
 from tpumon.xspace.trace import Trace
@@ -116,8 +116,8 @@ def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
     if traces[-1].hardware == "TPU":
         per_core = _per_core(traces, [None] * len(traces))
         has_infeed = any(trace.has_infeed for trace in traces)
-        absent["infeed_ratio"] = NO_STEPS if has_infeed else "no infeed ops"
-        absent["step_parts_s"] = NO_STEPS
+        absent["infeed_ratio"] = WINDOW_WITHOUT_STEPS if has_infeed else "no infeed ops"
+        absent["step_parts_s"] = WINDOW_WITHOUT_STEPS
     else:
         waits_s = [trace.host.input_wait_s for trace in traces if trace.host and trace.host.input_wait_s is not None]
         if waits_s:

@@ -27,7 +27,7 @@ from tpumon.xspace.ops.op_tables import (
     times_by_kind_ps,
     unknown_bytes_ratio,
 )
-from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
+from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.top_ops import top_ops
 from tpumon.xspace.step_figures import step_figures
@@ -237,8 +237,8 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
         "op_time_ratios": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
         "matmul_padding_ratio": _NO_MATRIX_SHAPES,
         "idle_between_programs_ratio": _NO_OPS_RECORDED if has_programs_only else "no run of a program in the window",
-        "barrier_ratio": NO_STEPS,
-        "debug_print_ratio": NO_STEPS,
+        "barrier_ratio": WINDOW_WITHOUT_STEPS,
+        "debug_print_ratio": WINDOW_WITHOUT_STEPS,
     }
     return PartialFigures(
         figures=computed,
