@@ -48,7 +48,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
 
     Attributes:
         device_type: as the trace names it.
-        cores: TensorCores of all hosts.
+        core_count: TensorCores of all hosts, or GPUs.
         window_s: from the first to the last event of steps, modules and ops; of all events on a host-only trace.
         simulated: whether tpumon's simulator made any of them.
         hostnames: as the traces report them.
@@ -60,7 +60,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
     """
 
     device_type: str | None
-    cores: int
+    core_count: int
     window_s: float
     simulated: bool
     hostnames: tuple[str, ...]
@@ -125,7 +125,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
     return TraceFigures(
         device_type=traces[-1].device_type,
-        cores=sum(trace.core_count for trace in traces),
+        core_count=sum(trace.core_count for trace in traces),
         window_s=max(windows_s, default=0.0),
         simulated=any(trace.simulated for trace in traces),
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),

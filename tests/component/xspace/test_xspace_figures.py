@@ -50,7 +50,7 @@ def training(*, cores=2, steps=4, mxu=40.0, **core):
 
 def test_a_training_job():
     found = of(training())
-    assert (found.device_type, found.cores, found.simulated) == ("TPU v5", 2, False)
+    assert (found.device_type, found.core_count, found.simulated) == ("TPU v5", 2, False)
     assert (found.figures.mxu_utilization_ratio, found.figures.mxu_method) == (0.4, "counter")
     assert found.window_s == pytest.approx(3950e-6)
     assert found.figures.step_time_s.avg == pytest.approx(950e-6)
@@ -247,7 +247,7 @@ def gpu():
 
 def test_a_gpu_has_step_time_and_idle_and_is_called_one():
     found = of(gpu())
-    assert (found.device_type, found.cores) == ("NVIDIA H200", 1)
+    assert (found.device_type, found.core_count) == ("NVIDIA H200", 1)
     assert found.figures.idle_ratio == pytest.approx(1 - 2000 / 3500)
     assert found.figures.step_time_s.avg == pytest.approx(1e-3)
     assert found.figures.absent["mxu_utilization_ratio"] == "a GPU, not a TPU"

@@ -143,7 +143,7 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
         source="file",
         simulated=trace.simulated,
         device_type=trace.device_type,
-        cores=trace.cores,
+        cores=trace.core_count,
         figures=trace.figures,
         truncated=trace.truncated,
         warnings=trace.warnings,

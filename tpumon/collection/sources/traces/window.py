@@ -134,7 +134,7 @@ def figures_of_window(trace: TraceFigures, window_s: float) -> Figures:
         return figures
     if programs is not None:
         return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
-    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+    if not trace.core_count or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
         return figures
     why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
     return replace(
