@@ -70,8 +70,8 @@ class Scene:
         values = {name: getattr(found.figures, name) for name in Figures.__struct_fields__}
         values |= {"devices": self._devices(worker, start_ns), "runtime": self._runtime(worker, start_ns)}
         return self._sample(
-            worker, at_s, window_s=found.window_s, source="trace", device_type=found.device_type, cores=found.core_count,
-            truncated=found.truncated, figures=Figures(**values),
+            worker, at_s, window_s=found.window_s, source="trace", device_type=found.device_type,
+            cores=found.core_count, truncated=found.truncated, figures=Figures(**values),
         )  # fmt: skip
 
     def _from_numbers(self, worker: int, at_s: float, start_ns: int) -> Sample:

@@ -41,7 +41,7 @@ from tpumon.model.finding import (
     StateId,
 )
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
-from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Caution, CautionCode, Failure, Sample
+from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Failure, FigureWarning, Sample, WarningCode
 from tpumon.model.state import (
     Change,
     ChangeKind,
@@ -82,8 +82,6 @@ __all__ = [
     "SIMULATED_MARK",
     "Address",
     "Cause",
-    "Caution",
-    "CautionCode",
     "Change",
     "ChangeKind",
     "Confidence",
@@ -94,6 +92,7 @@ __all__ = [
     "ExporterSnapshot",
     "Failure",
     "FamilyFigures",
+    "FigureWarning",
     "Figures",
     "Finding",
     "FindingDetail",
@@ -137,6 +136,7 @@ __all__ = [
     "StepTimes",
     "Target",
     "TracedPrograms",
+    "WarningCode",
     "Workers",
     "bounded",
     "mark_of",

@@ -70,7 +70,7 @@ def build(capture: Capture, _choice: Choice) -> Environment:
         peak_flops_rate=peak.flops_per_s,
         peak_hbm_rate=peak.hbm_bytes_per_s,
         hosts=tuple(map(_host_row, capture.hosts)),
-        warnings=tuple(dict.fromkeys(caution.message for caution in figures.warnings)),
+        warnings=tuple(dict.fromkeys(warning.message for warning in figures.warnings)),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
+from tpumon.model import CoreFigures, Figures, FigureWarning, Spread, StepTimes
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
@@ -68,7 +68,7 @@ def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
             per_core=per_core,
         ),
         absent=absent,
-        warnings=(Caution("missing-cores", words),) if missing else (),
+        warnings=(FigureWarning("missing-cores", words),) if missing else (),
     )
 
 
@@ -159,11 +159,11 @@ def _step_names(names: Iterable[str]) -> str | None:
     return ", ".join(dict.fromkeys(names)) or None
 
 
-def _pauses(pauses_s: Sequence[float]) -> tuple[Caution, ...]:
+def _pauses(pauses_s: Sequence[float]) -> tuple[FigureWarning, ...]:
     if not pauses_s:
         return ()
     words = f"{len(pauses_s)} pauses between steps, {sum(pauses_s):.3g} s in all, do not count as steps"
-    return (Caution("pauses", words),)
+    return (FigureWarning("pauses", words),)
 
 
 def _spread(ratios: NDArray[np.float64]) -> Spread:

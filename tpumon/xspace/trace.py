@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import SIMULATED_MARK, Caution, TracedPrograms
+from tpumon.model import SIMULATED_MARK, FigureWarning, TracedPrograms
 from tpumon.model.figures import NO_STEP
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
@@ -101,7 +101,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
-        remarks: what a reader of the figures should know.
+        warnings: what a reader of the figures should know.
         truncation: what is missing and which span the figures of devices cover; None for a whole trace. Where no span
             is long enough, they are of nothing, but for steps where some cores are whole.
     """
@@ -132,7 +132,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     stop_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
-    remarks: tuple[Caution, ...]
+    warnings: tuple[FigureWarning, ...]
     truncation: Truncation | None
 
     @cached_property
@@ -194,8 +194,8 @@ def trace_of(space: Space, *, by_op: bool = False) -> Trace:
     if truncation is None:
         return trace
     if not truncation.is_sure:
-        remarks = (Caution("missing-cores", reason) for reason in truncation.reasons)
-        return replace(trace, remarks=(*trace.remarks, *remarks))
+        warnings = (FigureWarning("missing-cores", reason) for reason in truncation.reasons)
+        return replace(trace, warnings=(*trace.warnings, *warnings))
 
     def within(span_ps: tuple[int, int]) -> Trace:
         return _trace(space, hardware, [core.within(span_ps) for core in lines], truncation, ran=ran)[0]
@@ -261,7 +261,7 @@ def _trace(
         stop_unix_s=space.stop_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores, steps.capped),
+        warnings=_warnings(space, cores, steps.capped),
         truncation=truncation,
     )
     return trace, cores
@@ -400,9 +400,11 @@ def _window(
     return host.window_ps if host else None
 
 
-def _remarks(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[Caution, ...]:
-    remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
-    remarks += [Caution("capped", words) for words in (*space.capped, *filter(None, [capped]))]
+def _warnings(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[FigureWarning, ...]:
+    warnings = [FigureWarning("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
+    warnings += [FigureWarning("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):
-        remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
-    return tuple(remarks)
+        warnings.append(
+            FigureWarning("impossible-times", f"{dropped} device events with impossible times are left out")
+        )
+    return tuple(warnings)

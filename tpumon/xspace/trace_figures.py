@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import Caution, Figures, MxuMethod
+from tpumon.model import Figures, FigureWarning, MxuMethod
 from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
 from tpumon.model.figures import MOST_PROGRAMS, NO_STEP
@@ -64,7 +64,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
     window_s: float
     simulated: bool
     hostnames: tuple[str, ...]
-    warnings: tuple[Caution, ...]
+    warnings: tuple[FigureWarning, ...]
     truncated: str | None
     figures: Figures
     op_within_s: float | None = None
@@ -115,11 +115,11 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
     device, steps, host = _device_part(traces), step_figures(traces), _host_times(traces)
-    warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
+    warnings = [*dict.fromkeys(warning for trace in traces for warning in trace.warnings)]
     warnings += [*device.warnings, *steps.warnings]
     truncated = _truncated(traces)
     lost = dict.fromkeys(trace.truncation.words for trace in traces if trace.truncation is not None)
-    warnings += [Caution("truncated", f"the trace is truncated: {words}") for words in lost]
+    warnings += [FigureWarning("truncated", f"the trace is truncated: {words}") for words in lost]
     within_ps = [core.op_within_ps for trace in traces for core in trace.cores]
     within_s = [one_ps / PS_PER_S for one_ps in within_ps if one_ps is not None]
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
@@ -250,23 +250,23 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
 _WORTH_A_WARNING = 0.01
 
 
-def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[Caution, ...]:
+def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[FigureWarning, ...]:
     warnings = []
     if peak.from_table:
         words = "the trace does not report the chip's peak rates; they come from a table of chips"
-        warnings.append(Caution("peaks-from-table", words))
+        warnings.append(FigureWarning("peaks-from-table", words))
     if custom_calls is not None and custom_calls >= _WORTH_A_WARNING:
         words = (
             f"{custom_calls:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
             "can be far too high or too low; figures made from FLOPs are as good as they are"
         )
-        warnings.append(Caution("custom-call-flops", words))
+        warnings.append(FigureWarning("custom-call-flops", words))
     if unknown_bytes is not None and unknown_bytes >= _WORTH_A_WARNING:
         words = (
             f"HBM bandwidth leaves out ops that take {unknown_bytes:.0%} of the time: they do not report the "
             "bytes they move"
         )
-        warnings.append(Caution("hbm-incomplete", words))
+        warnings.append(FigureWarning("hbm-incomplete", words))
     return tuple(warnings)
 
 
@@ -327,7 +327,9 @@ def _gpu_part(traces: Sequence[Trace]) -> PartialFigures:
         else "a GPU: idle is the time without anything on its streams"
     )
     words += "; step time is the host's"
-    return PartialFigures(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
+    return PartialFigures(
+        figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(FigureWarning("gpu", words),)
+    )
 
 
 def _op_time_ratios(cores: Sequence[CoreTotals], total_ps: float) -> dict[str, float] | None:

@@ -604,18 +604,18 @@ def test_steps_longer_than_a_window_that_was_given_are_said():
     """With a window that would do; not while the window grows by itself, the device is idle, or a step was whole."""
     busy, idle = figures_of(idle_ratio=0.1), figures_of(idle_ratio=0.9)
     given = Query(level=2, window_s=1.0)
-    assert Window().caution(given, busy).message == (
+    assert Window().warning(given, busy).message == (
         "steps seem longer than the window of 1000 ms; give --duration-ms 5000"
     )
     whole = figures_of(idle_ratio=0.1, step_time_s=StepTimes(avg=1.0, min=1.0, max=1.0, count=1))
-    assert Window().caution(given, whole) is None
-    assert Window().caution(given, idle) is None
-    assert Window().caution(Query(level=1, window_s=1.0), busy) is None
+    assert Window().warning(given, whole) is None
+    assert Window().warning(given, idle) is None
+    assert Window().warning(Query(level=1, window_s=1.0), busy) is None
     window = Window()
-    assert window.caution(Query(level=2), busy) is None
+    assert window.warning(Query(level=2), busy) is None
     for _ in range(9):
         window.grow(LONGEST_WINDOW_S)
-    assert window.caution(Query(level=2), busy).code == "long-steps"
+    assert window.warning(Query(level=2), busy).code == "long-steps"
 
 
 async def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():

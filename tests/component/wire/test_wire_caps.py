@@ -65,7 +65,7 @@ def events(count, **stats):
 
 
 def said(traced):
-    return [caution.message for caution in read_trace(traced.bytes()).remarks if caution.code == "capped"]
+    return [warning.message for warning in read_trace(traced.bytes()).warnings if warning.code == "capped"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "ru
 
 
 def codes(trace):
-    return {caution.code for caution in trace.warnings}
+    return {warning.code for warning in trace.warnings}
 
 
 def of(*traced):

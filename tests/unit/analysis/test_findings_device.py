@@ -13,7 +13,7 @@ from support.samples import sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
-from tpumon.model import Caution, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import FigureWarning, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -283,7 +283,7 @@ IDLE = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"co
             "idle 40% of the time, 1% between its programs: for the rest programs run",
         ),
         ({}, "the TPU is idle 40% of the time: it waits for its host"),
-        ({"warnings": (Caution("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
+        ({"warnings": (FigureWarning("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
     ],
 )
 def test_idle_is_between_programs_only_where_it_is(figures, sentence):

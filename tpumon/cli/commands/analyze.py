@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
+from tpumon.model import Failure, FigureWarning, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
@@ -173,8 +173,10 @@ def _combined_sample(hosts: Sequence[AnalyzedHost], combined: TraceFigures) -> S
     return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
-    seen: set[Caution] = set()
+def _warnings(
+    hosts: Sequence[AnalyzedHost], combined: TraceFigures | None
+) -> Iterable[tuple[str, Sequence[FigureWarning]]]:
+    seen: set[FigureWarning] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
         yield host.name, host.sample.warnings

@@ -473,8 +473,8 @@ class TraceSource(ProfilerSource):
 
     def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float, is_usual: bool) -> Sample:
         may_be_long = is_usual and not trace.stepless and not trace.truncated
-        long_steps = self._window.caution(query, trace.figures) if may_be_long else None
-        lighter = self._reducer.caution if taken.is_lighter else None
+        long_steps = self._window.warning(query, trace.figures) if may_be_long else None
+        lighter = self._reducer.warning if taken.is_lighter else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query, StepSource
+from tpumon.model import LONGEST_WINDOW_S, Figures, FigureWarning, Query, StepSource
 from tpumon.model.figures import SHARES_OF_WINDOW
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Window:
         """
         self._length_s = min(self._longest_s, max(FIRST_WINDOW_S, allowed_s))
 
-    def caution(self, query: Query, figures: Figures) -> Caution | None:
-        """A caution if the device was busy, no step was whole, and the window does not grow by itself."""
+    def warning(self, query: Query, figures: Figures) -> FigureWarning | None:
+        """A warning if the device was busy, no step was whole, and the window does not grow by itself."""
         window_s = query.window_s or self.length_s
         grows = query.window_s is None and window_s < self._longest_s
         busy = figures.idle_ratio is not None and figures.idle_ratio < BUSY_IDLE_RATIO
@@ -116,7 +116,7 @@ class Window:
             return None
         wanted_ms = _SUGGESTED * window_s * 1000
         words = f"steps seem longer than the window of {window_s * 1000:.0f} ms; give --duration-ms {wanted_ms:.0f}"
-        return Caution("long-steps", words)
+        return FigureWarning("long-steps", words)
 
     def shrink(self) -> None:
         """Notes that the last window's trace was too large."""
