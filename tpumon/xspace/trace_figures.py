@@ -83,7 +83,7 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)
-    result = figures([trace])
+    result = figures_of_hosts([trace])
     if not most_ops:
         return result
     if reason := _why_no_ops(trace):
@@ -101,7 +101,7 @@ def _why_no_ops(trace: Trace) -> str | None:
     return _NO_OPS_RECORDED if trace.has_programs_only else "no ops in the window"
 
 
-def figures(traces: Sequence[Trace]) -> TraceFigures:
+def figures_of_hosts(traces: Sequence[Trace]) -> TraceFigures:
     """The figures of one host, or of several of one session combined as XProf combines them.
 
     Hosts without a device take no part where others have one; XProf: IsCoordinator.

@@ -25,7 +25,7 @@ from tpumon.xspace.ops.op_tables import custom_call_ratio, unknown_bytes_ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import TraceFigures, figures
+from tpumon.xspace.trace_figures import TraceFigures, figures_of_hosts
 
 OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and "." not in figure.fields[0])
 
@@ -35,7 +35,7 @@ def codes(trace):
 
 
 def of(*traced):
-    return figures([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
 
 
 def training(*, cores=2, steps=4, mxu=40.0, **core):
@@ -276,7 +276,7 @@ def test_a_damaged_trace_has_figures_or_is_refused(data):
     if data.draw(st.booleans()):
         del content[data.draw(st.integers(0, len(content))) :]
     try:
-        found = figures([read_trace(bytes(content))])
+        found = figures_of_hosts([read_trace(bytes(content))])
     except SourceError:
         return
     check_sane(found)

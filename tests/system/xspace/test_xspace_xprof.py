@@ -35,14 +35,14 @@ from support.xprof import open_tools, open_with_xprof, overview, page_of, ratio,
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 FULL = 1e-6
 PARTS = {"infeed": "tcInfeedTimeMs", "outfeed": "tcOutfeedTimeMs", "idle": "tcIdleTimeMs"}
 
 
 def found_in(files):
-    return figures([read_trace(file.read_bytes()) for file in files])
+    return figures_of_hosts([read_trace(file.read_bytes()) for file in files])
 
 
 def mean(rows, name):

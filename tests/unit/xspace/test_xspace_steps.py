@@ -22,11 +22,11 @@ from tpumon.xspace.steps.functions import (
     named_function,
 )
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 
 def of(*traced):
-    return figures([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
 
 
 def device(runs, *, cores=2, host=None):

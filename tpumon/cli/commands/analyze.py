@@ -18,7 +18,7 @@ from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 if TYPE_CHECKING:
     from tpumon.analysis import FleetStatus
@@ -90,7 +90,7 @@ def _combined(traces: Mapping[Path, Trace], typed: Mapping[Path, str]) -> TraceF
         _log.warning("all hosts: %s", words)
         return None
     try:
-        return figures(list(traces.values()))
+        return figures_of_hosts(list(traces.values()))
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
         _log.warning("all hosts: %s", bug(error))
         return None
@@ -118,7 +118,7 @@ def read_host(file: Path) -> AnalyzedHost:
 def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
-    host = figures([trace])
+    host = figures_of_hosts([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
