@@ -166,8 +166,7 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
         xspace: its bytes, or a regular file of them, which is then not held in memory as a whole.
 
     Raises:
-        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
-            ids in a plane, or events in a line, than are read.
+        SourceError: as `tpumon.xspace.trace_figures.read_figures`.
     """
     return trace_of(read_space(stored(xspace)))
 

@@ -79,7 +79,8 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
         most_ops: how many operations, and how many categories; 0: none are wanted.
 
     Raises:
-        SourceError: as `tpumon.xspace.trace.read_trace`.
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
+            ids in a plane, or events in a line, than are read.
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)
