@@ -84,7 +84,7 @@ def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[Req
     trace = trace_of(space)
     runs, programs = _on_cores(space.tensor_cores)
     if not len(runs[0]):
-        runs, programs = _of_functions(trace.functions)
+        runs, programs = _of_functions(trace.steps.functions)
     if not len(runs[0]):
         raise SourceError("empty-trace", "the trace shows no program, so not where the time went")
     compiling = read_compiling(space.host)
