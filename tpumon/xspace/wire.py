@@ -90,7 +90,8 @@ def fields(raw: Stored, begin: int = 0, end: int | None = None) -> Iterator[tupl
 
     Args:
         raw: what holds the message; positions count from its beginning.
-        begin, end: where the message begins and ends; where `raw` does, if not given.
+        begin: where the message begins.
+        end: where it ends; where `raw` does, if not given.
 
     Raises:
         SourceError: `malformed`.
