@@ -8,7 +8,8 @@ from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.panels import SEVERITIES, Panel, Query, lines, states, table
 from grafana.queries import EACH, FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
-from tpumon.model.figure_table import FIGURES, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, STEP
+from tpumon.model.figure import Unit
+from tpumon.model.figure_table import COMPILING, FIGURES, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, STEP
 
 UID = "tpumon-worker"
 _FEW = "Shows the selected workers with the highest averages, at most 10."
@@ -96,17 +97,24 @@ _ADVICE: Mapping[str, str] = {
 }
 """Advice to whoever looks at a panel, by key of the figure."""
 
+_UNITS: Mapping[Unit, str] = {"ratio": "percentunit", "seconds": "s", "count": "short", "rate": "short"}
+"""Grafana's names of the units of figures."""
+
 
 def _figures() -> list[Panel]:
-    """One panel for each figure that has a metric, but for servers': a new row of the table appears by itself."""
-    drawn = [figure for figure in FIGURES if not (figure.metric is None or figure is STEP or figure.of_server)]
+    """One panel for each figure that has a metric: a new row of the table appears by itself.
+
+    Steps have a panel of their own; compiling, and servers' figures, are on other dashboards.
+    """
+    elsewhere = {STEP.key, COMPILING.key}
+    drawn = [each for each in FIGURES if each.metric and not (each.key in elsewhere or each.of_server)]
     return [
         *(
             _each(
                 figure.label,
                 figure.metric or "",
                 f"{figure.about} {_ADVICE.get(figure.key, '')}".strip(),
-                {"ratio": "percentunit", "seconds": "s"}[figure.unit],
+                _UNITS[figure.unit],
                 small=figure is INFEED,
             )
             for figure in drawn

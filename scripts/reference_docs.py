@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 _ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -22,6 +23,7 @@ from grafana.alerting import ALERTED, FindingAlert  # noqa: E402
 from scripts.installed_files import installed_files  # noqa: E402
 from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
+from tpumon.model import JobKindName  # noqa: E402
 from tpumon.model.figure import Figure  # noqa: E402
 from tpumon.model.figure_table import FIGURES  # noqa: E402
 from tpumon.outputs.metrics import (  # noqa: E402
@@ -90,6 +92,15 @@ def _findings() -> str:
     )
 
 
+def _kinds_of_job() -> str:
+    """Kinds of job for which the same findings hold, in one row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for kind in get_args(JobKindName):
+        not_judged = _code(rule.finding for rule in RULES if kind in rule.not_for)
+        rows.setdefault((not_judged, _code(rule.finding for rule in RULES if kind in rule.info_for)), []).append(kind)
+    return _table(("kind", "not judged", "`info` at most"), ((_code(kinds), *row) for row, kinds in rows.items()))
+
+
 def _runbook(found: FindingAlert) -> str:
     return f"[{found.alert}](../grafana/runbooks/{found.alert}.md)"
 
@@ -104,6 +115,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "metrics of the exporter": lambda: _metrics(*EXPORTER_METRICS),
     "figures": lambda: _table(("field", "level", "from", "meaning"), map(_figure, FIGURES)),
     "findings": _findings,
+    "kinds of job": _kinds_of_job,
     "fields of a sample": lambda: _table(("field", "meaning"), sample_fields()),
     "figures of a sample": lambda: _table(("field", "meaning"), figure_fields()),
     "parameters of faults": lambda: _table(

@@ -38,7 +38,7 @@ from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile
-from tpumon.xspace.trace_figures import figures, read_figures
+from tpumon.xspace.trace_figures import figures_of_hosts, read_figures
 
 _Result = TypeVar("_Result")
 
@@ -108,7 +108,7 @@ def _report(data: bytes) -> None:
     except SourceError as error:
         check_text(error.message)
         return
-    capture = Capture(hosts=(HostProfile(name="w", profile=profile),), figures=figures([profile.trace]))
+    capture = Capture(hosts=(HostProfile(name="w", profile=profile),), figures=figures_of_hosts([profile.trace]))
     made = report(capture, tuple(SECTIONS), Choice())
     comparison = compare(capture, capture, Choice())
     pages = (*made.pages, page(comparison, 20, "a", "b"))

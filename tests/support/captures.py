@@ -34,7 +34,7 @@ from tpumon.report.sections import SECTIONS, needs
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.profile import Extra, read_profile
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 TWINS = tuple(Op(f"fusion.{i}", "loop fusion", flops=2_000_000, read_bytes=10_000_000) for i in (7, 8, 9))
 """The same fusion three times; two name the third as what they duplicate."""
@@ -286,7 +286,7 @@ def captured(files: Sequence[Path], wanted: Collection[Extra]) -> Capture:
     for file in files:
         with file.open("rb") as opened:
             hosts.append(HostProfile(name=file.name, profile=read_profile(opened, wanted)))
-    return Capture(hosts=tuple(hosts), figures=figures([host.profile.trace for host in hosts]))
+    return Capture(hosts=tuple(hosts), figures=figures_of_hosts([host.profile.trace for host in hosts]))
 
 
 def section(files: Sequence[Path], name: str, choice: Choice | None = None) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from tpumon.xspace.ops.catalogue import CATALOGUE
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 
 def _figures(xspace: bytes) -> object:
-    return figures([read_trace(xspace)])
+    return figures_of_hosts([read_trace(xspace)])
 
 
 def cost(xspace: bytes, read: Callable[[bytes], object] = _figures) -> tuple[int, int]:

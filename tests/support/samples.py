@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from tpumon.errors import Reason
-from tpumon.model import Caution, CoreFigures, DeviceFigures, Failure, Figures, RuntimeFigures, Sample
+from tpumon.model import CoreFigures, DeviceFigures, Failure, Figures, FigureWarning, RuntimeFigures, Sample
 
 _FIGURES = {item.name for item in fields(Figures)}
 _ROWS = {"per_core": CoreFigures, "devices": DeviceFigures}
@@ -43,7 +43,7 @@ def failed_sample(
 def bare_sample(**given: Any) -> Sample:
     """A sample of just these fields."""
     if "warnings" in given:
-        given["warnings"] = tuple(_caution(warning) for warning in given["warnings"])
+        given["warnings"] = tuple(_warning(warning) for warning in given["warnings"])
     figures = given.pop("figures", None) or figures_of(**{name: given.pop(name) for name in _FIGURES & given.keys()})
     return Sample(figures=figures, **given)
 
@@ -66,13 +66,13 @@ def _rows(kind: type[Any], rows: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(kind(**row) if isinstance(row, Mapping) else row for row in rows)
 
 
-def _caution(warning: Caution | str) -> Caution:
-    return Caution("profiler", warning) if isinstance(warning, str) else warning
+def _warning(warning: FigureWarning | str) -> FigureWarning:
+    return FigureWarning("profiler", warning) if isinstance(warning, str) else warning
 
 
 def changed(sample: Sample, **given: Any) -> Sample:
     """The sample with some fields changed, by their names in JSON."""
     own = {name: given.pop(name) for name in given.keys() - _FIGURES}
     if "warnings" in own:
-        own["warnings"] = tuple(_caution(warning) for warning in own["warnings"])
+        own["warnings"] = tuple(_warning(warning) for warning in own["warnings"])
     return replace(sample, figures=replace(sample.figures, **_fields(given)), **own)

@@ -13,7 +13,7 @@ from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 BEGIN_UNIX_S = 1_800_000_000.0
 NS = 1_000_000_000
@@ -66,12 +66,12 @@ class Scene:
         )  # fmt: skip
         if trace.empty:
             return self._failed(worker, at_s, "empty-trace", self._devices(worker, start_ns))
-        found = figures([read_trace(trace.xspace)])
+        found = figures_of_hosts([read_trace(trace.xspace)])
         values = {name: getattr(found.figures, name) for name in Figures.__struct_fields__}
         values |= {"devices": self._devices(worker, start_ns), "runtime": self._runtime(worker, start_ns)}
         return self._sample(
-            worker, at_s, window_s=found.window_s, source="trace", device_type=found.device_type, cores=found.cores,
-            truncated=found.truncated, figures=Figures(**values),
+            worker, at_s, window_s=found.window_s, source="trace", device_type=found.device_type,
+            cores=found.core_count, truncated=found.truncated, figures=Figures(**values),
         )  # fmt: skip
 
     def _from_numbers(self, worker: int, at_s: float, start_ns: int) -> Sample:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tpumon.analysis.findings import Thresholds, group_of
+from tpumon.analysis.findings import group_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.model import FindingId, Sample, State
+from tpumon.model import COMPILE_LIMIT_RATIO, FindingId, Sample, State
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
@@ -39,7 +39,7 @@ def why_no_step(sample: Sample) -> str | None:
 
 
 def _compiles(sample: Sample) -> bool:
-    return (sample.figures.compile_ratio or 0.0) > Thresholds().compile_ratio
+    return (sample.figures.compile_ratio or 0.0) > COMPILE_LIMIT_RATIO
 
 
 def compared(status: FleetStatus) -> frozenset[str]:

@@ -28,13 +28,13 @@ def not_obeyed(strengths: Mapping[str, int]) -> dict[str, tuple[Literal["not use
     Args:
         strengths: of the options that are given, as `tpumon.cli.options.strength` says.
     """
-    found: dict[str, tuple[Literal["not used", "refused"], str]] = {}
+    unused: dict[str, tuple[Literal["not used", "refused"], str]] = {}
     for name, others in _HIDDEN_BY.items():
         for other in others:
-            is_open = name not in found and other not in found and strengths.keys() >= {name, other}
+            is_open = name not in unused and other not in unused and strengths.keys() >= {name, other}
             if is_open and (how := _beside(name, other, strengths)):
-                found[other] = how, name
-    return found
+                unused[other] = how, name
+    return unused
 
 
 def _beside(name: str, other: str, strengths: Mapping[str, int]) -> Literal["", "not used", "refused"]:

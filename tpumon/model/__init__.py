@@ -27,6 +27,7 @@ from tpumon.model.figures import (
     TracedPrograms,
 )
 from tpumon.model.finding import (
+    COMPILE_LIMIT_RATIO,
     IDLE_LIMIT_RATIO,
     SEVERITY_LEVELS,
     Cause,
@@ -40,7 +41,7 @@ from tpumon.model.finding import (
     StateId,
 )
 from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
-from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Caution, CautionCode, Failure, Sample
+from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Failure, FigureWarning, Sample, WarningCode
 from tpumon.model.state import (
     Change,
     ChangeKind,
@@ -70,6 +71,7 @@ from tpumon.model.target import (
 )
 
 __all__ = [
+    "COMPILE_LIMIT_RATIO",
     "IDLE_LIMIT_RATIO",
     "LONGEST_WINDOW_S",
     "MOST_OPS",
@@ -80,8 +82,6 @@ __all__ = [
     "SIMULATED_MARK",
     "Address",
     "Cause",
-    "Caution",
-    "CautionCode",
     "Change",
     "ChangeKind",
     "Confidence",
@@ -92,6 +92,7 @@ __all__ = [
     "ExporterSnapshot",
     "Failure",
     "FamilyFigures",
+    "FigureWarning",
     "Figures",
     "Finding",
     "FindingDetail",
@@ -135,6 +136,7 @@ __all__ = [
     "StepTimes",
     "Target",
     "TracedPrograms",
+    "WarningCode",
     "Workers",
     "bounded",
     "mark_of",

@@ -29,6 +29,8 @@ class Figure(Struct, frozen=True, kw_only=True):
         label: its name in a list, for example "MXU".
         title: its column title, if it is compared; includes the unit if the cells do not show it.
         about: one sentence that explains it.
+        origin: what shows it. In traces: ops of a device, which a job on a CPU has none of, steps, or events of the
+            host; libtpu's runtime metrics; of a server, its programs in traces, its own metrics, or both together.
         value: the number to compare and draw; None for a figure that is no single number.
         range: min and max over the steps of the window; None for a figure without steps.
         method: how it was measured, if there are several methods.
@@ -38,18 +40,17 @@ class Figure(Struct, frozen=True, kw_only=True):
         worse: which end is worse.
         compared: whether workers are compared by it: in rows, graphs, the summary and `--sort`.
         level: the lowest monitoring level that includes it.
-        origin: what shows it: ops of the device or steps in a trace, events of the host in a trace, or libtpu's
-            runtime metrics; of a server, its programs in traces, its own metrics, or both together.
         of_training: True if it says nothing of a server: on screens the figures of a server stand in its place.
         from_monitor: True if the Monitor RPC reports it, too.
         always_shown: whether it is on screen even before any worker has reported it.
-        metric: name of its Prometheus metric; None for figures whose metrics are per device.
+        metric: name of its Prometheus metric; None: it has none, or some with labels in `outputs/metrics`.
     """
 
     key: str
     fields: tuple[str, ...]
     label: str
     about: str
+    origin: Origin
     title: str = ""
     value: Callable[[Figures], float | None] = _nothing
     range: Callable[[Figures], tuple[float, float] | None] | None = None
@@ -60,7 +61,6 @@ class Figure(Struct, frozen=True, kw_only=True):
     worse: Literal["low", "high"] = "high"
     compared: bool = False
     level: int = 2
-    origin: Origin = "device"
     of_training: bool = False
     from_monitor: bool = False
     always_shown: bool = False

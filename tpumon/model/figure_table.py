@@ -1,7 +1,7 @@
 """The table of figures: how each one is named, compared, shown and exported.
 
 The fleet, the views, `--sort`, CSV, the metrics page and the help read this table.
-docs/architecture.md says how to add a figure.
+CONTRIBUTING.md says how to add a figure.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ MXU = Figure(
     label="MXU",
     title="MXU",
     about="Utilization of the matrix units; the label mxu_method of tpu_worker_info names the method.",
+    origin="device",
     value=attrgetter("mxu_utilization_ratio"),
     method=lambda figures: figures.mxu_method,
     worse="low",
@@ -85,6 +86,7 @@ IDLE = Figure(
     label="TPU idle",
     title="IDLE",
     about="Share of the window in which no op ran, as on XProf's overview page.",
+    origin="device",
     value=attrgetter("idle_ratio"),
     of_training=True,
     compared=True,
@@ -97,6 +99,7 @@ DUTY = Figure(
     fields=("duty_cycle_ratio",),
     label="Duty cycle",
     about="Share of time in which ops ran, as in XProf's op profile.",
+    origin="device",
     value=attrgetter("duty_cycle_ratio"),
     worse="low",
     of_training=True,
@@ -107,6 +110,7 @@ FLOPS = Figure(
     fields=("flops_utilization_ratio",),
     label="FLOPS utilization",
     about="FLOP/s while ops run, relative to the peak, as in XProf's op profile.",
+    origin="device",
     value=attrgetter("flops_utilization_ratio"),
     worse="low",
     metric="tpu_flops_utilization_ratio",
@@ -116,6 +120,7 @@ HBM_BANDWIDTH = Figure(
     fields=("hbm_bandwidth_utilization_ratio",),
     label="HBM bandwidth",
     about="HBM bandwidth that ops use, relative to the peak, as in XProf's op profile.",
+    origin="device",
     value=attrgetter("hbm_bandwidth_utilization_ratio"),
     metric="tpu_hbm_bandwidth_utilization_ratio",
 )
@@ -125,6 +130,7 @@ STEP = Figure(
     label="Step time",
     title="STEP ms",
     about="Average step time in the window; the label step_source of tpu_worker_info says what counts as a step.",
+    origin="steps",
     value=_average("step_time_s"),
     range=_ends("step_time_s"),
     method=lambda figures: figures.step_source,
@@ -135,7 +141,6 @@ STEP = Figure(
     always_shown=True,
     metric="tpu_step_time_seconds",
     from_monitor=True,
-    origin="steps",
 )
 INFEED = Figure(
     key="infeed",
@@ -143,6 +148,7 @@ INFEED = Figure(
     label="Infeed",
     title="INFEED",
     about="Average share of the step time spent waiting for infeed; absent for programs without infeed.",
+    origin="device",
     value=_average("infeed_ratio"),
     range=_ends("infeed_ratio"),
     of_training=True,
@@ -155,8 +161,8 @@ PARTS = Figure(
     fields=("step_parts_s",),
     label="Step parts",
     about="Time that an average step spends in each kind of op, and idle.",
-    of_training=True,
     origin="steps",
+    of_training=True,
 )
 HBM = Figure(
     key="hbm",
@@ -164,10 +170,10 @@ HBM = Figure(
     label="HBM",
     title="HBM",
     about="HBM used of total on the fullest device.",
+    origin="runtime",
     value=_hbm_ratio,
     size_bytes=_hbm_bytes,
     compared=True,
-    origin="runtime",
 )
 
 OP_TIME = Figure(
@@ -175,12 +181,14 @@ OP_TIME = Figure(
     fields=("op_time_ratios",),
     label="Time by kind of op",
     about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1.",
+    origin="device",
 )
 PADDING = Figure(
     key="padding",
     fields=("matmul_padding_ratio",),
     label="Padding of matrix ops",
     about="Share of the matrix units' work that is padding, by the shapes of the ops.",
+    origin="device",
     value=attrgetter("matmul_padding_ratio"),
 )
 BETWEEN_PROGRAMS = Figure(
@@ -188,6 +196,7 @@ BETWEEN_PROGRAMS = Figure(
     fields=("idle_between_programs_ratio",),
     label="Idle between programs",
     about="Share of the window in which no program ran; in the rest of idle time a program ran, but none of its ops.",
+    origin="device",
     value=attrgetter("idle_between_programs_ratio"),
     of_training=True,
 )
@@ -196,6 +205,7 @@ BARRIER = Figure(
     fields=("barrier_ratio",),
     label="Barriers",
     about="Share of a step in which cores wait at barriers.",
+    origin="device",
     value=attrgetter("barrier_ratio"),
     of_training=True,
 )
@@ -204,6 +214,7 @@ DEBUG_PRINT = Figure(
     fields=("debug_print_ratio",),
     label="Debug print",
     about="Share of a step in which the device prints.",
+    origin="device",
     value=attrgetter("debug_print_ratio"),
     of_training=True,
 )
@@ -212,25 +223,26 @@ COMPILING = Figure(
     fields=("compile_ratio",),
     label="Compiling",
     about="Share of the window in which the host traced or compiled functions.",
-    value=attrgetter("compile_ratio"),
     origin="host",
+    value=attrgetter("compile_ratio"),
+    metric="tpu_compile_ratio",
 )
 INPUT_WAIT = Figure(
     key="input-wait",
     fields=("input_wait_ratio",),
     label="Waiting for input",
     about="Share of the window in which the thread that runs the steps waited for input.",
+    origin="host",
     value=attrgetter("input_wait_ratio"),
     of_training=True,
-    origin="host",
 )
 CALLBACKS = Figure(
     key="callbacks",
     fields=("callback_ratio",),
     label="Callbacks",
     about="Share of the window in which programs on the host's CPU called Python. Only of JAX without a TPU.",
-    value=attrgetter("callback_ratio"),
     origin="host",
+    value=attrgetter("callback_ratio"),
 )
 
 FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, *SERVER_FIGURES, INFEED, PARTS, HBM,

@@ -288,8 +288,6 @@ class TracedPrograms(Struct, frozen=True, kw_only=True):
 class Figures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 
-    To add a figure: a field here, its computation in a source, and a row in `figure_table`.
-
     Attributes:
         mxu_utilization_ratio: utilization of the matrix units.
         mxu_method: how it was measured.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -45,6 +45,9 @@ FindingId = Literal[
 IDLE_LIMIT_RATIO = 0.20
 """Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
+COMPILE_LIMIT_RATIO = 0.10
+"""The host compiles, if it does so for more of the time than this."""
+
 StateId = Literal["down", "restarted"]
 """States that are written like findings in verdicts."""
 
@@ -59,8 +62,8 @@ SEVERITY_LEVELS: Mapping[str, int] = {"ok": 0, "info": 1, "warning": 2, "critica
 Confidence = Literal["high", "medium", "low"]
 
 MOST_WORKERS = 10_000
-MOST_FINDINGS = 30
-"""Findings of a worker, at most."""
+MOST_FINDINGS = len(get_args(FindingId))
+"""Findings of a worker, at most: each once."""
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 

@@ -18,7 +18,7 @@ from tpumon.model.target import JobKind, JobKindName, Process
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
 
-CautionCode = Literal[
+WarningCode = Literal[
     "truncated",
     "lighter",
     "impossible-times",
@@ -35,7 +35,7 @@ CautionCode = Literal[
     "profiler",
     "capped",
 ]
-"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
+"""Kind of a warning. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
 and the rest is left out."""
 SCHEMA_VERSION = 1
 _RUNTIME = "runtime"
@@ -53,10 +53,10 @@ NOT_IN_JSON = frozenset(
 """Fields of a sample and of its figures that a Sample object has not, or has otherwise."""
 
 
-class Caution(Struct, frozen=True):
+class FigureWarning(Struct, frozen=True):
     """A warning about the figures of a sample; `message` is one line."""
 
-    code: CautionCode
+    code: WarningCode
     message: str
 
 
@@ -117,7 +117,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         findings: what is wrong with the worker, the worst first; None if nobody has judged it yet.
         judged: the findings that could be judged of it, present or not; None if nobody has judged it yet.
         errors: what failed; the profiler's failure, if any, comes last.
-        warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
+        warnings: about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
         taken_monotonic_s: `time_unix_s` on this process's monotonic clock, which cannot be set; not part of the JSON.
             None for a sample that this process did not take.
@@ -143,7 +143,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     findings: Annotated[tuple[Cause, ...] | None, at_most(MOST_FINDINGS)] = None
     judged: Annotated[tuple[FindingId, ...] | None, at_most(MOST_FINDINGS)] = None
     errors: Annotated[tuple[Failure, ...], at_most(_MOST_TROUBLES)] = ()
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[FigureWarning, ...] = ()
     server_text: str | None = None
     taken_monotonic_s: float | None = None
     companions_only: bool = False
@@ -216,8 +216,8 @@ class Sample(Struct, frozen=True, kw_only=True):
             **{name: getattr(self, name) for name in _OWN},
             **{name: getattr(figures, name) for name in _FIGURES},
             companions_only=True if of_extra_sources else UNSET,
-            warnings=tuple(caution.message for caution in self.warnings),
-            warning_codes=tuple(caution.code for caution in self.warnings),
+            warnings=tuple(warning.message for warning in self.warnings),
+            warning_codes=tuple(warning.code for warning in self.warnings),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return cls(
             **{name: getattr(read, name) for name in _OWN},
             figures=Figures(**{name: getattr(read, name) for name in _FIGURES}),
-            warnings=_cautions(read.warnings, read.warning_codes),
+            warnings=_warnings(read.warnings, read.warning_codes),
             companions_only=read.source == _RUNTIME or (read.source is not None and read.companions_only is True),
         )
 
@@ -260,10 +260,12 @@ def _document_fields() -> Iterator[tuple[str, Any, Any]]:
 
 
 SampleDocument = defstruct("Sample", list(_document_fields()), module=__name__, frozen=True, kw_only=True)
-"""A Sample object: figures beside the sample's own fields, cautions as messages and codes."""
+"""A Sample object: figures beside the sample's own fields, warnings as messages and codes."""
 
 
-def _cautions(messages: Sequence[str], codes: Sequence[str]) -> tuple[Caution, ...]:
-    known: Mapping[str, CautionCode] = {code: code for code in get_args(CautionCode)}
+def _warnings(messages: Sequence[str], codes: Sequence[str]) -> tuple[FigureWarning, ...]:
+    known: Mapping[str, WarningCode] = {code: code for code in get_args(WarningCode)}
     each_code = codes if len(codes) == len(messages) else [""] * len(messages)
-    return tuple(Caution(known.get(code, "profiler"), line) for code, line in zip(each_code, messages, strict=True))
+    return tuple(
+        FigureWarning(known.get(code, "profiler"), line) for code, line in zip(each_code, messages, strict=True)
+    )

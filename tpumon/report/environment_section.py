@@ -65,12 +65,12 @@ def build(capture: Capture, _choice: Choice) -> Environment:
     peak = capture.hosts[-1].profile.trace.peak
     return Environment(
         device_type=figures.device_type,
-        cores=figures.cores,
+        cores=figures.core_count,
         simulated=figures.simulated,
         peak_flops_rate=peak.flops_per_s,
         peak_hbm_rate=peak.hbm_bytes_per_s,
         hosts=tuple(map(_host_row, capture.hosts)),
-        warnings=tuple(dict.fromkeys(caution.message for caution in figures.warnings)),
+        warnings=tuple(dict.fromkeys(warning.message for warning in figures.warnings)),
     )
 
 

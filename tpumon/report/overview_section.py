@@ -9,13 +9,13 @@ from msgspec.structs import asdict, replace
 
 from tpumon.model import Figures, Finding
 from tpumon.model.documents import fields_of
-from tpumon.model.figure import Figure
+from tpumon.model.figure import Figure, Unit
 from tpumon.model.figure_table import FIGURES, PARTS, STEP
 from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, Table
 from tpumon.report.environment_section import Environment
-from tpumon.report.formats import NOT_KNOWN, Format, part_label, percent_text, time_text
+from tpumon.report.formats import NOT_KNOWN, Format, count_text, part_label, percent_text, time_text
 from tpumon.report.kernels import KernelRow, kernel_table
 from tpumon.report.ops_section import OpRow
 from tpumon.report.profiles import Capture, Choice
@@ -102,7 +102,12 @@ def blocks(overview: Overview) -> list[Block]:
     return made
 
 
-_FORMATS: Mapping[str, Format] = {"ratio": percent_text, "seconds": time_text}
+_FORMATS: Mapping[Unit, Format] = {
+    "ratio": percent_text,
+    "seconds": time_text,
+    "count": count_text,
+    "rate": count_text,
+}
 
 
 def _figure_rows(figures: Figures) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from tpumon.model import Caution, Figures
+from tpumon.model import Figures, FigureWarning
 from tpumon.xspace.columns.columns import PS_PER_S
 
-NO_STEPS = "no steps in the window"
+WINDOW_WITHOUT_STEPS = "no steps in the window"
 
 
 class PartialFigures(Struct, frozen=True, eq=False):
@@ -23,7 +23,7 @@ class PartialFigures(Struct, frozen=True, eq=False):
 
     figures: Figures = field(default_factory=Figures)
     absent: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[FigureWarning, ...] = ()
 
 
 def of_peak(amount: float, time_ps: float, peak_per_s: float | None) -> float | None:

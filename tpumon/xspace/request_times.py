@@ -20,7 +20,7 @@ from tpumon.xspace.served_programs import tokens_of_batches
 from tpumon.xspace.steps.functions import Function
 from tpumon.xspace.steps.host_threads import read_compiling
 from tpumon.xspace.trace import trace_of
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 from tpumon.xspace.wire import stored
 
 _ID = re.compile(r"request_id\d{1,6}")
@@ -84,7 +84,7 @@ def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[Req
     trace = trace_of(space)
     runs, programs = _on_cores(space.tensor_cores)
     if not len(runs[0]):
-        runs, programs = _of_functions(trace.functions)
+        runs, programs = _of_functions(trace.steps.functions)
     if not len(runs[0]):
         raise SourceError("empty-trace", "the trace shows no program, so not where the time went")
     compiling = read_compiling(space.host)
@@ -98,7 +98,7 @@ def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[Req
         other_batches=len(of_span) - len(with_it),
         programs=programs,
         cut=batches[0][2] or batches[-1][2],
-        truncated=figures([trace]).truncated,
+        truncated=figures_of_hosts([trace]).truncated,
     ), ids
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
+from tpumon.model import CoreFigures, Figures, FigureWarning, Spread, StepTimes
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
 from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
-from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
+from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
 from tpumon.xspace.trace import Trace
@@ -32,18 +32,18 @@ def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
 
 def step_figures(traces: Sequence[Trace]) -> PartialFigures:
     """Step time, parts, infeed, cores and functions, from the best marks of steps that all hosts have."""
-    if all(trace.steps is not None for trace in traces):
+    if all(trace.steps.marked is not None for trace in traces):
         part = _marked_steps(traces)
-    elif all(trace.module_steps for trace in traces):
+    elif all(trace.steps.module_steps for trace in traces):
         part = _module_steps(traces)
     else:
         part = _host_steps(traces)
-    functions = function_figures([trace.functions for trace in traces])
+    functions = function_figures([trace.steps.functions for trace in traces])
     return replace(part, figures=replace(part.figures, functions=functions))
 
 
 def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
-    hosts = [trace.steps for trace in traces if trace.steps is not None]
+    hosts = [trace.steps.marked for trace in traces if trace.steps.marked is not None]
     shared = align_hosts(hosts) if len(hosts) > 1 else hosts
     per_core = _per_core(traces, hosts)
     if not len(shared[0]):
@@ -68,7 +68,7 @@ def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
             per_core=per_core,
         ),
         absent=absent,
-        warnings=(Caution("missing-cores", words),) if missing else (),
+        warnings=(FigureWarning("missing-cores", words),) if missing else (),
     )
 
 
@@ -77,15 +77,11 @@ def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
 
     Cores are not matched step by step, as nothing says which run on one belongs to which on another.
     """
-    means = [mean_step(trace.module_steps) for trace in traces]
-    cores = [core for trace in traces for core in trace.module_steps.values()]
+    means = [mean_step(trace.steps.module_steps) for trace in traces]
+    cores = [core for trace in traces for core in trace.steps.module_steps.values()]
     durations_s = max(cores, key=lambda core: core.duration_ps.mean()).duration_ps / PS_PER_S
-    pauses_s = [
-        pause_ps / PS_PER_S
-        for trace in traces
-        if trace.choice and trace.choice.function
-        for pause_ps in trace.choice.function.pauses_ps().tolist()
-    ]
+    functions = [choice.function for trace in traces if (choice := trace.steps.choice) and choice.function]
+    pauses_s = [pause_ps / PS_PER_S for function in functions for pause_ps in function.pauses_ps().tolist()]
     infeed, absent = None, {"infeed_ratio": "no infeed ops"}
     if any(trace.has_infeed for trace in traces):
         ratios = [core.by_category_ps[:, Category.INFEED] / np.maximum(core.duration_ps, 1) for core in cores]
@@ -94,9 +90,7 @@ def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
         figures=Figures(
             step_time_s=_step_times(durations_s),
             step_source="modules",
-            step_name=_step_names(
-                trace.choice.function.name for trace in traces if trace.choice and trace.choice.function
-            ),
+            step_name=_step_names(function.name for function in functions),
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(means),
             step_work_s=own_work_s(means),
@@ -110,33 +104,34 @@ def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
 
 def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
     """Steps as the hosts' threads show them; a step is as long as on the slowest host."""
+    hosts = [trace.steps.host for trace in traces if trace.steps.host]
     absent: dict[str, str] = {}
     per_core: tuple[CoreFigures, ...] = ()
     parts_s: Mapping[str, float] | None = None
     if traces[-1].hardware == "TPU":
         per_core = _per_core(traces, [None] * len(traces))
         has_infeed = any(trace.has_infeed for trace in traces)
-        absent["infeed_ratio"] = NO_STEPS if has_infeed else "no infeed ops"
-        absent["step_parts_s"] = NO_STEPS
+        absent["infeed_ratio"] = WINDOW_WITHOUT_STEPS if has_infeed else "no infeed ops"
+        absent["step_parts_s"] = WINDOW_WITHOUT_STEPS
     else:
-        waits_s = [trace.host.input_wait_s for trace in traces if trace.host and trace.host.input_wait_s is not None]
+        waits_s = [host.input_wait_s for host in hosts if host.input_wait_s is not None]
         if waits_s:
             parts_s = {"input_wait": max(waits_s)}
         else:
             absent["step_parts_s"] = "no steps of a TPU"
-    periods = [np.array(trace.host.periods_s if trace.host else ()) for trace in traces]
+    periods = [np.array(trace.steps.host.periods_s if trace.steps.host else ()) for trace in traces]
     count = min(len(each) for each in periods)
     computed = Figures(per_core=per_core, step_parts_s=parts_s)
     if not count:
         return PartialFigures(figures=computed, absent={"step_time_s": _why_no_step(traces), **absent})
     durations_s = np.max([each[:count] for each in periods], axis=0)
-    pauses_s = [pause_s for trace in traces if trace.host for pause_s in trace.host.pauses_s]
+    pauses_s = [pause_s for host in hosts for pause_s in host.pauses_s]
     return PartialFigures(
         figures=replace(
             computed,
             step_time_s=_step_times(durations_s),
             step_source="host",
-            step_name=_step_names(trace.host.step_name for trace in traces if trace.host and trace.host.step_name),
+            step_name=_step_names(host.step_name for host in hosts if host.step_name),
             step_durations_s=tuple(durations_s.tolist()),
         ),
         absent=absent,
@@ -147,10 +142,11 @@ def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
 def _why_no_step(traces: Sequence[Trace]) -> str:
     """Reason of the first host that shows no step."""
     for trace in traces:
-        if trace.choice is not None and not (trace.host and trace.host.periods_s):
-            return trace.choice.reason
-        if trace.host is not None and not trace.host.periods_s:
-            return trace.host.reason
+        choice, host = trace.steps.choice, trace.steps.host
+        if choice is not None and not (host and host.periods_s):
+            return choice.reason
+        if host is not None and not host.periods_s:
+            return host.reason
     return TOO_FEW
 
 
@@ -159,11 +155,11 @@ def _step_names(names: Iterable[str]) -> str | None:
     return ", ".join(dict.fromkeys(names)) or None
 
 
-def _pauses(pauses_s: Sequence[float]) -> tuple[Caution, ...]:
+def _pauses(pauses_s: Sequence[float]) -> tuple[FigureWarning, ...]:
     if not pauses_s:
         return ()
     words = f"{len(pauses_s)} pauses between steps, {sum(pauses_s):.3g} s in all, do not count as steps"
-    return (Caution("pauses", words),)
+    return (FigureWarning("pauses", words),)
 
 
 def _spread(ratios: NDArray[np.float64]) -> Spread:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import SIMULATED_MARK, Caution, TracedPrograms
+from tpumon.model import SIMULATED_MARK, FigureWarning, TracedPrograms
 from tpumon.model.figures import NO_STEP
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
@@ -70,6 +70,25 @@ class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
     callback_ratio: float | None = None
 
 
+class TraceSteps(Struct, frozen=True, kw_only=True, eq=False):
+    """The steps of one host, and what tells them.
+
+    Attributes:
+        marked: as the devices mark them; None where they do not.
+        module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
+            that do not run it twice are left out.
+        choice: which function that is; None if steps are marked, or no core ran any module.
+        functions: what the cores ran; what the host called if there is no TPU.
+        host: what the host's threads show; None if they were not needed.
+    """
+
+    marked: HostSteps | None
+    module_steps: Mapping[int, CoreSteps]
+    choice: StepChoice | None
+    functions: tuple[Function, ...]
+    host: HostActivity | None
+
+
 class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One host's trace.
 
@@ -86,22 +105,17 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         has_matrix_ops: whether any op uses the matrix units.
         has_programs_only: whether programs ran, but no op was recorded.
         has_infeed: whether any op is an infeed.
-        steps: as the devices mark them; None where they do not.
-        module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
-            that do not run it twice are left out.
-        choice: which function that is; None if steps are marked, or no core ran any module.
-        functions: what the cores ran; what the host called if there is no TPU.
+        steps: what its steps are.
         programs_ps: time of each program, by its id; of the host's own where no core ran any.
         program_names: of those that ran on its TensorCores, by their numbers.
         served: the programs of a server of models; None if it ran none.
-        host: what the host's threads show; None if they were not needed.
         host_times: shares of the time in which the host did what may keep devices waiting.
         gpus: what its GPUs did.
         start_unix_s, stop_unix_s: when the window began and ended, by the host's clock; None where the trace does not
             say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
-        remarks: what a reader of the figures should know.
+        warnings: what a reader of the figures should know.
         truncation: what is missing and which span the figures of devices cover; None for a whole trace. Where no span
             is long enough, they are of nothing, but for steps where some cores are whole.
     """
@@ -118,45 +132,23 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     has_matrix_ops: bool
     has_programs_only: bool
     has_infeed: bool
-    steps: HostSteps | None
-    module_steps: Mapping[int, CoreSteps]
-    choice: StepChoice | None
-    functions: tuple[Function, ...]
+    steps: TraceSteps
     programs_ps: Mapping[str, int]
     program_names: Mapping[int, str]
     served: TracedPrograms | None
-    host: HostActivity | None
     host_times: HostTimes
     gpus: GpuActivity
     start_unix_s: float | None
     stop_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
-    remarks: tuple[Caution, ...]
+    warnings: tuple[FigureWarning, ...]
     truncation: Truncation | None
 
     @cached_property
     def table(self) -> OpTable:
         """Ops of all TensorCores (at least one), added up once."""
         return merge_tables([core.table for core in self.cores])
-
-
-class _Steps(Struct, frozen=True, kw_only=True, eq=False):
-    """The cores of a host, and their steps.
-
-    Attributes:
-        cores: added up.
-        steps, module_steps, choice, functions, host: as in Trace.
-        capped: what there was too much of to match the steps of all cores; None if there was not.
-    """
-
-    cores: Sequence[Core]
-    steps: HostSteps | None
-    module_steps: Mapping[int, CoreSteps]
-    choice: StepChoice | None
-    functions: tuple[Function, ...]
-    host: HostActivity | None
-    capped: str | None
 
 
 def read_trace(xspace: bytes | BinaryIO) -> Trace:
@@ -166,8 +158,7 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
         xspace: its bytes, or a regular file of them, which is then not held in memory as a whole.
 
     Raises:
-        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
-            ids in a plane, or events in a line, than are read.
+        SourceError: as `tpumon.xspace.trace_figures.read_figures`.
     """
     return trace_of(read_space(stored(xspace)))
 
@@ -194,8 +185,8 @@ def trace_of(space: Space, *, by_op: bool = False) -> Trace:
     if truncation is None:
         return trace
     if not truncation.is_sure:
-        remarks = (Caution("missing-cores", reason) for reason in truncation.reasons)
-        return replace(trace, remarks=(*trace.remarks, *remarks))
+        warnings = (FigureWarning("missing-cores", reason) for reason in truncation.reasons)
+        return replace(trace, warnings=(*trace.warnings, *warnings))
 
     def within(span_ps: tuple[int, int]) -> Trace:
         return _trace(space, hardware, [core.within(span_ps) for core in lines], truncation, ran=ran)[0]
@@ -204,11 +195,10 @@ def trace_of(space: Space, *, by_op: bool = False) -> Trace:
     if truncation.steps_ps is None:
         return counted
     whole_cores = trace if truncation.steps_ps == ALWAYS else within(truncation.steps_ps)
-    return replace(counted, **{name: getattr(whole_cores, name) for name in _OF_STEPS})
+    return replace(counted, steps=whole_cores.steps)
 
 
 _NOTHING_PS = (0, -1)  # a span that holds no event
-_OF_STEPS = ("steps", "module_steps", "choice", "functions", "host")
 
 
 def _trace(
@@ -224,8 +214,7 @@ def _trace(
         ran: whether any program ran on them, counted or not.
     """
     runs = [(name, i, *times) for i, core in enumerate(lines) for name, times in core.module_runs().items()]
-    steps = _find_steps(space, lines, gather(runs, on_device=True))
-    cores = steps.cores
+    steps, cores, capped = _find_steps(space, lines, gather(runs, on_device=True))
     activity = _host_for_times(space, steps.host, on_cores=bool(cores))
     gpus = read_gpus(space.gpus)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
@@ -247,21 +236,19 @@ def _trace(
         has_matrix_ops=any(core.totals.table.matrix.any() for core in cores),
         has_programs_only=ran and not any(core.has_ops for core in cores),
         has_infeed=any(core.has_infeed for core in cores),
-        steps=steps.steps,
-        module_steps=steps.module_steps,
-        choice=steps.choice,
-        functions=steps.functions,
+        steps=steps,
         programs_ps=_programs_ps(runs) or (activity.programs_ps if activity else {}),
         program_names=dict(filter(None, (named_program(name) for name, *_ in runs))),
-        served=None if hardware == "GPU" else _served(space, lines, steps, runs, window_ps, truncation),
-        host=steps.host,
+        served=None
+        if hardware == "GPU"
+        else _served(space, lines, steps.functions, cores, runs, window_ps, truncation),
         host_times=_host_times(activity, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         stop_unix_s=space.stop_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores, steps.capped),
+        warnings=_warnings(space, cores, capped),
         truncation=truncation,
     )
     return trace, cores
@@ -270,48 +257,53 @@ def _trace(
 def _served(
     space: Space,
     lines: Sequence[CoreLines],
-    steps: _Steps,
+    functions: Sequence[Function],
+    cores: Sequence[Core],
     runs: Sequence[tuple[str, int, Ints, Ints]],
     window_ps: tuple[int, int] | None,
     truncation: Truncation | None,
 ) -> TracedPrograms | None:
     """The programs of a server of models in the window, or in what counts of it; None: it ran none."""
     return traced_programs(
-        steps.functions,
+        functions,
         window_ps if truncation is None else truncation.span_ps,
-        duties=[core.duty for core in steps.cores],
+        duties=[core.duty for core in cores],
         cores=[core.plane for core in lines],
         runs=runs,
         host=space.host,
     )
 
 
-def _find_steps(space: Space, lines: Sequence[CoreLines], functions: tuple[Function, ...]) -> _Steps:
+def _find_steps(
+    space: Space, lines: Sequence[CoreLines], functions: tuple[Function, ...]
+) -> tuple[TraceSteps, Sequence[Core], str | None]:
     """Finds out what the step is, and adds up the cores by it.
 
     Args:
         space: the host's.
         lines: of its TensorCores, as far as they count.
         functions: what these ran.
+
+    Returns:
+        the steps, the cores, and what there was too much of to match the steps of all cores; None if there was not.
     """
-    marked = any(len(core.steps) for core in lines)
-    host = None if marked else _host_for_steps(space, functions)
-    choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
+    are_marked = any(len(core.steps) for core in lines)
+    host = None if are_marked else _host_for_steps(space, functions)
+    choice = None if are_marked or not functions else choose_step(functions, host.annotated if host else 0)
     numbered = number_markers(space.host, lines)
     cores = cores_of(lines, numbered, choice)
     by_core = {i: core.steps for i, core in enumerate(cores) if core.steps is not None}
-    steps = host_steps([*by_core.values()], numbered.step_of) if marked else None
-    if marked and steps is None:
+    marked = host_steps([*by_core.values()], numbered.step_of) if are_marked else None
+    if are_marked and marked is None:
         host = _host_for_steps(space, ())
-    return _Steps(
-        cores=cores,
-        steps=steps,
-        module_steps={} if marked else by_core,
+    steps = TraceSteps(
+        marked=marked,
+        module_steps={} if are_marked else by_core,
         choice=choice,
         functions=functions or (host.functions if host else ()),
         host=host,
-        capped=numbered.capped,
     )
+    return steps, cores, numbered.capped
 
 
 def _programs_ps(runs: Sequence[tuple[str, int, Ints, Ints]]) -> dict[str, int]:
@@ -400,9 +392,11 @@ def _window(
     return host.window_ps if host else None
 
 
-def _remarks(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[Caution, ...]:
-    remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
-    remarks += [Caution("capped", words) for words in (*space.capped, *filter(None, [capped]))]
+def _warnings(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[FigureWarning, ...]:
+    warnings = [FigureWarning("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
+    warnings += [FigureWarning("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):
-        remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
-    return tuple(remarks)
+        warnings.append(
+            FigureWarning("impossible-times", f"{dropped} device events with impossible times are left out")
+        )
+    return tuple(warnings)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import Caution, Figures, MxuMethod
+from tpumon.model import Figures, FigureWarning, MxuMethod
 from tpumon.model.chips import chip_of
 from tpumon.model.figure_table import DEVICE_FIELDS
 from tpumon.model.figures import MOST_PROGRAMS, NO_STEP
@@ -27,7 +27,7 @@ from tpumon.xspace.ops.op_tables import (
     times_by_kind_ps,
     unknown_bytes_ratio,
 )
-from tpumon.xspace.partial_figures import NO_STEPS, PartialFigures, of_peak, ratio
+from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.top_ops import top_ops
 from tpumon.xspace.step_figures import step_figures
@@ -48,7 +48,7 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
 
     Attributes:
         device_type: as the trace names it.
-        cores: TensorCores of all hosts.
+        core_count: TensorCores of all hosts, or GPUs.
         window_s: from the first to the last event of steps, modules and ops; of all events on a host-only trace.
         simulated: whether tpumon's simulator made any of them.
         hostnames: as the traces report them.
@@ -60,11 +60,11 @@ class TraceFigures(Struct, frozen=True, kw_only=True):
     """
 
     device_type: str | None
-    cores: int
+    core_count: int
     window_s: float
     simulated: bool
     hostnames: tuple[str, ...]
-    warnings: tuple[Caution, ...]
+    warnings: tuple[FigureWarning, ...]
     truncated: str | None
     figures: Figures
     op_within_s: float | None = None
@@ -79,11 +79,12 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
         most_ops: how many operations, and how many categories; 0: none are wanted.
 
     Raises:
-        SourceError: as `tpumon.xspace.trace.read_trace`.
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
+            ids in a plane, or events in a line, than are read.
     """
     space = read_space(stored(xspace))
     trace = trace_of(space)
-    result = figures([trace])
+    result = figures_of_hosts([trace])
     if not most_ops:
         return result
     if reason := _why_no_ops(trace):
@@ -101,7 +102,7 @@ def _why_no_ops(trace: Trace) -> str | None:
     return _NO_OPS_RECORDED if trace.has_programs_only else "no ops in the window"
 
 
-def figures(traces: Sequence[Trace]) -> TraceFigures:
+def figures_of_hosts(traces: Sequence[Trace]) -> TraceFigures:
     """The figures of one host, or of several of one session combined as XProf combines them.
 
     Hosts without a device take no part where others have one; XProf: IsCoordinator.
@@ -115,17 +116,17 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
     device, steps, host = _device_part(traces), step_figures(traces), _host_times(traces)
-    warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
+    warnings = [*dict.fromkeys(warning for trace in traces for warning in trace.warnings)]
     warnings += [*device.warnings, *steps.warnings]
     truncated = _truncated(traces)
     lost = dict.fromkeys(trace.truncation.words for trace in traces if trace.truncation is not None)
-    warnings += [Caution("truncated", f"the trace is truncated: {words}") for words in lost]
+    warnings += [FigureWarning("truncated", f"the trace is truncated: {words}") for words in lost]
     within_ps = [core.op_within_ps for trace in traces for core in trace.cores]
     within_s = [one_ps / PS_PER_S for one_ps in within_ps if one_ps is not None]
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
     return TraceFigures(
         device_type=traces[-1].device_type,
-        cores=sum(trace.core_count for trace in traces),
+        core_count=sum(trace.core_count for trace in traces),
         window_s=max(windows_s, default=0.0),
         simulated=any(trace.simulated for trace in traces),
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
@@ -237,8 +238,8 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
         "op_time_ratios": _NO_OPS_RECORDED if has_programs_only else "no ops and no steps in the window",
         "matmul_padding_ratio": _NO_MATRIX_SHAPES,
         "idle_between_programs_ratio": _NO_OPS_RECORDED if has_programs_only else "no run of a program in the window",
-        "barrier_ratio": NO_STEPS,
-        "debug_print_ratio": NO_STEPS,
+        "barrier_ratio": WINDOW_WITHOUT_STEPS,
+        "debug_print_ratio": WINDOW_WITHOUT_STEPS,
     }
     return PartialFigures(
         figures=computed,
@@ -250,23 +251,23 @@ def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
 _WORTH_A_WARNING = 0.01
 
 
-def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[Caution, ...]:
+def _tpu_warnings(peak: Peak, custom_calls: float | None, unknown_bytes: float | None) -> tuple[FigureWarning, ...]:
     warnings = []
     if peak.from_table:
         words = "the trace does not report the chip's peak rates; they come from a table of chips"
-        warnings.append(Caution("peaks-from-table", words))
+        warnings.append(FigureWarning("peaks-from-table", words))
     if custom_calls is not None and custom_calls >= _WORTH_A_WARNING:
         words = (
             f"{custom_calls:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
             "can be far too high or too low; figures made from FLOPs are as good as they are"
         )
-        warnings.append(Caution("custom-call-flops", words))
+        warnings.append(FigureWarning("custom-call-flops", words))
     if unknown_bytes is not None and unknown_bytes >= _WORTH_A_WARNING:
         words = (
             f"HBM bandwidth leaves out ops that take {unknown_bytes:.0%} of the time: they do not report the "
             "bytes they move"
         )
-        warnings.append(Caution("hbm-incomplete", words))
+        warnings.append(FigureWarning("hbm-incomplete", words))
     return tuple(warnings)
 
 
@@ -327,7 +328,9 @@ def _gpu_part(traces: Sequence[Trace]) -> PartialFigures:
         else "a GPU: idle is the time without anything on its streams"
     )
     words += "; step time is the host's"
-    return PartialFigures(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
+    return PartialFigures(
+        figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(FigureWarning("gpu", words),)
+    )
 
 
 def _op_time_ratios(cores: Sequence[CoreTotals], total_ps: float) -> dict[str, float] | None:

@@ -83,23 +83,23 @@ def parsed(kind: type[_Message], raw: bytes, broken: str = NOT_A_TRACE) -> _Mess
         raise SourceError("malformed", broken) from error
 
 
-def fields(raw: Stored, first: int = 0, size: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
+def fields(raw: Stored, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
     """The fields of a serialized message: number, begin, begin and end of the value, and the value of a varint.
 
     That value is 0 for fields of another kind.
 
     Args:
         raw: what holds the message; positions count from its beginning.
-        first: where the message begins.
-        size: where it ends; where `raw` does, if not given.
+        begin: where the message begins.
+        end: where it ends; where `raw` does, if not given.
 
     Raises:
         SourceError: `malformed`.
     """
-    at, size = first, len(raw) if size is None else size
-    while at < size:
+    at, end = begin, len(raw) if end is None else end
+    while at < end:
         begin = at
-        head = raw[at : min(at + _LONGEST_HEAD, size)]
+        head = raw[at : min(at + _LONGEST_HEAD, end)]
         tag, used = _varint(head, 0)
         number, kind, value = tag >> 3, tag & 7, 0
         value_begin = begin + used
@@ -114,7 +114,7 @@ def fields(raw: Stored, first: int = 0, size: int | None = None) -> Iterator[tup
             at = value_begin + (8 if kind == _FIXED64 else 4)
         else:
             raise SourceError("malformed", NOT_A_TRACE)
-        if at > size or not number:
+        if at > end or not number:
             raise SourceError("malformed", NOT_A_TRACE)
         yield number, begin, value_begin, at, value
 

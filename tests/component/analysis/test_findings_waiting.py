@@ -12,7 +12,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.explain import diagnose
 from tpumon.model import Figures, Target, Workers
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 WORK_US, TRANSFER_US = 6000.0, 400.0
 ROUNDS, STEPS, CORES = 6, 3, 2
@@ -51,7 +51,7 @@ def trace(step_of, *, steps=STEPS):
         for step in range(steps):
             at_us = run_step(core, at_us, step_of(step))
     traced.host()
-    found = figures([read_trace(traced.bytes())]).figures
+    found = figures_of_hosts([read_trace(traced.bytes())]).figures
     return {name: getattr(found, name) for name in Figures.__struct_fields__}
 
 

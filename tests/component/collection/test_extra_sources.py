@@ -1,4 +1,4 @@
-"""An extra source as docs/architecture.md says to add one: a class and an entry in the table."""
+"""An extra source as CONTRIBUTING.md says to add one: a class and an entry in the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpumon.collection.sources.examination import About
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
-from tpumon.model import Caution, Figures, Query, Sample, Target
+from tpumon.model import Figures, FigureWarning, Query, Sample, Target
 from tpumon.model.documents import encoded
 
 
@@ -36,7 +36,7 @@ class BoardMemory(ExtraSource):
             raise SourceError("malformed", "odd bytes", address=self.target.address)
         return Reading(
             figures=Figures(hbm_used_bytes=3 << 30, mxu_utilization_ratio=0.99),
-            warnings=(Caution("runtime-error", "the board is hot"),),
+            warnings=(FigureWarning("runtime-error", "the board is hot"),),
         )
 
 
@@ -67,7 +67,7 @@ def test_its_figures_are_merged_into_the_profilers_sample(node):
     assert sample.source == "monitor"
     assert sample.figures.hbm_used_bytes == 3 << 30
     assert sample.figures.mxu_utilization_ratio == 0.25
-    assert [caution.message for caution in sample.warnings] == ["the board is hot"]
+    assert [warning.message for warning in sample.warnings] == ["the board is hot"]
 
 
 def test_one_that_is_not_there_is_no_error_and_one_that_fails_is(node):

@@ -392,7 +392,7 @@ def test_a_trace_that_was_too_large_to_explain_idle_time_changes_nothing_and_is_
         assert [getattr(one, "reason", None) for one in results] == [None, "too-large", None, None]
         assert host_levels(node) == [0, 2, 0, 0]
         assert lengths[1:] == pytest.approx([lengths[1]] * 3, rel=0.1)
-        assert not source._reducer.caution
+        assert not source._reducer.warning
 
 
 @pytest.mark.parametrize(

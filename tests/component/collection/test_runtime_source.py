@@ -43,7 +43,7 @@ from tpumon.outputs import metrics
 
 
 def lines(reading):
-    return tuple(caution.message for caution in reading.warnings)
+    return tuple(warning.message for warning in reading.warnings)
 
 
 def source(*addresses):

@@ -31,10 +31,10 @@ def test_the_steps_come_one_after_another():
     lighter = TraceReducer(Channel())
     assert lighter.options == {}
     assert overflow(lighter)
-    assert (lighter.options, lighter.caution) == ({}, None)
+    assert (lighter.options, lighter.warning) == ({}, None)
     assert not overflow(lighter)
     assert lighter.options == SPARSE
-    assert "SparseCore" in lighter.caution.message
+    assert "SparseCore" in lighter.warning.message
     assert not overflow(lighter)
     assert lighter.options == SPARSE | ONE_CHIP
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_options_that_help_stay_and_the_figures_say_what_is_left_out():
         windows_ms = [call.fields["opts"]["duration_ms"] for call in node.captures]
     assert asked(node) == [{}, {}, SPARSE, SPARSE]
     assert [sample.truncated is not None for sample in samples] == [True, True, False, False]
-    assert ["lighter" in {caution.code for caution in sample.warnings} for sample in samples] == [
+    assert ["lighter" in {warning.code for warning in sample.warnings} for sample in samples] == [
         False,
         False,
         True,

@@ -94,7 +94,7 @@ def test_shares_of_a_moment_before_the_job_stopped_are_not_those_of_the_window(r
     """Less than a step ran, and then nothing: the device was not busy all the time."""
     times = None if step is None else StepTimes(avg=step, min=step, max=step)
     figures = Figures(idle_ratio=0.0, mxu_utilization_ratio=0.0, step_time_s=times)
-    told = figures_of_window(SimpleNamespace(figures=figures, cores=8, truncated=None, window_s=ran_s), 1.0)
+    told = figures_of_window(SimpleNamespace(figures=figures, core_count=8, truncated=None, window_s=ran_s), 1.0)
     assert (told.idle_ratio is not None, told.mxu_utilization_ratio is not None) == (known, known)
     assert told.absent.get("idle_ratio") == (None if known else "the device ran for 0.01 s of 1 s, no whole step")
 
@@ -309,7 +309,7 @@ def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
 
 NO_STEP = TraceFigures(
     device_type="CPU",
-    cores=0,
+    core_count=0,
     window_s=0.1,
     simulated=False,
     hostnames=(),
@@ -403,7 +403,7 @@ def requests_at_random(idle_ratio, *, stepless=True):
     programs = TracedPrograms(families=(ProgramRuns(family="step", durations_s=(0.02,)),))
     return TraceFigures(
         device_type="TPU v6 Lite",
-        cores=1,
+        core_count=1,
         window_s=0.3,
         simulated=False,
         hostnames=(),
@@ -626,18 +626,18 @@ def test_steps_longer_than_a_window_that_was_given_are_said():
     """With a window that would do; not while the window grows by itself, the device is idle, or a step was whole."""
     busy, idle = figures_of(idle_ratio=0.1), figures_of(idle_ratio=0.9)
     given = Query(level=2, window_s=1.0)
-    assert Window().caution(given, busy).message == (
+    assert Window().warning(given, busy).message == (
         "steps seem longer than the window of 1000 ms; give --duration-ms 5000"
     )
     whole = figures_of(idle_ratio=0.1, step_time_s=StepTimes(avg=1.0, min=1.0, max=1.0, count=1))
-    assert Window().caution(given, whole) is None
-    assert Window().caution(given, idle) is None
-    assert Window().caution(Query(level=1, window_s=1.0), busy) is None
+    assert Window().warning(given, whole) is None
+    assert Window().warning(given, idle) is None
+    assert Window().warning(Query(level=1, window_s=1.0), busy) is None
     window = Window()
-    assert window.caution(Query(level=2), busy) is None
+    assert window.warning(Query(level=2), busy) is None
     for _ in range(9):
         window.grow(LONGEST_WINDOW_S)
-    assert window.caution(Query(level=2), busy).code == "long-steps"
+    assert window.warning(Query(level=2), busy).code == "long-steps"
 
 
 async def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():

@@ -54,14 +54,14 @@ def test_what_never_ends_is_not_read(kind, tmp_path, capsys):
 def test_a_file_that_meets_a_bug_does_not_hide_the_others(error, tmp_path, capsys, monkeypatch):
     """Its figures are absent with a reason; the others' are printed, and the status says so."""
     files = [put(tmp_path, name) for name in ("a", "b", "c")]
-    real, broken = analyze.figures, iter([True])
+    real, broken = analyze.figures_of_hosts, iter([True])
 
     def figures(traces):
         if next(broken, False):
             raise error
         return real(traces)
 
-    monkeypatch.setattr(analyze, "figures", figures)
+    monkeypatch.setattr(analyze, "figures_of_hosts", figures)
     status, shown, errors = analyzed(capsys, *files)
     assert status == 1
     assert [host["mxu_utilization_ratio"] for host in shown["hosts"]] == [None, 0.4, 0.4]
@@ -72,14 +72,14 @@ def test_a_file_that_meets_a_bug_does_not_hide_the_others(error, tmp_path, capsy
 def test_figures_of_all_hosts_that_cannot_be_computed_leave_each_hosts_own(tmp_path, capsys, monkeypatch):
     """`combined` is null, and a line says why."""
     files = [put(tmp_path, name) for name in ("a", "b")]
-    real = analyze.figures
+    real = analyze.figures_of_hosts
 
     def figures(traces):
         if len(traces) > 1:
             raise ZeroDivisionError("division by zero")
         return real(traces)
 
-    monkeypatch.setattr(analyze, "figures", figures)
+    monkeypatch.setattr(analyze, "figures_of_hosts", figures)
     _, shown, errors = analyzed(capsys, *files)
     assert [host["mxu_utilization_ratio"] for host in shown["hosts"]] == [0.4, 0.4]
     assert shown["combined"] is None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from support.shown import INTERVAL_S, NOW, Shown, answered, display_of, empty_display, failed, lines
 from tpumon.analysis.findings import Thresholds
-from tpumon.model import Caution, OpCategoryFigures, OpFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import FigureWarning, OpCategoryFigures, OpFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import SORT_KEYS
 from tpumon.outputs.live.view_settings import DisplaySettings
 
@@ -97,7 +97,7 @@ def worker_samples(draw, worker):
             simulated=draw(st.booleans()),
             device_type=draw(st.sampled_from([None, "TPU v2", bad])),
             absent={"mxu_utilization_ratio": bad},
-            warnings=(Caution("profiler", bad),),
+            warnings=(FigureWarning("profiler", bad),),
             **draw(top_operations(bad)),
         )
         for before in reversed(range(draw(st.integers(1, 3))))

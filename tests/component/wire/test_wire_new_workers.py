@@ -22,7 +22,7 @@ from tpumon.collection.sources.traces import readers
 from tpumon.model import Query, Target, Workers
 from tpumon.proto.profiler_pb2 import ProfileRequest, ProfileResponse
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 INTERVAL_S, WINDOW_S, ANSWER_S, READ_S = 2.0, 0.1, 0.02, 0.005
 PROBE_MS = 1
@@ -152,7 +152,7 @@ async def at_once(function, *args, **kwargs):
 @pytest.fixture
 def play(monkeypatch):
     """Plays a scene with a running sampler."""
-    result = figures([read_trace(GOOD)])
+    result = figures_of_hosts([read_trace(GOOD)])
 
     monkeypatch.setattr(readers, "QUICK", VirtualReaders(2, lambda _xspace: READ_S, result))
     monkeypatch.setattr(asyncio, "to_thread", at_once)

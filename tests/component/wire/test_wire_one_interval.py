@@ -22,7 +22,7 @@ from tpumon.collection.sources.traces.source import TraceSource, _Taken
 from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 INTERVAL_S, WINDOW_S, READ_S, ROUNDS = 1.0, 0.1, 0.025, 12
 UNREADABLE, SLOW = b"unreadable", b"slow"
@@ -71,7 +71,7 @@ GOOD = good_trace()
 @pytest.fixture
 def odd_readers(monkeypatch):
     """Bad traces take more time than usual ones may, or than any may; time is virtual."""
-    result = figures([read_trace(GOOD)])
+    result = figures_of_hosts([read_trace(GOOD)])
     takes_s = {UNREADABLE: math.inf, SLOW: 1.1 * readers.QUICK.cpu_s}
     for name, count in (("QUICK", 2), ("SLOW", 1)):
         cpu_s = getattr(readers, name).cpu_s

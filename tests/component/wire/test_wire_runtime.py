@@ -16,7 +16,7 @@ from tpumon.collection.sampler.extra_sources import ExtraReading, merged
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sources import RuntimeMetrics
 from tpumon.collection.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
-from tpumon.model import Caution, DeviceFigures
+from tpumon.model import DeviceFigures, FigureWarning
 from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.runtime_metrics_pb2 import Metric, TpuMetric
 
@@ -96,9 +96,9 @@ def test_made_up_errors_make_few_lines():
 
 def test_a_warning_that_stays_is_always_passed_on():
     """Rows and JSON show what holds now; only new kinds are counted."""
-    limit, lasting = WarningLimit(), Caution("gpu", "a GPU")
+    limit, lasting = WarningLimit(), FigureWarning("gpu", "a GPU")
     for look in range(200):
-        noise = [Caution("runtime-error", "".join(random.choices(string.ascii_letters, k=30))) for _ in range(30)]
+        noise = [FigureWarning("runtime-error", "".join(random.choices(string.ascii_letters, k=30))) for _ in range(30)]
         assert lasting in limit.pass_on([lasting, *noise], 5.0 * look)
 
 

@@ -27,7 +27,7 @@ from tpumon.xspace.profile import profile
 from tpumon.xspace.profile.op_times import MOST_CONTENTS
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.profile.program_memory import read_programs
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 MOST = 5.0  # times the cost of a quarter of the trace; the square of anything would be 16
 DEPTH = 10_000
@@ -36,7 +36,7 @@ DEPTH = 10_000
 def whole_report(xspace):
     """All sections of a report."""
     read = read_profile(xspace, needs(SECTIONS))
-    capture = Capture(hosts=(HostProfile(name="host", profile=read),), figures=figures([read.trace]))
+    capture = Capture(hosts=(HostProfile(name="host", profile=read),), figures=figures_of_hosts([read.trace]))
     return json.loads(encoded(report(capture, tuple(SECTIONS), Choice()).document))
 
 

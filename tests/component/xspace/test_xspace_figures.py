@@ -25,17 +25,17 @@ from tpumon.xspace.ops.op_tables import custom_call_ratio, unknown_bytes_ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import TraceFigures, figures
+from tpumon.xspace.trace_figures import TraceFigures, figures_of_hosts
 
 OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and "." not in figure.fields[0])
 
 
 def codes(trace):
-    return {caution.code for caution in trace.warnings}
+    return {warning.code for warning in trace.warnings}
 
 
 def of(*traced):
-    return figures([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
 
 
 def training(*, cores=2, steps=4, mxu=40.0, **core):
@@ -50,7 +50,7 @@ def training(*, cores=2, steps=4, mxu=40.0, **core):
 
 def test_a_training_job():
     found = of(training())
-    assert (found.device_type, found.cores, found.simulated) == ("TPU v5", 2, False)
+    assert (found.device_type, found.core_count, found.simulated) == ("TPU v5", 2, False)
     assert (found.figures.mxu_utilization_ratio, found.figures.mxu_method) == (0.4, "counter")
     assert found.window_s == pytest.approx(3950e-6)
     assert found.figures.step_time_s.avg == pytest.approx(950e-6)
@@ -247,7 +247,7 @@ def gpu():
 
 def test_a_gpu_has_step_time_and_idle_and_is_called_one():
     found = of(gpu())
-    assert (found.device_type, found.cores) == ("NVIDIA H200", 1)
+    assert (found.device_type, found.core_count) == ("NVIDIA H200", 1)
     assert found.figures.idle_ratio == pytest.approx(1 - 2000 / 3500)
     assert found.figures.step_time_s.avg == pytest.approx(1e-3)
     assert found.figures.absent["mxu_utilization_ratio"] == "a GPU, not a TPU"
@@ -276,7 +276,7 @@ def test_a_damaged_trace_has_figures_or_is_refused(data):
     if data.draw(st.booleans()):
         del content[data.draw(st.integers(0, len(content))) :]
     try:
-        found = figures([read_trace(bytes(content))])
+        found = figures_of_hosts([read_trace(bytes(content))])
     except SourceError:
         return
     check_sane(found)

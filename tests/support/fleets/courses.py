@@ -75,7 +75,7 @@ def read(xspace: bytes) -> Sample:
     return Sample(
         worker="?", address="?", time_unix_s=0.0, window_s=found.window_s, took_s=found.window_s + 0.05,
         traced_s=found.window_s + 0.05, interval_s=INTERVAL_S, source="trace", device_type=found.device_type,
-        cores=found.cores, figures=found.figures, truncated=found.truncated, warnings=found.warnings,
+        cores=found.core_count, figures=found.figures, truncated=found.truncated, warnings=found.warnings,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A figure added the way docs/architecture.md says, to a copy of the program: one field, one computation, one row.
+"""A figure added the way CONTRIBUTING.md says, to a copy of the program: one field, one computation, one row.
 
 It is then in JSON, in CSV, on the metrics page and in `--help`; test_view_new_figure.py has it on the screen.
 """
@@ -36,6 +36,7 @@ EDITS = {
     label="Outfeed share",
     title="OUTFEED",
     about="Share of a step spent on outfeed.",
+    origin="device",
     value=lambda figures: figures.outfeed_ratio,
     compared=True,
     metric="tpu_outfeed_ratio",

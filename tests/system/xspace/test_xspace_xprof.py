@@ -35,14 +35,14 @@ from support.xprof import open_tools, open_with_xprof, overview, page_of, ratio,
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 FULL = 1e-6
 PARTS = {"infeed": "tcInfeedTimeMs", "outfeed": "tcOutfeedTimeMs", "idle": "tcIdleTimeMs"}
 
 
 def found_in(files):
-    return figures([read_trace(file.read_bytes()) for file in files])
+    return figures_of_hosts([read_trace(file.read_bytes()) for file in files])
 
 
 def mean(rows, name):
@@ -60,7 +60,7 @@ def check(files, *, mxu=True, flops=True):
     (overview_page, op_profile, table, analyzer), ours = open_tools(files, tools), found_in(files)
     page = page_of(overview_page)
     assert ours.device_type == page["device_type"]
-    assert ours.cores == int(page["device_core_count"])
+    assert ours.core_count == int(page["device_core_count"])
     assert ours.figures.idle_ratio == pytest.approx(ratio(page, "device_idle_time_percent"), abs=5.1e-4)
     assert ours.figures.duty_cycle_ratio == pytest.approx(ratio(page, "device_duty_cycle_percent"), abs=5.1e-4)
     if mxu:
@@ -304,7 +304,7 @@ def test_sparse_cores_count_towards_the_duty_cycle_only(tmp_path):
             plane.event("Sparse Core Modules", "sparse", 100 + 3600 * step, 3400)
             plane.event("Sparse Core Steps", "train", 100 + 3600 * step, 3400)
     ours = check(saved(tmp_path, traced))
-    assert ours.cores == 2
+    assert ours.core_count == 2
     assert ours.figures.duty_cycle_ratio != without.figures.duty_cycle_ratio
     assert (ours.figures.idle_ratio, ours.figures.step_time_s) == (
         without.figures.idle_ratio,

@@ -14,7 +14,7 @@ from support.samples import sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.device.shares import ShareRule
-from tpumon.model import Caution, CoreFigures, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model import CoreFigures, FigureWarning, FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -297,7 +297,7 @@ IDLE = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"co
             "idle 40% of the time, 1% between its programs: for the rest programs run",
         ),
         ({}, "the TPU is idle 40% of the time: it waits for its host"),
-        ({"warnings": (Caution("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
+        ({"warnings": (FigureWarning("gpu", "a GPU"),)}, "the GPU is idle 40% of the time: it waits for its host"),
     ],
 )
 def test_idle_is_between_programs_only_where_it_is(figures, sentence):
@@ -694,6 +694,15 @@ def test_the_page_has_every_finding_and_its_limit():
             (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
             assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
             assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())
+
+
+def test_the_page_has_every_finding_that_takes_other_samples_than_usual():
+    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    one_sample, own = re.search(r"Exceptions:\n\n- (.*?)\n- (.*?)\n- ", page, re.DOTALL).groups()
+    exceptional = {rule.finding: rule for rule in RULES if rule.samples is not None}
+    (name,) = re.findall(r"`(.+?)`", one_sample)
+    assert f"below {exceptional.pop(name).leaves_below:.1%}".replace("%", " %") in one_sample
+    assert sorted(re.findall(r"`(.+?)`", own)) == sorted(exceptional)
 
 
 def test_the_one_sample_that_shows_waiting_for_input_stands_while_the_device_is_as_idle():

@@ -21,7 +21,20 @@ from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.state_findings import all_findings
 from tpumon.collection.remote import TroubleError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.model import Change, ExporterSnapshot, Finding, Process, State, StatusSnapshot, StepTimes, Target, Workers
+from tpumon.model import (
+    Cause,
+    Change,
+    ExporterSnapshot,
+    Finding,
+    FindingId,
+    Process,
+    Sample,
+    State,
+    StatusSnapshot,
+    StepTimes,
+    Target,
+    Workers,
+)
 from tpumon.model.documents import decoded, encoded
 from tpumon.model.figure_table import COMPARED
 from tpumon.model.page import Page
@@ -389,6 +402,15 @@ def test_a_restart_is_told_once_whatever_the_clock_of_the_exporter_says(ahead_s)
 def page_with(snapshot):
     """A page as JSON has it."""
     return json.loads(encoded(Page(schema=1, tpumon="0", **page_of(snapshot))))
+
+
+def test_a_worker_can_have_every_finding():
+    findings = tuple(Cause(words="so", finding=each) for each in get_args(FindingId))
+    given = sample("w", findings=findings, judged=get_args(FindingId))
+
+    read = Sample.from_json(encoded(given.document()))
+
+    assert (read.findings, read.judged) == (given.findings, given.judged)
 
 
 def test_a_snapshot_survives_the_page():

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import typer.main
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from tpumon.analysis.findings import Thresholds
 from tpumon.cli.app import app
 from tpumon.cli.config_file import options_of
 from tpumon.cli.process import command_of
@@ -32,82 +33,39 @@ ARGUMENTS = {
 }
 PANELS = ["Options", "Targets", "What to measure", "Output", "Appearance of the live view", "Thresholds", "Commands"]
 
-# option: a value that is not its default, and what becomes of it
-SAMPLES = {
-    "--service-addr": ("10.0.0.2:9999", ["10.0.0.2:9999"]),
-    "--workers-list": ("a,b", ["a,b"]),
-    "--tpu": ("mine", ["mine"]),
-    "--zone": ("us-b", "us-b"),
-    "--project": ("p", "p"),
-    "--targets": ("targets.json", "targets.json"),
-    "--job": ("team/gemma", "team/gemma"),
-    "--slice": ("0", "0"),
-    "--job-kind": ("batch", "batch"),
-    "--server-metrics": ("w0=http://h:8000", ["w0=http://h:8000"]),
-    "--port": ("9999", 9999),
-    "--simulate": ("v5e-8", "v5e-8"),
-    "--scenario": ("idle", "idle"),
-    "--use-proxy": ("1", True),
-    "--from": ("http://h:1", "http://h:1"),
-    "--from-auth": ("token", "token"),
-    "--level": ("1", 1),
-    "--logdir": ("logs", "logs"),
-    "--duration-ms": ("50", "50"),
-    "--interval": ("2.5", "2.5"),
-    "--max-duty": ("50%", "50%"),
-    "--max-trace-mb": ("100", "100"),
-    "--num-queries": ("7", 7),
-    "--num-tracing-attempts": ("5", 5),
-    "--host-tracer-level": ("2", "2"),
-    "--gpu": ("1", True),
-    "--verbose": ("1", True),
-    "--runtime-addr": ("unix:/run/tpu.sock", ["unix:/run/tpu.sock"]),
-    "--no-runtime-metrics": ("true", True),
-    "--output": ("json", "json"),
-    "--explain": ("1", True),
-    "--fleet-summary": ("1", True),
-    "--listen": (":1234", ":1234"),
-    "--export": ("csv=a.csv jsonl=b.jsonl", ["csv=a.csv", "jsonl=b.jsonl"]),
-    "--web-config": ("web.yml", "web.yml"),
-    "--record": ("rec", "rec"),
-    "--record-keep": ("1d,1MB", "1d,1MB"),
-    "--on-change": ("cat", "cat"),
-    "--follow": ("1", True),
-    "--at": ("03:12", "03:12"),
-    "--fail-on": ("warning", "warning"),
-    "--timeout": ("30", "30"),
-    "--brief": ("1", True),
-    "--request": ("cmpl-7", "cmpl-7"),
-    "--against": ("old/", ["old/"]),
-    "--fail-above": ("5%", "5%"),
-    "--section": ("ops,steps", ["ops,steps"]),
-    "--with-ops": ("5", 5),
-    "--top": ("5", 5),
-    "--program": ("jit_f", "jit_f"),
-    "--to": ("a.parquet", "a.parquet"),
-    "--sort": ("name", "name"),
-    "--filter": ("w1", "w1"),
-    "--ascii": ("1", True),
-    "--color": ("never", "never"),
-    "--infeed-limits": ("0.1,0.2", "0.1,0.2"),
-    "--hbm-limits": ("0.1,0.2", "0.1,0.2"),
-    "--step-limits": ("1.1,1.2", "1.1,1.2"),
-    "--idle-limit": ("30%", "30%"),
-    "--sustained": ("4", 4),
-    "--monitor": ("0", False),
-    "--monitor-file": ("figures", "figures"),
-    "--seed": ("9", 9),
-    "--server": ("old", "old"),
-    "--state": ("d", "d"),
-    "--expose": ("all", "all"),
-}
-
 
 def visible_options(command):
     return [one for _, one in options_of(command)]
 
 
 EVERY_OPTION = [(name, option.opts[0]) for name, command in COMMANDS.items() for option in visible_options(command)]
+
+
+# metavar: a value, where not every text is one
+SAMPLES = {
+    "HOST:PORT": ":7",
+    "HOST:PORT,...": "a:7 b:7",
+    "NAME=WHERE": "csv=a jsonl=b",
+    "SHARE": "50%",
+    "SIZE": "7M",
+    "TIME": "7s",
+    "TOPOLOGY": "v5e-8",
+    "[WORKER=]URL": "http://a:7",
+}
+
+
+def sample_of(option):
+    """A text that an option takes, and the value that it gives."""
+    kind = option.type_descriptor
+    if option.is_flag:
+        return "1", True
+    if kind.choices:
+        value = next(choice for choice in kind.choices if choice != option.default)
+        return str(value), value
+    if isinstance(option.default, str):
+        return option.default, option.default
+    text = SAMPLES.get(option.metavar, "7" if kind.annotation is int else "a")
+    return text, {int: int, str: str, list[str]: str.split}[kind.annotation](text)
 
 
 def settings(*arguments):
@@ -140,7 +98,7 @@ def test_every_option_has_an_environment_variable_that_sets_it(command, name, mo
     """TPUMON_<NAME>, for the options of every command."""
     variable = "TPUMON_" + name.removeprefix("--").upper().replace("-", "_")
     (option,) = (one for one in visible_options(COMMANDS[command]) if one.opts[0] == name)
-    text, value = SAMPLES[name]
+    text, value = sample_of(option)
     monkeypatch.setenv(variable, text)
     context = COMMANDS[command].make_context("tpumon", list(ARGUMENTS.get(command, [])))
     set_to = context.params[option.name]
@@ -229,6 +187,13 @@ def test_serve_hands_thresholds_to_its_outputs():
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
     assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
+
+
+def test_every_threshold_can_be_given():
+    given = "--infeed-limits=0.3,0.4 --hbm-limits=0.3,0.4 --step-limits=3,4 --idle-limit=0.3 --sustained=5"
+    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_options.thresholds
+    usual = asdict(Thresholds())
+    assert [name for name, value in asdict(thresholds).items() if value == usual[name]] == []
 
 
 def test_what_is_exposed_of_workers_of_exporters():
@@ -474,7 +439,7 @@ def test_no_option_that_takes_text_takes_an_empty_one(command, name):
 
 
 def test_an_empty_variable_counts_as_not_set(monkeypatch):
-    for name in SAMPLES:
+    for _, name in EVERY_OPTION:
         monkeypatch.setenv(f"TPUMON_{name[2:].upper().replace('-', '_')}", "")
     assert settings().feed.origin.selection == Selection()
 

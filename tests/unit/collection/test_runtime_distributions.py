@@ -41,7 +41,7 @@ def reading_of(told):
 def transfer(*rows):
     """The distribution of transfers, and what is said."""
     reading = reading_of({TRANSFER: list(rows)})
-    said = [caution.message for caution in reading.warnings]
+    said = [warning.message for warning in reading.warnings]
     return reading.figures.runtime_latencies.get("dcn_transfer"), said
 
 

@@ -20,7 +20,7 @@ from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.errors import NOT_SEEN, NoTargetError, SourceError
-from tpumon.model import Caution, DeviceFigures, Figures, Process, Query, RuntimeFigures, Sample, Target, Workers
+from tpumon.model import DeviceFigures, Figures, FigureWarning, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
 
@@ -699,7 +699,7 @@ READING = Reading(
         hbm_used_bytes=5,
         hbm_total_bytes=9,
     ),
-    warnings=(Caution("runtime-error", "hangs"),),
+    warnings=(FigureWarning("runtime-error", "hangs"),),
 )
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import fields
 
+from grafana import worker as worker_dashboard
+from grafana.config import Config
 from support import REPOSITORY
 from tpumon.model import Figures
+from tpumon.model.figure import Figure, Unit
 from tpumon.model.figure_table import FIGURES, csv_columns, of_level
 from tpumon.model.figures import ServerFigures
+from tpumon.report import overview_section
 
 COMPUTED_IN = {"tpumon/xspace/trace_figures.py", "tpumon/collection/sources/monitor_rpc.py"}
 AT_HOME = {"tpumon/model/figure_table.py", "tpumon/model/figures.py"}
@@ -36,6 +41,19 @@ def test_every_row_is_made_of_fields_of_figures():
     known = {item.name for item in fields(Figures)} | {f"server.{item.name}" for item in fields(ServerFigures)}
     assert {name for figure in FIGURES for name in figure.fields} <= known
     assert len({figure.key for figure in FIGURES}) == len(FIGURES)
+
+
+@pytest.mark.parametrize("unit", get_args(Unit))
+def test_a_figure_of_any_unit_has_a_panel_and_is_in_reports(unit, monkeypatch):
+    names: dict[str, Any] = {"key": "new", "fields": ("new",), "label": "New", "about": "New.", "metric": "tpu_new"}
+    row = Figure(**names, origin="device", unit=unit, value=lambda _: 0.5)
+    for module in (worker_dashboard, overview_section):
+        monkeypatch.setattr(module, "FIGURES", (row,))
+
+    panels = [panel for part in worker_dashboard.dashboard(Config()).rows for panel in part.panels]
+
+    assert "New" in [panel.title for panel in panels]
+    assert [label for label, _ in overview_section._figure_rows(Figures())] == ["New"]
 
 
 def test_every_field_of_a_row_has_its_columns():

@@ -25,7 +25,7 @@ from support.shown import (
     screen,
 )
 from tpumon.analysis.findings import Thresholds
-from tpumon.model import Caution, ExporterSnapshot, Failure, Target, Workers
+from tpumon.model import ExporterSnapshot, Failure, FigureWarning, Target, Workers
 from tpumon.outputs.live.drawing.cells import clock
 from tpumon.outputs.live.screens.screen import Reply
 
@@ -519,7 +519,7 @@ def test_a_worker_that_is_gone_takes_its_screen_with_it():
 
 def test_the_worker_screen_scrolls_to_its_end():
     """Every line is reachable, at any height."""
-    display = display_of(answered("w", warnings=(Caution("profiler", "events were dropped"),)))
+    display = display_of(answered("w", warnings=(FigureWarning("profiler", "events were dropped"),)))
     press(display, "enter")
     assert "answered in" not in screen(display, 80, 12)
     press(display, "G")

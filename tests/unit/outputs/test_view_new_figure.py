@@ -14,6 +14,7 @@ SPREAD = Figure(
     label="Step spread",
     title="SPREAD",
     about="Difference between the longest and the shortest step.",
+    origin="steps",
     value=lambda figures: None if figures.step_time_s is None else figures.step_time_s.max - figures.step_time_s.min,
     range=lambda _: (0.001, 0.002),
     method=lambda _: "hand",

@@ -54,6 +54,21 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def test_what_architecture_says_is_in_a_file_is_in_it():
+    """Each `Class.method` (`folder/file.py`)."""
+    named = re.findall(r"`([\w.]+)`\s\(`([\w/]+\.py)`", TEXTS["docs/architecture.md"])
+    assert len(named) > 20
+    for name, where in named:
+        texts = [path.read_text() for top in ("tpumon", "exporters", "grafana") for path in _files(top, where)]
+        for word in name.split("."):
+            defined = re.compile(rf"^\s*(async def|class|def) {word}\b", re.MULTILINE)
+            assert any(map(defined.search, texts)), (name, where)
+
+
+def _files(top: str, where: str) -> list[Path]:
+    return [path for path in (REPOSITORY / top).rglob("*.py") if str(path).endswith(f"/{where}")]
+
+
 @pytest.mark.parametrize("page", PATHS)
 def test_links_lead_somewhere(page):
     path = REPOSITORY / page

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.errors import REASONS
-from tpumon.model import CautionCode
+from tpumon.model import WarningCode
 from tpumon.model.figure_table import STEP_PARTS
 from tpumon.model.sample import SampleDocument
 
@@ -36,4 +36,4 @@ def test_everything_in_the_json_is_documented() -> None:
     documented = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]+)`", "".join(pages)))))
     in_json = set(_names(SampleDocument))
     assert len(in_json) > 40
-    assert not {*in_json, *REASONS, *get_args(CautionCode), *STEP_PARTS} - documented
+    assert not {*in_json, *REASONS, *get_args(WarningCode), *STEP_PARTS} - documented

@@ -11,12 +11,12 @@ from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.step_times import step_table
 from tpumon.xspace.steps.functions import TOO_FEW
 from tpumon.xspace.trace import read_trace, trace_of
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 from tpumon.xspace.wire import stored
 
 
 def of(space):
-    return figures([read_trace(space.SerializeToString())])
+    return figures_of_hosts([read_trace(space.SerializeToString())])
 
 
 def avg_us(found):
@@ -226,7 +226,7 @@ def window_of(first, count, *, way, slow_us=0, by_op=False):
 @pytest.mark.parametrize("way", ["host", "names"])
 @pytest.mark.parametrize(("first", "second"), [(0, 3), (5, 2), (4, 4), (0, 9)])
 def test_hosts_whose_windows_are_steps_apart_are_matched_by_the_programs_own_numbers(way, first, second):
-    found = figures([window_of(first, 12, way=way), window_of(second, 12, way=way, slow_us=500)])
+    found = figures_of_hosts([window_of(first, 12, way=way), window_of(second, 12, way=way, slow_us=500)])
     common = range(max(first, second), min(first, second) + 12)
     slowest_us = [LENGTHS_US[number] + (500 if number % 2 else 0) for number in common]
     assert found.figures.step_time_s.count == len(common)
@@ -242,7 +242,7 @@ def test_the_time_of_ops_is_that_of_the_steps_in_common():
 
 
 def test_hosts_without_a_step_in_common_have_no_step_time():
-    found = figures([window_of(0, 5, way="host"), window_of(9, 5, way="host")])
+    found = figures_of_hosts([window_of(0, 5, way="host"), window_of(9, 5, way="host")])
     assert (avg_us(found), found.figures.absent["step_time_s"]) == (None, "no step that all hosts saw")
 
 
@@ -255,7 +255,7 @@ def test_numbers_that_count_from_the_windows_begin_match_nothing():
             core.event("Steps", str(number), 40_000 * (number + skipped), LENGTHS_US[number + skipped])
             core.event("XLA Ops", CONV, 40_000 * (number + skipped), LENGTHS_US[number + skipped])
         traces.append(read_trace(traced.bytes()))
-    found = figures(traces)
+    found = figures_of_hosts(traces)
     assert found.figures.step_time_s.count == 5
     assert avg_us(found) == pytest.approx(sum(LENGTHS_US[1:6]) / 5)
 
@@ -272,7 +272,7 @@ def test_nor_do_they_where_the_first_ones_are_cut_away():
             core.event("XLA Ops", CONV, begin_us, length_us)
         core.event("XLA TraceMe", "Trace Buffers Dropped", 40_000 * (2 + skipped) - 1000, 500)
         traces.append(read_trace(traced.bytes()))
-    found = figures(traces)
+    found = figures_of_hosts(traces)
     assert found.truncated is not None
     assert found.figures.step_time_s.count == 7
     assert avg_us(found) == pytest.approx(sum(LENGTHS_US[3:10]) / 7)

@@ -8,7 +8,7 @@ import pytest
 
 from support.truncated import whole
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 LOST = """
 the trace of /device:TPU:0 is truncated, 48211 events dropped
@@ -126,6 +126,6 @@ def rows(table):
 def test_notices(notice, lost):
     trace = whole(random.Random(5), dispatches=True)
     trace.space.warnings.append(notice)
-    found = figures([read_trace(trace.space.SerializeToString())])
+    found = figures_of_hosts([read_trace(trace.space.SerializeToString())])
     assert bool(found.truncated) is lost, found.truncated
     assert notice in [warning.message for warning in found.warnings if warning.code == "profiler"]

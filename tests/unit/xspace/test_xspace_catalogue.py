@@ -12,7 +12,7 @@ from tpumon.xspace.ops.catalogue import Catalogue
 from tpumon.xspace.ops.op_kinds import KIND
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 FLOPS = KIND.names.index("flops")
 OPS = (CONV, LOOP, INFEED, ALL_REDUCE, CUSTOM, Op("region.1", "loop fusion", flops=5))
@@ -174,7 +174,7 @@ def test_traces_are_the_same_before_and_after_it_began_anew():
     before = read_trace(xspace)
     catalogue.CATALOGUE.clear()
     after = read_trace(xspace)
-    alone, both = figures([before]).figures, figures([before, after]).figures
+    alone, both = figures_of_hosts([before]).figures, figures_of_hosts([before, after]).figures
     assert both.flops_utilization_ratio == pytest.approx(alone.flops_utilization_ratio)
     assert both.mxu_utilization_ratio == alone.mxu_utilization_ratio
 

@@ -22,11 +22,11 @@ from tpumon.xspace.steps.functions import (
     named_function,
 )
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 
 def of(*traced):
-    return figures([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
 
 
 def device(runs, *, cores=2, host=None):
@@ -165,8 +165,8 @@ def test_pauses_between_bursts_are_no_steps():
     found = of(device(runs, cores=1))
     assert step(found) == (10.0, "modules", "jit_decode")
     assert found.figures.step_time_s.count == 57
-    (caution,) = (each for each in found.warnings if each.code == "pauses")
-    assert caution.message.startswith("2 pauses between steps")
+    (warning,) = (each for each in found.warnings if each.code == "pauses")
+    assert warning.message.startswith("2 pauses between steps")
     # What lies in a pause belongs to no step.
     assert found.figures.step_parts_s["idle"] == pytest.approx(1e-6)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
+from tpumon.model import Failure, FigureWarning, Sample, Target, Workers, bounded
 from tpumon.model.documents import encoded
 from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
 from tpumon.xspace.trace import read_trace
-from tpumon.xspace.trace_figures import figures
+from tpumon.xspace.trace_figures import figures_of_hosts
 
 if TYPE_CHECKING:
     from tpumon.analysis import FleetStatus
@@ -90,7 +90,7 @@ def _combined(traces: Mapping[Path, Trace], typed: Mapping[Path, str]) -> TraceF
         _log.warning("all hosts: %s", words)
         return None
     try:
-        return figures(list(traces.values()))
+        return figures_of_hosts(list(traces.values()))
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
         _log.warning("all hosts: %s", bug(error))
         return None
@@ -118,7 +118,7 @@ def read_host(file: Path) -> AnalyzedHost:
 def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
-    host = figures([trace])
+    host = figures_of_hosts([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
@@ -143,7 +143,7 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
         source="file",
         simulated=trace.simulated,
         device_type=trace.device_type,
-        cores=trace.cores,
+        cores=trace.core_count,
         figures=trace.figures,
         truncated=trace.truncated,
         warnings=trace.warnings,
@@ -173,8 +173,10 @@ def _combined_sample(hosts: Sequence[AnalyzedHost], combined: TraceFigures) -> S
     return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
-    seen: set[Caution] = set()
+def _warnings(
+    hosts: Sequence[AnalyzedHost], combined: TraceFigures | None
+) -> Iterable[tuple[str, Sequence[FigureWarning]]]:
+    seen: set[FigureWarning] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
         yield host.name, host.sample.warnings

@@ -156,9 +156,9 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
 
 
 def _capture_of(hosts: tuple[HostProfile, ...]) -> Capture:
-    from tpumon.xspace.trace_figures import figures
+    from tpumon.xspace.trace_figures import figures_of_hosts
 
-    return Capture(hosts=hosts, figures=figures([host.profile.trace for host in hosts]))
+    return Capture(hosts=hosts, figures=figures_of_hosts([host.profile.trace for host in hosts]))
 
 
 def _judged(capture: Capture) -> Capture:
@@ -166,10 +166,13 @@ def _judged(capture: Capture) -> Capture:
     from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
     from tpumon.cli.commands.analyze import file_sample, judge_capture
-    from tpumon.xspace.trace_figures import figures
+    from tpumon.xspace.trace_figures import figures_of_hosts
 
     start_unix_s = capture.start_unix_s
-    samples = [file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace])) for host in capture.hosts]
+    samples = [
+        file_sample(host.name, "", start_unix_s or 0.0, figures_of_hosts([host.profile.trace]))
+        for host in capture.hosts
+    ]
     answer = diagnose(judge_capture(samples, Thresholds()))
     findings = tuple(answer.findings)
     if start_unix_s is None:

@@ -95,9 +95,9 @@ def _hung_before_s(address: str, pid: int | None) -> float:
     server, process = server_name(address), None if pid is None else start_ticks_of(pid)
     with suppress(OSError):
         peers = DutyLedger().peers([server]).get(server, ())
-        told = [one.entry.hung_s for one in peers if one.uid == os.getuid()]
+        own_s = [one.entry.hung_s for one in peers if one.uid == os.getuid()]
         others = {one.process for one in peers} - {process}
-        begun_s = max([0.0, *told, *(hung_at(peers, other, 0.0, 0.0) for other in others)])
+        begun_s = max([0.0, *own_s, *(hung_at(peers, other, 0.0, 0.0) for other in others)])
         return begun_s if since_boot_s() - begun_s < UNANSWERED_COUNTS_S else 0.0
     return 0.0
 

@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from tpumon.model import Caution
+from tpumon.model import FigureWarning
 from tpumon.system.console import Allowance
 
 _MOST_A_SAMPLE = 20
@@ -25,7 +25,7 @@ class WarningLimit:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._new = Allowance(_MOST_A_SAMPLE, 1 / _EVERY_S, 0.0)
 
-    def pass_on(self, warnings: Sequence[Caution], now_s: float) -> tuple[Caution, ...]:
+    def pass_on(self, warnings: Sequence[FigureWarning], now_s: float) -> tuple[FigureWarning, ...]:
         """The warnings to show; if some are left out, the last one says so.
 
         Args:
@@ -36,10 +36,10 @@ class WarningLimit:
             return ()
         shown = [warning for warning in warnings if self._is_allowed(warning, now_s)][:_MOST_A_SAMPLE]
         if left_out := len(warnings) - len(shown):
-            shown.append(Caution("capped", f"{left_out} more warnings are left out"))
+            shown.append(FigureWarning("capped", f"{left_out} more warnings are left out"))
         return tuple(shown)
 
-    def _is_allowed(self, warning: Caution, now_s: float) -> bool:
+    def _is_allowed(self, warning: FigureWarning, now_s: float) -> bool:
         kind = (warning.code, _NUMBER.sub("", warning.message))
         if kind not in self._known:
             if self._new.take(now_s) is None:

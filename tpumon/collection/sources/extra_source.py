@@ -15,7 +15,7 @@ from tpumon.model import Figures
 if TYPE_CHECKING:
     from tpumon.collection.sources.base import SourceOptions
     from tpumon.collection.sources.rpc import Client
-    from tpumon.model import Caution, Failure, Target
+    from tpumon.model import Failure, FigureWarning, Target
 
 OpenClient = Callable[[str], "Client"]
 """Makes a channel to an address; makes no call yet."""
@@ -32,14 +32,14 @@ class Reading(Struct, frozen=True, kw_only=True):
     """
 
     figures: Figures = field(default_factory=Figures)
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[FigureWarning, ...] = ()
     failures: tuple[Failure, ...] = ()
     simulated: bool = False
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The warnings, then the failures, as text."""
-        return (*(caution.message for caution in self.warnings), *(failure.message for failure in self.failures))
+        return (*(warning.message for warning in self.warnings), *(failure.message for failure in self.failures))
 
 
 class ExtraSource(ABC):

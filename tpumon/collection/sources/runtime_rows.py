@@ -17,10 +17,10 @@ from tpumon.model import (
     RUNTIME_COUNTS,
     RUNTIME_LATENCIES,
     SIMULATED_MARK,
-    Caution,
     DeviceFigures,
     Distribution,
     Figures,
+    FigureWarning,
     RuntimeFigures,
 )
 from tpumon.model.documents import LARGEST
@@ -65,10 +65,10 @@ class _MetricRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Tables:
-    """The values of each metric by device, and cautions about what is missing."""
+    """The values of each metric by device, and warnings about what is missing."""
 
     by_key: dict[str, dict[str, Number]] = field(default_factory=dict)
-    warnings: list[Caution] = field(default_factory=list)
+    warnings: list[FigureWarning] = field(default_factory=list)
 
     def of(self, key: str) -> dict[str, Number]:
         """The values under a key; empty if there are none."""
@@ -137,12 +137,12 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
     )
 
 
-def _latencies(answers: Mapping[str, TpuMetric], warnings: list[Caution]) -> Mapping[str, Distribution]:
+def _latencies(answers: Mapping[str, TpuMetric], warnings: list[FigureWarning]) -> Mapping[str, Distribution]:
     made = {key: distribution_of(answers[name]) for name, key in _LATENCIES.items() if name in answers}
     if unknown := [key for key, one in made.items() if one is None and answers[RUNTIME_LATENCIES[key].name].metrics]:
         name = RUNTIME_LATENCIES[unknown[0]].name
         words = f"the runtime metric service reports buckets that make no histogram ({name}): ignored"
-        warnings.append(Caution("impossible-values", words))
+        warnings.append(FigureWarning("impossible-values", words))
     return {key: one for key, one in made.items() if one is not None}
 
 
@@ -161,15 +161,15 @@ def _first_devices(tables: _Tables) -> list[str]:
     devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
     if len(devices) > _MOST_DEVICES:
         words = f"the runtime metric service reports {len(devices)} devices: all but {_MOST_DEVICES} are left out"
-        tables.warnings.insert(0, Caution("capped", words))
+        tables.warnings.insert(0, FigureWarning("capped", words))
     return devices[:_MOST_DEVICES]
 
 
-def _first_warnings(warnings: Sequence[Caution]) -> tuple[Caution, ...]:
+def _first_warnings(warnings: Sequence[FigureWarning]) -> tuple[FigureWarning, ...]:
     if len(warnings) <= _MOST_WARNINGS:
         return tuple(warnings)
     words = f"{len(warnings) - _MOST_WARNINGS + 1} more warnings of the runtime metric service are left out"
-    return (*warnings[: _MOST_WARNINGS - 1], Caution("capped", words))
+    return (*warnings[: _MOST_WARNINGS - 1], FigureWarning("capped", words))
 
 
 def _device(device: str, tables: _Tables) -> DeviceFigures:
@@ -217,9 +217,9 @@ def _number(row: Metric) -> Number | None:
 
 
 def _by_device(
-    name: str, rows: Iterable[_MetricRow], convert: Callable[[Number], Number | None], warnings: list[Caution]
+    name: str, rows: Iterable[_MetricRow], convert: Callable[[Number], Number | None], warnings: list[FigureWarning]
 ) -> dict[str, Number]:
-    """A metric's values by device. Impossible ones are ignored, with a caution."""
+    """A metric's values by device. Impossible ones are ignored, with a warning."""
     table: dict[str, Number] = {}
     strange: list[str] = []
     for row in rows:
@@ -235,7 +235,7 @@ def _by_device(
             table[row.device] = value
     if strange:
         words = f"the runtime metric service reports {strange[0]} ({name}): ignored"
-        warnings.append(Caution("impossible-values", words))
+        warnings.append(FigureWarning("impossible-values", words))
     return table
 
 
@@ -254,7 +254,7 @@ def _place_duty_cycles(tables: _Tables) -> None:
         # Rows of chips or of devices are missing: a v5e device has as much HBM as one of v3.
         tables.by_key[key] = {}
         words = f"{len(chips)} duty cycles for {len(devices)} devices, unclear which is whose: ignored"
-        tables.warnings.append(Caution("unclear-device", words))
+        tables.warnings.append(FigureWarning("unclear-device", words))
         return
     pairs = [(str(2 * int(chip)), str(2 * int(chip) + 1)) for chip in chips]
     if not {device for pair in pairs for device in pair} <= set(devices):
@@ -273,11 +273,11 @@ def _place_queues(tables: _Tables) -> None:
         tables.by_key[key] = {places[place]: size for place, size in queues.items()}
 
 
-def _error(name: str, about: Mapping[str, str]) -> Caution:
+def _error(name: str, about: Mapping[str, str]) -> FigureWarning:
     what = "a failed slice" if name == SLICE_ERROR else "a hang or error between slices"
     details = ": ".join(about[key] for key in ("error_type", "error_message") if about.get(key))
     words = f"the runtime detects {what}{': ' + details if details else ''} ({name})"
-    return Caution("runtime-error", one_line(words, limit=300))
+    return FigureWarning("runtime-error", one_line(words, limit=300))
 
 
 def _may_be_id(device: str) -> bool:

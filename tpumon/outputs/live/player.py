@@ -214,9 +214,9 @@ class Player(Display):
             at_unix_s = next(search.looking)
             while time.monotonic() < until_s:
                 at_unix_s = next(search.looking)
-        except StopIteration as found:
-            if found.value is not None:
-                self._go_to_change(*found.value)
+        except StopIteration as end:
+            if end.value is not None:
+                self._go_to_change(*end.value)
                 return
             self._go_to(search.end_unix_s, playing=False)
             self._say(f"no change {search.words} {clock(search.end_unix_s, self._last_unix_s)}")

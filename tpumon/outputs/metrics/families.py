@@ -9,7 +9,7 @@ from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_SCHEMA, State, Worke
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Cause, Sample
 from tpumon.model.figure import Figure
-from tpumon.model.figure_table import COMPILING, FIGURES, MXU, OP_TIME, PARTS, STEP
+from tpumon.model.figure_table import FIGURES, MXU, OP_TIME, PARTS, STEP
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
     FindingMetric,
@@ -101,11 +101,6 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
         help=OP_TIME.help,
         labels=("kind",),
         values=lambda sample: _by_key(sample.figures.op_time_ratios),
-    ),
-    SampleMetric(
-        name="tpu_compile_ratio",
-        help=COMPILING.help,
-        values=single(lambda sample: sample.figures.compile_ratio),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",

@@ -70,7 +70,7 @@ def read_space(stored: Stored) -> Space:
             spans.append((value_begin, end))
         else:
             head.append(stored[begin:end])
-    trace = parsed(TraceOutline, b"".join(head))
+    outline = parsed(TraceOutline, b"".join(head))
     capped = _too_many(spans, _MOST_PLANES, "planes")
     planes = [Plane(stored, *span) for span in spans[:_MOST_PLANES]]
     if any(plane.has_more_lines for plane in planes):
@@ -88,7 +88,7 @@ def read_space(stored: Stored) -> Space:
     tpu_planes = tuple(plane for plane in planes if plane.name.startswith(TPU_PREFIX))
     cores = [plane for plane in tpu_planes if plane.tensor_core is not None]
     capped += _too_many(cores, _MOST_CORES, "cores")
-    remarks = [one_line(text) for text in dict.fromkeys((*trace.errors, *trace.warnings))]
+    remarks = [one_line(text) for text in dict.fromkeys((*outline.errors, *outline.warnings))]
     return Space(
         tensor_cores=tuple(cores[:_MOST_CORES]),
         sparse_cores=tuple(plane for plane in tpu_planes if plane.is_sparse_core),
@@ -100,7 +100,7 @@ def read_space(stored: Stored) -> Space:
         start_unix_s=None if start_ns is None else start_ns / 1e9,
         stop_unix_s=None if stop_ns is None else stop_ns / 1e9,
         stop_ps=_stop_ps(base_ns or start_ns, stop_ns),
-        hostnames=tuple(one_line(name) for name in trace.hostnames),
+        hostnames=tuple(one_line(name) for name in outline.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
         capped=tuple(capped),
     )

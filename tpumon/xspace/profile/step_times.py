@@ -116,17 +116,17 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
         traces: of the hosts.
         durations_s: of all steps, as the figures have them.
     """
-    if all(trace.steps is not None for trace in traces):
-        return _marked(traces, [trace.steps for trace in traces if trace.steps is not None])
+    if all(trace.steps.marked is not None for trace in traces):
+        return _marked(traces, [trace.steps.marked for trace in traces if trace.steps.marked is not None])
     shown = tuple(durations_s[:MOST_STEPS])
     left_out = max(len(durations_s) - MOST_STEPS, 0)
-    if all(trace.module_steps for trace in traces):
+    if all(trace.steps.module_steps for trace in traces):
         cores = tuple(
             _core_times(
                 i, trace, position, steps.duration_ps[:MOST_STEPS], steps.by_category_ps[:MOST_STEPS], on_end=True
             )
             for i, trace in enumerate(traces)
-            for position, steps in trace.module_steps.items()
+            for position, steps in trace.steps.module_steps.items()
         )
         return StepTable(
             source="modules",
@@ -134,7 +134,7 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
             durations_s=shown,
             cores=cores,
             left_out=left_out,
-            ops=_ops_of_all(steps.ops for trace in traces for steps in trace.module_steps.values()),
+            ops=_ops_of_all(steps.ops for trace in traces for steps in trace.steps.module_steps.values()),
         )
     source: Literal["host"] | None = "host" if shown else None
     return StepTable(source=source, matched=False, durations_s=shown, left_out=left_out)

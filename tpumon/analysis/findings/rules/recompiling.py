@@ -16,7 +16,7 @@ from tpumon.analysis.findings.rule import (
     Suspected,
 )
 from tpumon.analysis.history import Moment, seconds_between
-from tpumon.model import Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
+from tpumon.model import COMPILE_LIMIT_RATIO, Evidence, Figures, FindingDetail, KeptFinding, KeptWorker
 
 _OFTEN = 2  # samples
 _OFTEN_NEW = 3  # programs: a pause before one of them may have had another cause
@@ -79,11 +79,11 @@ class Compiling:
             return _NOT_KNOWN
         return self.count_ratio if self.samples >= _OFTEN else NeedsFewMoreSamples(takes=_OFTEN)
 
-    def evidence(self, limit_ratio: float) -> Mapping[str, Evidence]:
+    def evidence(self) -> Mapping[str, Evidence]:
         """The figures that it rests on; the limit is that of the share of time in one sample."""
         return {
             "compiling_samples": Evidence(value=self.count, threshold=self.often),
-            "compile_ratio": Evidence(value=self.ratio, threshold=limit_ratio),
+            "compile_ratio": Evidence(value=self.ratio, threshold=COMPILE_LIMIT_RATIO),
         }
 
     def note(self, ratio: float | None, at: Moment) -> None:
@@ -245,11 +245,11 @@ class Recompiled:
 
     def resume(self, kept: KeptFinding) -> None:
         """Goes on with what was found before tpumon was restarted."""
-        found, evidence = self.programs.new, kept.detail.evidence
+        series, evidence = self.programs.new, kept.detail.evidence
         if (samples := evidence.get("compiling_samples")) is not None:
-            found = self.compiling if samples.threshold == self.compiling.often else self.pauses
-        found.count, found.began, found.gap = found.often, Moment(kept.since_unix_s), _FURTHEST // 2  # is not kept
-        found.ratio = evidence["compile_ratio"].value if "compile_ratio" in evidence else 0.0
+            series = self.compiling if samples.threshold == self.compiling.often else self.pauses
+        series.count, series.began, series.gap = series.often, Moment(kept.since_unix_s), _FURTHEST // 2  # is not kept
+        series.ratio = evidence["compile_ratio"].value if "compile_ratio" in evidence else 0.0
 
     @property
     def found(self) -> tuple[Compiling, Moment | None]:
@@ -290,7 +290,7 @@ class Recompiling(Rule[Recompiled, None]):
         figures = seen.figures
         ratio = figures.compile_ratio
         has_steps = figures.step_time_s is not None
-        compiles = ratio is not None and ratio > self.limits.compile_ratio
+        compiles = ratio is not None and ratio > COMPILE_LIMIT_RATIO
         if seen.state == "no-activity" or (seen.state == "live" and not has_steps and compiles):
             memory.programs.samples += 1
             memory.programs.paused = memory.programs.paused or ratio is None or compiles
@@ -323,8 +323,8 @@ class Recompiling(Rule[Recompiled, None]):
 
     def was_there(self, member: Member[Recompiled, None]) -> bool:
         """True unless it was seen before that to run without compiling."""
-        found, ran = member.memory.found
-        return ran is None or found.began is None or seconds_between(ran, found.began) <= 0
+        series, ran = member.memory.found
+        return ran is None or series.began is None or seconds_between(ran, series.began) <= 0
 
     def detail(self, member: Member[Recompiled, None]) -> FindingDetail:
         """Says how much of the time the host compiled when it did last, or how many programs it made."""
@@ -334,14 +334,14 @@ class Recompiling(Rule[Recompiled, None]):
                 words=f"compiles {compiling.ratio:.0%}",
                 sentence=f"{{who}}, the job compiles again and again while it trains; the host compiles "
                 f"{compiling.ratio:.0%} of the time.",
-                evidence=compiling.evidence(self.limits.compile_ratio),
+                evidence=compiling.evidence(),
             )
         if pauses.is_found:
             return FindingDetail(
                 words="stops to compile",
                 sentence=f"{{who}}, the job stops to compile again and again: in {pauses.count} of the pauses between "
                 f"steps that were seen lately; in the last one the host compiled {pauses.ratio:.0%} of the time.",
-                evidence=pauses.evidence(self.limits.compile_ratio),
+                evidence=pauses.evidence(),
             )
         count, function = programs.new.count, programs.function or "a function"  # not kept over a restart
         return FindingDetail(

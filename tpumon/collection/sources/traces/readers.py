@@ -60,7 +60,7 @@ class Readers:
             its figures, and the processor time that they took, in seconds.
 
         Raises:
-            SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than allowed; `internal`,
+            SourceError: as `read_figures`; `too-large`, reading takes longer or more memory than allowed; `internal`,
                 no process can be started.
         """
         return await in_thread(lambda: self._read(xspace, ops), timeout_s=None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tpumon.model import Caution
+from tpumon.model import FigureWarning
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -61,10 +61,10 @@ class TraceReducer:
         return _STEPS[self._step].options or {}
 
     @property
-    def caution(self) -> Caution | None:
-        """A caution for readers of the figures; None if nothing is left out."""
+    def warning(self) -> FigureWarning | None:
+        """A warning for readers of the figures; None if nothing is left out."""
         words = _STEPS[self._step].words
-        return Caution("lighter", f"{words}, because whole traces overflow") if words else None
+        return FigureWarning("lighter", f"{words}, because whole traces overflow") if words else None
 
     def note_overflow(self, *, window_is_given: bool, takes_options: bool) -> bool:
         """Notes that a trace was truncated or too large, and moves on to the next step, if there is one left.

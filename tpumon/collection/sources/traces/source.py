@@ -130,7 +130,7 @@ class TraceSource(ProfilerSource):
             raise
         self._backoff.note_trace()
         self.is_silent = False
-        if trace.cores:
+        if trace.core_count:
             self._profiler.saw_devices()
         elif taken.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
@@ -181,7 +181,7 @@ class TraceSource(ProfilerSource):
                 taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
                 answered()
             self._backoff.note_trace()
-            return bool((await self._read(taken.xspace, 0)).cores)
+            return bool((await self._read(taken.xspace, 0)).core_count)
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
@@ -473,8 +473,8 @@ class TraceSource(ProfilerSource):
 
     def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float, is_usual: bool) -> Sample:
         may_be_long = is_usual and not trace.stepless and not trace.truncated
-        long_steps = self._window.caution(query, trace.figures) if may_be_long else None
-        lighter = self._reducer.caution if taken.is_lighter else None
+        long_steps = self._window.warning(query, trace.figures) if may_be_long else None
+        lighter = self._reducer.warning if taken.is_lighter else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -485,7 +485,7 @@ class TraceSource(ProfilerSource):
             source="trace",
             simulated=trace.simulated,
             device_type=trace.device_type,
-            cores=trace.cores if query.level > 1 else None,
+            cores=trace.core_count if query.level > 1 else None,
             figures=of_level(figures_of_window(trace, taken.window_s), query.level),
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
@@ -497,4 +497,4 @@ def _is_unexplained(trace: TraceFigures) -> bool:
     figures = trace.figures
     if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
         return False  # what overflows is not made larger
-    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO
+    return not trace.core_count if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO

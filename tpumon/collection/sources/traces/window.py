@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query, StepSource
+from tpumon.model import LONGEST_WINDOW_S, Figures, FigureWarning, Query, StepSource
 from tpumon.model.figures import SHARES_OF_WINDOW
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class Window:
         """
         self._length_s = min(self._longest_s, max(FIRST_WINDOW_S, allowed_s))
 
-    def caution(self, query: Query, figures: Figures) -> Caution | None:
-        """A caution if the device was busy, no step was whole, and the window does not grow by itself."""
+    def warning(self, query: Query, figures: Figures) -> FigureWarning | None:
+        """A warning if the device was busy, no step was whole, and the window does not grow by itself."""
         window_s = query.window_s or self.length_s
         grows = query.window_s is None and window_s < self._longest_s
         busy = figures.idle_ratio is not None and figures.idle_ratio < BUSY_IDLE_RATIO
@@ -128,7 +128,7 @@ class Window:
             return None
         wanted_ms = _SUGGESTED * window_s * 1000
         words = f"steps seem longer than the window of {window_s * 1000:.0f} ms; give --duration-ms {wanted_ms:.0f}"
-        return Caution("long-steps", words)
+        return FigureWarning("long-steps", words)
 
     def shrink(self) -> None:
         """Notes that the last window's trace was too large."""
@@ -146,7 +146,7 @@ def figures_of_window(trace: TraceFigures, window_s: float) -> Figures:
         return figures
     if programs is not None:
         return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
-    if not trace.cores or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+    if not trace.core_count or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
         return figures
     why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
     return replace(

@@ -6,6 +6,8 @@ from tpumon.analysis.findings.rule import Member
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
+_LIMIT_RATIO = 0.50
+
 
 class BatchUnderfilled(ServerRule[None, None]):
     """More than half of what is computed is padding, although requests wait that could take its place.
@@ -27,7 +29,7 @@ class BatchUnderfilled(ServerRule[None, None]):
             return why_no_requests(member.seen)
         if server.padding_ratio is None:
             return member.seen.figures.absent.get("padding_ratio", "nothing tells how full its batches are")
-        return server.padding_ratio / self.limits.padding_ratio if server.requests_waiting else 0.0
+        return server.padding_ratio / _LIMIT_RATIO if server.requests_waiting else 0.0
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says how many requests wait."""
@@ -37,7 +39,7 @@ class BatchUnderfilled(ServerRule[None, None]):
             words=f"padding {padding:.0%}",
             sentence=f"{{who}}, {padding:.0%} of the computed tokens are padding, while {waiting:.0f} requests wait.",
             evidence={
-                "padding_ratio": Evidence(value=padding, threshold=self.limits.padding_ratio),
+                "padding_ratio": Evidence(value=padding, threshold=_LIMIT_RATIO),
                 "requests_waiting": Evidence(value=waiting, threshold=0.0),
             },
             severity="info",

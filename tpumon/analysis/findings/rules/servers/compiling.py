@@ -8,7 +8,9 @@ from tpumon.analysis.findings.rule import Member, Observation
 from tpumon.analysis.findings.rules.recompiling import Compiling
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.analysis.history import Moment, seconds_between
-from tpumon.model import FindingDetail
+from tpumon.model import COMPILE_LIMIT_RATIO, FindingDetail
+
+_WARM_UP_S = 1800.0
 
 
 @dataclass(slots=True)
@@ -43,8 +45,8 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
         ratio = seen.figures.compile_ratio
         if not self.judges(seen.state) or ratio is None:
             return
-        is_warm = seconds_between(memory.began, seen.at) > self.limits.warm_up_s
-        counts = is_warm and ratio > self.limits.compile_ratio and bool(server_of(seen).requests)
+        is_warm = seconds_between(memory.began, seen.at) > _WARM_UP_S
+        counts = is_warm and ratio > COMPILE_LIMIT_RATIO and bool(server_of(seen).requests)
         memory.compiling.note(ratio if counts else None, seen.at)
 
     def severity_ratio(self, member: Member[CompilingOfServer, None]) -> float | str:
@@ -60,5 +62,5 @@ class CompilingWhileServing(ServerRule[CompilingOfServer, None]):
             words=f"compiles {compiling.ratio:.0%} while serving",
             sentence=f"{{who}}, the server compiles again and again while it has requests, which wait for that; the "
             f"host compiles {compiling.ratio:.0%} of the time.",
-            evidence=compiling.evidence(self.limits.compile_ratio),
+            evidence=compiling.evidence(),
         )

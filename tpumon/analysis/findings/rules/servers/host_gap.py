@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tpumon.analysis.findings.rule import Member, graded
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
-from tpumon.model import Evidence, FindingDetail
+from tpumon.model import Evidence, FindingDetail, FindingSeverity
+
+_LIMITS: Mapping[FindingSeverity, float] = {"info": 0.30, "warning": 0.50}
 
 
 class HostGap(ServerRule[None, None]):
@@ -26,13 +30,13 @@ class HostGap(ServerRule[None, None]):
             return why_no_requests(member.seen)
         if server.host_gap_ratio is None:
             return member.seen.figures.absent.get("host_gap_ratio", "no trace shows its programs while it has requests")
-        return server.host_gap_ratio / self.limits.host_gap_ratio
+        return server.host_gap_ratio / _LIMITS["info"]
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says how many requests there are."""
         server = server_of(member.seen)
-        gap_ratio, limits = server.host_gap_ratio or 0.0, self.limits
-        severity, limit = graded(gap_ratio, {"info": limits.host_gap_ratio, "warning": limits.host_gap_warn_ratio})
+        gap_ratio = server.host_gap_ratio or 0.0
+        severity, limit = graded(gap_ratio, _LIMITS)
         return FindingDetail(
             words=f"host gap {gap_ratio:.0%}",
             sentence=f"{{who}}, the TPU runs no program for {gap_ratio:.0%} of the time in which there are requests: "

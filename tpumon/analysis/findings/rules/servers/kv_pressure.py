@@ -6,6 +6,8 @@ from tpumon.analysis.findings.rule import Member
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.model import Evidence, FindingDetail
 
+_FULL_RATIO = 0.95
+
 
 class KvPressure(ServerRule[None, None]):
     """Requests are put back for want of cache in each sample, or wait while it is 95 % full."""
@@ -24,7 +26,7 @@ class KvPressure(ServerRule[None, None]):
         if server.kv_used_ratio is None:
             nothing = "nothing tells how full its cache is"
             return why_no_requests(member.seen) if server.requests_running is None else nothing
-        return server.kv_used_ratio / self.limits.kv_full_ratio if server.requests_waiting else 0.0
+        return server.kv_used_ratio / _FULL_RATIO if server.requests_waiting else 0.0
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
         """Says how full it is, and what that costs."""
@@ -32,7 +34,7 @@ class KvPressure(ServerRule[None, None]):
         used, preemptions = server.kv_used_ratio, server.preemptions_per_s or 0.0
         evidence = {}
         if used is not None:
-            evidence["kv_used_ratio"] = Evidence(value=used, threshold=self.limits.kv_full_ratio)
+            evidence["kv_used_ratio"] = Evidence(value=used, threshold=_FULL_RATIO)
         full = "is too small" if used is None else f"is {used:.0%} full"
         if preemptions:
             evidence["preemptions_per_s"] = Evidence(value=preemptions, threshold=0.0)

@@ -15,6 +15,8 @@ from tpumon.model import Evidence, FindingDetail
 _SAMPLES = 12
 _FEW = 6
 _LEAST_REQUESTS = 4.0
+_LIMIT_TIMES = 2.0  # as many requests as the others have
+_LIMIT_BUSY_RATIO = 0.30  # more or less than they
 _PAIR = 2
 
 _Values = deque[float]
@@ -83,10 +85,10 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
     def _of_requests(self, requests: _Beside | None) -> float:
         if requests is None or max(requests) < _LEAST_REQUESTS:
             return 0.0
-        return max(requests) / max(min(requests), 1.0) / self.limits.imbalance_ratio
+        return max(requests) / max(min(requests), 1.0) / _LIMIT_TIMES
 
     def _of_busy(self, busy: _Beside | None) -> float:
-        return 0.0 if busy is None else abs(busy[0] - busy[1]) / self.limits.imbalance_busy_ratio
+        return 0.0 if busy is None else abs(busy[0] - busy[1]) / _LIMIT_BUSY_RATIO
 
     def detail(self, member: Member[Load, Loads]) -> FindingDetail:
         """Compares it with the others."""

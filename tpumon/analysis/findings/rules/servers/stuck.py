@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tpumon.analysis.findings.rule import Member, Observation
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of, why_no_requests
 from tpumon.analysis.history import Moment, seconds_between
-from tpumon.model import Evidence, FindingDetail, KeptWorker
+from tpumon.model import COMPILE_LIMIT_RATIO, Evidence, FindingDetail, KeptWorker
 
+_SHORTEST_S = 60.0
 _STEPS = 10.0  # of the longest step
 _LONGEST_S = 600.0  # to which long steps raise the limit at most
 _UNSEEN = 2.0  # times as long as a sample counts, it may be without one: after a restart the first tells no rate
@@ -62,7 +63,7 @@ class Stuck(ServerRule[Standstill, None]):
         if seen.state not in _WATCHED or server.requests_running is None or server.tokens_per_s is None:
             return
         last, memory.last = memory.last, seen.at
-        compiles = (seen.figures.compile_ratio or 0.0) > self.limits.compile_ratio
+        compiles = (seen.figures.compile_ratio or 0.0) > COMPILE_LIMIT_RATIO
         tokens_per_s = server.tokens_per_s + (server.prompt_tokens_per_s or 0.0)
         memory.has_worked |= seen.state == "live" or tokens_per_s > 0
         if seen.state == "live" or compiles or not server.requests_running:
@@ -90,7 +91,7 @@ class Stuck(ServerRule[Standstill, None]):
 
     def _limit_s(self, memory: Standstill) -> float:
         longest_s = _STEPS * memory.step_s if memory.has_worked else _LONGEST_S
-        return max(self.limits.stuck_s, min(longest_s, _LONGEST_S))
+        return max(_SHORTEST_S, min(longest_s, _LONGEST_S))
 
     def began(self, member: Member[Standstill, None]) -> Moment | None:
         """Moment of the last sample with tokens, or of the first sample that showed the standstill."""
