@@ -227,7 +227,7 @@ class Sampler:
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
-                due_s, last_s = worker.due_s(), worker.asked_s
+                due_s, last_s = worker.plan_next(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None

@@ -160,8 +160,8 @@ class SampledWorker:
         likely_s = self._account.likely_s
         return likely_s if likely_s is not None else self._profiler.likely_s(self._query)
 
-    def due_s(self) -> float:
-        """The time of the next query, by the loop's clock."""
+    def plan_next(self) -> float:
+        """Plans the next query, or a probe before it; returns when, by the loop's clock: each call draws anew."""
         start_s = self.asked_s
         window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
         due_s = start_s + interval_s
@@ -200,7 +200,7 @@ class SampledWorker:
             self._must_look = silent_s is None
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
-                due_s = min(due_s, self.due_s())
+                due_s = min(due_s, self.plan_next())
             elif self._looks:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
         await self._wait_for_wake(due_s - self._clock_s())
