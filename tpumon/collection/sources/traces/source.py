@@ -251,7 +251,7 @@ class TraceSource(ProfilerSource):
 
     async def _returns_traces(self) -> bool:
         """True if the server returns traces: asks it, unless that is known."""
-        await self._profiler.look()
+        await self._profiler.find_signs()
         self._call = time.monotonic(), _PROBE_S
         returns_traces = await self._profiler.approach()
         self._end_call()
