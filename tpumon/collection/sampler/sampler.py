@@ -250,8 +250,8 @@ class Sampler:
         """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        looked = extra_sources.are_due(target)
-        if looked:
+        reads_extra = extra_sources.are_due(target)
+        if reads_extra:
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
@@ -261,7 +261,7 @@ class Sampler:
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or not worker.held.why:
-            sample = span.joined(merged(sample, extra_sources.last), asked_s, looked=looked)
+            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=reads_extra)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
