@@ -113,13 +113,13 @@ class Sampler:
         while True:
             await asyncio.sleep(_WATCH_S)
             try:
-                await self._look()
+                await self._see_jobs()
             except Exception as error:  # noqa: BLE001 - a bug there must not leave a job that runs as stopped
                 if not has_said:
                     _log.warning("a pause, and jobs that stop or end, may be seen late: %s", unexpected(error))
                 has_said = True
 
-    async def _look(self) -> None:
+    async def _see_jobs(self) -> None:
         """Sees a pause, and jobs that were stopped or have ended."""
         pause = await self._pause()
         for key, worker in self._workers.items():
@@ -135,7 +135,7 @@ class Sampler:
             else:
                 is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
             if is_new:
-                worker.look_again()
+                worker.wake_held()
 
     def _note_process(self, key: _Key, worker: SampledWorker) -> None:
         """Notes that a worker's process has ended, or is another one."""

@@ -35,7 +35,9 @@ _LOOKS_ALIKE, _LOOKS_APART_S = 4, (2.0, 6.0)  # that show nothing, before that i
 _LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
-_FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
+_FIRST_YIELD = (
+    2  # each call that meets another session leaves a line in the job's log, so the first pause is 2 s already
+)
 
 
 class _QueryFailedError(Exception):
@@ -266,7 +268,7 @@ class SampledWorker:
         self._ended, self._is_renewed = ended, True
         self._woken.set()
 
-    def look_again(self) -> None:
+    def wake_held(self) -> None:
         """Ends the wait: what holds queries back has changed."""
         self._woken.set()
         self._account.wake()
