@@ -17,10 +17,10 @@ from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
 
-LOOK_S = 2.0
+INFORMED_S = 2.0
 """For how long it is known what the others have traced, once they were asked."""
 
-LOOK_AGAIN_S = 10.0
+INFORM_AGAIN_S = 10.0
 """After which they are asked again whether they have traced less than they thought."""
 
 _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
@@ -31,8 +31,8 @@ _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict 
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
 _SAVES_UP_TO_S = _RESERVE_S / 2  # of dearer calls it would hold too few, and a hang is to be told within minutes
-_WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
-_GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
+_WAITS_S = INFORM_AGAIN_S + INFORMED_S  # who waits renews its entry within that
+_GOES_WITHIN_S = INFORMED_S + 1.0  # once the credit covers its call
 _PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
 _GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
 
@@ -102,7 +102,7 @@ class DutyAccount:
         self._goes_s = float("-inf")  # when the last of them is likely to go
         self._gives_way_s: tuple[float, float] | None = None  # from when only they keep it waiting; until when at most
         self._since_s: float | None = None  # when its entry was first written
-        self._looked_s = float("inf")  # when they were last asked what they have traced
+        self._informed_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
         self._known: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
@@ -126,7 +126,7 @@ class DutyAccount:
     @property
     def is_informed(self) -> bool:
         """True if the entries of the other tpumons were read just now."""
-        return abs(since_boot_s() - self._looked_s) < LOOK_S
+        return abs(since_boot_s() - self._informed_s) < INFORMED_S
 
     @property
     def is_shared(self) -> bool:
@@ -206,9 +206,9 @@ class DutyAccount:
         """The length of trace that shows its steps, as another tpumon found it; None: none says so."""
         return max((one.entry.window_s for one in self._peers if one.trusted), default=0.0) or None
 
-    def looks_again_s(self, wait_s: float) -> float:
+    def informed_again_s(self, wait_s: float) -> float:
         """Seconds until entries of others are read again during a wait: few while they may have a call under way."""
-        return min(wait_s, LOOK_S if self.is_charged_elsewhere else LOOK_AGAIN_S)
+        return min(wait_s, INFORMED_S if self.is_charged_elsewhere else INFORM_AGAIN_S)
 
     @property
     def is_charged_elsewhere(self) -> bool:
@@ -218,7 +218,7 @@ class DutyAccount:
     def note_process(self, start: int | None, now_s: float) -> None:
         """Notes the present process of the server. A server that restarts again and again is not traced more for that.
 
-        None: not known, or the last process has ended; waiting calls then look again.
+        None: not known, or the last process has ended; waiting calls then check again.
         """
         if start is None:
             self.wake()
@@ -254,7 +254,7 @@ class DutyAccount:
         return self._debt_at(now_s) - max(0.0, before_s - self._ratio * (now_s - since_s))
 
     def wake(self) -> None:
-        """Has a call that waits look again."""
+        """Has a call that waits check again."""
         self._woken.set()
 
     async def wait(self, seconds: float) -> None:
@@ -403,7 +403,7 @@ class DutyAccount:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
-        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
+        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < INFORMED_S} - self._known.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
@@ -415,7 +415,7 @@ class DutyAccount:
             if traced_s > 0 or (named(peer) in begun and peer.entry.traced_s):
                 self._charged_s = max(self._charged_s, peer.entry.time_s)
             self._went_first = peer if has_traced else self._went_first
-        self._peers, self._looked_s = peers, boot_s
+        self._peers, self._informed_s = peers, boot_s
         if self._first is not None and named(self._first) not in map(named, peers):
             self._go_first()
         self.note_time(now_s)
@@ -436,13 +436,13 @@ class DutyAccount:
         known = self._known.pop(named(peer), None)
         debt_s = 0.0
         if known is None:
-            begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
+            begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
             known = CountedPeer(
                 boot_s,
                 0.0 if begun_since else entry.traced_s,
                 0.0,
                 is_new=begun_since or not entry.traced_s,
-                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < LOOK_S) else entry.calls,
+                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < INFORMED_S) else entry.calls,
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
