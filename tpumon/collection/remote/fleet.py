@@ -26,7 +26,7 @@ _PER_S = 250  # exchanges with all exporters together, but for the first with ea
 _BURST_S = 0.2
 _UNDER_WAY = 500  # more than exporters that do not answer are likely to be: each of them holds one for 10 s
 _LARGE_AT_ONCE = 4
-_LOOK_S = 1.0
+_WATCH_S = 1.0
 _FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
 _FIRST_EACH_S = 0.001
 _MOST_GONE = 1000
@@ -118,7 +118,7 @@ class RemoteFleet:
         self._publishing: asyncio.TimerHandle | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._tasks.create_task(self._look(), name="look at exporters")
+                self._tasks.create_task(self._watch_sources(), name="watch exporters")
                 async with aclosing(self._exporters.watch(self._answers)) as changes:
                     async for places in changes:
                         self._follow(places)
@@ -222,16 +222,17 @@ class RemoteFleet:
             self._merging.publish(self._waiting)
             self._tell_troubles()
 
-    async def _look(self) -> None:
+    async def _watch_sources(self) -> None:
+        """Sees each second which workers change hands or have been gone for long, and who does not answer."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_WATCH_S)
             now_s, merging = time.monotonic(), self._merging
             for url, source in list(self._followed.items()):
                 if source.left_s is not None and now_s - source.left_s >= self._keep_s:
                     del self._followed[url]
                     merging.is_due = True
                     merging.sources = [each for each in merging.sources if each is not source]
-            merging.look()
+            merging.check_owners()
             self._tell_troubles()
             self._publish_soon()
 

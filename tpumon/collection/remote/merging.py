@@ -187,7 +187,7 @@ class Merging:
         before_owners, before_names = self._owners, self._names
         self._choose()
         self.is_due = False
-        self.look()
+        self.check_owners()
         if self.is_due:  # two turned out to be different workers: not a word of the one that is not shown
             self._choose()
         names = self._names = self._named()
@@ -219,8 +219,8 @@ class Merging:
             for event in held:
                 self._pass_on(source, event)
 
-    def look(self) -> None:
-        """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
+    def check_owners(self) -> None:
+        """Checks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
         now_s = self._monotonic_s()
         for key, candidates in self._shared.items():
             live = self._live(candidates)
