@@ -146,15 +146,15 @@ def merged(sample: Sample, latest: Sequence[ExtraReading]) -> Sample:
     return sample
 
 
-def _with(sample: Sample, each: ExtraReading) -> Sample:
-    reading = each.result
+def _with(sample: Sample, extra: ExtraReading) -> Sample:
+    reading = extra.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
-    if not each.kind.shows_life:
+    if not extra.kind.shows_life:
         return replace(sample, figures=_filled(sample.figures, reading.figures)) if sample.responded else sample
     return replace(
         sample,
-        source=sample.source or each.kind.alone or each.kind.name,
+        source=sample.source or extra.kind.alone or extra.kind.name,
         companions_only=sample.companions_only or sample.source is None,
         # A profiler that never answered has no interval yet; it is tried, and extra sources are read, this often.
         interval_s=sample.interval_s if sample.interval_s is not None else LONGEST_PAUSE_S,

@@ -79,5 +79,5 @@ class Held:
     def _is_still_stopped(self, pid: int) -> bool:
         try:
             return self._state_of(pid) == "stopped"
-        except Exception:  # noqa: BLE001 - what sees the jobs each second says so
+        except Exception:  # noqa: BLE001 - the sampler says so
             return False

@@ -35,9 +35,7 @@ _LOOKS_ALIKE, _LOOKS_APART_S = 4, (2.0, 6.0)  # that show nothing, before that i
 _LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
-_FIRST_YIELD = (
-    2  # each call that meets another session leaves a line in the job's log, so the first pause is 2 s already
-)
+_FIRST_YIELD = 2  # each call that meets another session leaves a line in the job's log: the first pause is 2 s
 
 
 class _QueryFailedError(Exception):
