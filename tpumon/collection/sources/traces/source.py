@@ -123,7 +123,7 @@ class TraceSource(ProfilerSource):
                 self._say("its trace is analysed", "reading")
                 trace = await self._analyse(taken, query)
         except SourceError as error:
-            self._note_failure(error, None if explains else query)
+            self._note_failure(error, usual_query=None if explains else query)
             raise
         self._backoff.note_trace()
         self.is_silent = False
@@ -153,7 +153,7 @@ class TraceSource(ProfilerSource):
             self._profiler.forget()
             await self._returns_traces()
         except SourceError as error:
-            self._note_failure(error, None)
+            self._note_failure(error)
             raise
 
     def note_silence(self, query: Query) -> bool:
@@ -183,7 +183,7 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
-            self._note_failure(error, None)
+            self._note_failure(error)
             raise
         finally:
             self._cost.collecting_s, self._in_time_on, self._is_heavy = of_long_ones
@@ -203,12 +203,12 @@ class TraceSource(ProfilerSource):
             return query.window_s
         return self._short_s if self.is_silent else self._window.of_level(query.level, query.known_window_s)
 
-    def _note_failure(self, error: SourceError, query: Query | None) -> None:
-        """Notes what a query or a probe cost, and what follows from its failure.
+    def _note_failure(self, error: SourceError, *, usual_query: Query | None = None) -> None:
+        """Notes what a failed call cost, and what follows; raises what to say instead, if that is something else.
 
         Args:
             error: the failure.
-            query: the query; None: another trace than usual, of which the size says nothing of the next ones.
+            usual_query: whose trace was a usual one; None: it was not, so its size says nothing of the next ones.
 
         Raises:
             SourceError: what to say instead, after several failures of this kind.
@@ -220,8 +220,8 @@ class TraceSource(ProfilerSource):
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
             self._explained.clear()  # whoever listens there next is another process
             self._had_steps = self.is_silent = self._window.shows_compiling = False
-        if error.reason == "too-large" and query is not None:
-            self._note_overflow(query)
+        if error.reason == "too-large" and usual_query is not None:
+            self._note_overflow(usual_query)
             self._window.shrink()
             self._backoff.note_too_large(error)
         if MEANING[error.reason].state in {"busy", "continuous"}:
