@@ -17,6 +17,7 @@ from tpumon.collection.sources.examination import COST, Examination, RpcAnswer, 
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
+from tpumon.collection.sources.traces.explaining import Explaining
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
@@ -29,7 +30,7 @@ from tpumon.collection.sources.traces.window import (
     figures_of_window,
 )
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
-from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Query, Sample, Target
+from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
@@ -50,7 +51,6 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
-_EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
 _SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
@@ -93,8 +93,7 @@ class TraceSource(ProfilerSource):
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
-        self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
-        self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen
+        self._explaining = Explaining()
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -117,7 +116,7 @@ class TraceSource(ProfilerSource):
                 explains = await self._may_explain()
                 if explains:
                     window_s, in_time = min(window_s, FIRST_WINDOW_S), False
-                level = _EXPLAINING_HOST_LEVEL if explains else None
+                level = Explaining.host_level if explains else None
                 taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
@@ -136,7 +135,7 @@ class TraceSource(ProfilerSource):
             if trace.truncated and self._note_overflow(query):
                 self._window.shrink()
             self._learn(trace, query)
-        self._unexplained_on = self._client.connection if _is_unexplained(trace) and not was_silent else None
+        self._explaining.note_trace(trace, self._client.connection, was_silent=was_silent)
         return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
 
     async def _begin(self) -> None:
@@ -218,7 +217,7 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
-            self._explained.clear()  # whoever listens there next is another process
+            self._explaining.note_gone()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
         if error.reason == "too-large" and usual_query is not None:
             self._note_overflow(usual_query)
@@ -244,14 +243,9 @@ class TraceSource(ProfilerSource):
         return returns_traces
 
     async def _may_explain(self) -> bool:
-        """True for the one trace per process of the job that is to tell why the device is idle.
-
-        Such a trace holds far more events, which the server collects for seconds, so its window is short.
-        """
-        process = self._profiler.known.signs.pid
-        if self._unexplained_on != self._client.connection or process in self._explained:
+        """True if the next trace is to tell why the device is idle, and the host may be traced for that."""
+        if not self._explaining.begins(self._client.connection, self._profiler.known.signs.pid):
             return False
-        self._explained = {process}
         self._cost.begin_call(PROBE_S)
         may_explain = await self._profiler.may_raise_host_level()
         self._cost.end_call()
@@ -477,11 +471,3 @@ class TraceSource(ProfilerSource):
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
-
-
-def _is_unexplained(trace: TraceFigures) -> bool:
-    """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
-    figures = trace.figures
-    if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
-        return False  # what overflows is not made larger
-    return not trace.cores if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO
