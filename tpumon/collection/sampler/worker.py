@@ -338,7 +338,7 @@ class SampledWorker:
         if self.held.why:
             self._probes_next, self._not_before_s = False, self._clock_s() + _HELD_S
             return
-        if self._waits(failure):
+        if self._awaits_requests(failure):
             self._failures_in_a_row, self._not_before_s = 0, 0.0
             return
         self._failures_in_a_row += 1
@@ -351,14 +351,14 @@ class SampledWorker:
 
         A worker that let a deadline pass, or whose process has ended, is named first, and asked again after that.
         """
-        if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._waits(failure):
+        if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._awaits_requests(failure):
             return False
         if self.has_answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and (self._is_others or MEANING[failure.reason].retry)
 
-    def _waits(self, failure: Failure) -> bool:
+    def _awaits_requests(self, failure: Failure) -> bool:
         """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
         return self._serves and MEANING[failure.reason].state == "no-activity"
 
