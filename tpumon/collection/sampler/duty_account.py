@@ -24,7 +24,7 @@ INFORM_AGAIN_S = 10.0
 """After which they are asked again whether they have traced less than they thought."""
 
 _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
-_MOST_KNOWN = 200
+_MOST_PEERS = 200
 _LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict takes three samples
@@ -105,7 +105,7 @@ class DutyAccount:
         self._informed_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
-        self._known: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
+        self._counted_peers: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
         self._sharing: Sequence[PeerEntry] = ()
         self._went_first: PeerEntry | None = None  # who has traced it since this tpumon's last call
 
@@ -403,14 +403,14 @@ class DutyAccount:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
-        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < INFORMED_S} - self._known.keys()
+        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < INFORMED_S} - self._counted_peers.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
         self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
-        for forgotten in list(self._known)[:-_MOST_KNOWN]:
-            del self._known[forgotten]
+        for forgotten in list(self._counted_peers)[:-_MOST_PEERS]:
+            del self._counted_peers[forgotten]
         for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
             if traced_s > 0 or (named(peer) in begun and peer.entry.traced_s):
                 self._charged_s = max(self._charged_s, peer.entry.time_s)
@@ -433,11 +433,11 @@ class DutyAccount:
         And True if it has traced the server since: what it counts before its call, it may take back.
         """
         entry = peer.entry
-        known = self._known.pop(named(peer), None)
+        tally = self._counted_peers.pop(named(peer), None)
         debt_s = 0.0
-        if known is None:
+        if tally is None:
             begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
-            known = CountedPeer(
+            tally = CountedPeer(
                 boot_s,
                 0.0 if begun_since else entry.traced_s,
                 0.0,
@@ -449,17 +449,17 @@ class DutyAccount:
                     self._spans.note(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
-        self._known[named(peer)] = known  # last: those whose files are away are the first to be forgotten
-        known.base_s = min(known.base_s, entry.traced_s)
-        counted_s = entry.traced_s - known.base_s
+        self._counted_peers[named(peer)] = tally  # last: those whose files are away are the first to be forgotten
+        tally.base_s = min(tally.base_s, entry.traced_s)
+        counted_s = entry.traced_s - tally.base_s
         if not peer.trusted:  # no more than time had passed when it said so
-            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
-        traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - tally.from_s))
+        traced_s, tally.counted_s = counted_s - tally.counted_s, counted_s
         self._spans.note(traced_s)
-        has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
-        known.calls = entry.calls
-        if known.is_new and has_traced:
-            known.is_new, self._was_passed = False, self._was_passed or peer.trusted
+        has_traced = entry.calls > tally.calls or (traced_s > 0 and not entry.interval_s)
+        tally.calls = entry.calls
+        if tally.is_new and has_traced:
+            tally.is_new, self._was_passed = False, self._was_passed or peer.trusted
         return traced_s, debt_s, has_traced
 
     def traced(self) -> Traced:
