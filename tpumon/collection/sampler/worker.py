@@ -143,7 +143,7 @@ class SampledWorker:
         return max(self._wanted_interval_s, self._cost_s * self._pace_s)
 
     @property
-    def _looks(self) -> bool:
+    def _looks_help(self) -> bool:
         """True if short looks are of use: queries are far apart, and no extra source tells if anything runs."""
         if not self._must_look or self._pace.num_queries or not self._profiler.look_s(self._query):
             return False
@@ -152,7 +152,7 @@ class SampledWorker:
     @property
     def _pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs; short looks have a part of it."""
-        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks else 1)
+        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks_help else 1)
 
     @property
     def _cost_s(self) -> float:
@@ -201,7 +201,7 @@ class SampledWorker:
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.plan_next())
-            elif self._looks:  # they were paid from its share
+            elif self._looks_help:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
@@ -224,7 +224,7 @@ class SampledWorker:
         """
         cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
         interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
-        if self.held.why or not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s:
+        if self.held.why or not self._looks_help or now_s - max(self._looked_s, self.asked_s) < interval_s:
             return False
         for number in range(_LOOKS_ALIKE):
             if self._woken.is_set() or await self.held.pause() is not None:
