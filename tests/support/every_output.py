@@ -184,7 +184,7 @@ class Reader(Exporter):
             asyncio.run(remote._answered(page, self.clock(), lambda event, to=source: self._merging.take(to, event)))
         if self._merging.is_due:
             self._merging.publish()
-        self._merging.look()
+        self._merging.check_owners()
         self.tick()
 
 

@@ -1240,7 +1240,7 @@ async def test_who_asks_each_second_is_seen_while_it_waits_for_its_share():
     account.interval_s = 1.0
     await asyncio.sleep(100)
     entry = account.entry(100.0)
-    assert entry.shares_until_s > entry.time_s + duty_account.LOOK_AGAIN_S
+    assert entry.shares_until_s > entry.time_s + duty_account.INFORM_AGAIN_S
     account.interval_s = 0.0
     assert account.entry(100.0).shares_until_s < 0, "it has stopped"
 

@@ -188,7 +188,7 @@ def test_an_exporter_that_leaves_the_list(hosts, tmp_path):
 
     listed(hosts[:3])
     exporters = ExporterList(str(file), look_s=0.05)
-    with Following(str(file), exporters=exporters, poll_s=0.05, keep_s=3.0) as following:
+    with Following(str(file), exporters=exporters, poll_s=0.05, stay_s=3.0) as following:
         following.wait_for(lambda: len(following.samples()) >= 3, "a sample of each")
         assert {one.slice for one in following.workers.values()} == {"s"}
         listed(hosts[1:4])
@@ -215,7 +215,7 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
         second.take(sample("second"))
-        following = stack.enter_context(Following(f"dns:{name}", exporters=exporters, poll_s=0.05, keep_s=0.5))
+        following = stack.enter_context(Following(f"dns:{name}", exporters=exporters, poll_s=0.05, stay_s=0.5))
         following.wait_for(lambda: list(following.workers) == ["w0"], "one address")
         assert following.workers["w0"].exporter == f"http://{name}"
         answers.append("127.0.0.2")

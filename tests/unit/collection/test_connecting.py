@@ -107,7 +107,7 @@ def test_few_connections_are_made_at_a_time_and_all_are_made(network):
 
     took_s = virtual_time.run(main())
     assert network.most == AT_ONCE
-    assert max(took_s) < 1000 / AT_ONCE * (0.1 + 2 * module._LOOK_S) + ANSWER_S
+    assert max(took_s) < 1000 / AT_ONCE * (0.1 + 2 * module._CHECK_S) + ANSWER_S
     assert list(network.at_s) == [f"q{i}" for i in range(1000)]  # first come, first served
 
 

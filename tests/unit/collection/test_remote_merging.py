@@ -38,7 +38,7 @@ class Stream:
 
     def later(self, passed_s):
         self.now_s += passed_s
-        self.merging.look()
+        self.merging.check_owners()
 
     def taken(self, worker="w", **figures):
         return sample(worker, time_unix_s=self.now_s, interval_s=10.0, **figures)

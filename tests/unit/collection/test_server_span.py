@@ -49,17 +49,17 @@ DECODE = ("decode", (0.1, 0.2, 0.3), (16,))
 PREFILL = ("prefill", (0.2,), (64, 128))
 
 
-def last(*samples, every_s=10.0, looked=True):
+def last(*samples, every_s=10.0, extra_read=True):
     span = ServerSpan()
     for i, sample in enumerate(samples):
-        joined = span.joined(sample, i * every_s, looked=looked)
+        joined = span.joined(sample, i * every_s, extra_read=extra_read)
     return joined.figures
 
 
 def test_what_is_no_server_stays_as_it_is():
     span = ServerSpan()
     for sample in (changed(SOME, figures=Figures(programs=("1",))), empty(), SOME):
-        assert span.joined(sample, 0.0, looked=True) is sample
+        assert span.joined(sample, 0.0, extra_read=True) is sample
 
 
 def test_families_and_busy_share():
@@ -106,9 +106,9 @@ def test_a_failure_shows_nothing():
 
 def test_forgotten():
     span = ServerSpan()
-    span.joined(traced(DECODE), 0.0, looked=True)
+    span.joined(traced(DECODE), 0.0, extra_read=True)
     span.forget()
-    assert span.joined(empty(), 1.0, looked=True).figures.server is None
+    assert span.joined(empty(), 1.0, extra_read=True).figures.server is None
 
 
 def test_calls_alone_say_nothing_of_busy_time():
@@ -136,7 +136,7 @@ def test_device_time_per_token():
     server = last(*samples).server
     assert server.device_s_per_token == pytest.approx(0.1)
     assert server.device_time_source == "programs"
-    assert last(*samples, looked=False).server.device_s_per_token is None  # nothing new was said
+    assert last(*samples, extra_read=False).server.device_s_per_token is None  # nothing new was said
 
 
 def test_libtpus_duty_cycle_is_the_better_witness():

@@ -26,11 +26,11 @@ _PER_S = 250  # exchanges with all exporters together, but for the first with ea
 _BURST_S = 0.2
 _UNDER_WAY = 500  # more than exporters that do not answer are likely to be: each of them holds one for 10 s
 _LARGE_AT_ONCE = 4
-_LOOK_S = 1.0
+_WATCH_S = 1.0
 _FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
 _FIRST_EACH_S = 0.001
 _MOST_GONE = 1000
-_KEEP_S = 600.0  # the workers of an exporter that left the list
+_STAY_S = 600.0  # the workers of an exporter that left the list
 _HISTORY_BYTES = 12_000_000  # of all exporters together
 _JITTER = 0.02
 
@@ -68,7 +68,7 @@ class RemoteFleet:
         given: job and slice of workers that neither their exporter nor a list of exporters knows.
         keeps_apart: as of `Merging`.
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
-        keep_s: for how long the workers of an exporter stay that leaves the list.
+        stay_s: for how long the workers of an exporter stay that leaves the list.
         clock: returns the seconds since the epoch.
 
     Raises:
@@ -85,7 +85,7 @@ class RemoteFleet:
         given: JobNames = NOT_GIVEN,
         keeps_apart: bool = False,
         poll_s: float | None = None,
-        keep_s: float = _KEEP_S,
+        stay_s: float = _STAY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = shown(where)
@@ -94,7 +94,7 @@ class RemoteFleet:
         self._own_run = own_run
         self._keeps_apart = keeps_apart
         self._poll_s = poll_s
-        self._keep_s = keep_s
+        self._stay_s = stay_s
         self._clock = clock
         self._names = AddressCache()
         self._followed: dict[str, Source] = {}  # by URL
@@ -118,7 +118,7 @@ class RemoteFleet:
         self._publishing: asyncio.TimerHandle | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._tasks.create_task(self._look(), name="look at exporters")
+                self._tasks.create_task(self._watch_sources(), name="watch exporters")
                 async with aclosing(self._exporters.watch(self._answers)) as changes:
                     async for places in changes:
                         self._follow(places)
@@ -174,7 +174,7 @@ class RemoteFleet:
         gone = [each for each, its in self._followed.items() if its.is_gone]
         for each in gone[:-_MOST_GONE] if source.targets else [url]:
             del self._followed[each]
-        message = f"exporter {source.name}: it has left the list; its workers stay for {self._keep_s / 60:.0f} min"
+        message = f"exporter {source.name}: it has left the list; its workers stay for {self._stay_s / 60:.0f} min"
         for target in source.targets.values():
             self._merging.take(source, lost(target, "unavailable", message, now_unix_s, now_unix_s))
 
@@ -222,16 +222,17 @@ class RemoteFleet:
             self._merging.publish(self._waiting)
             self._tell_troubles()
 
-    async def _look(self) -> None:
+    async def _watch_sources(self) -> None:
+        """Sees each second which workers change hands or have been gone for long, and who does not answer."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_WATCH_S)
             now_s, merging = time.monotonic(), self._merging
             for url, source in list(self._followed.items()):
-                if source.left_s is not None and now_s - source.left_s >= self._keep_s:
+                if source.left_s is not None and now_s - source.left_s >= self._stay_s:
                     del self._followed[url]
                     merging.is_due = True
                     merging.sources = [each for each in merging.sources if each is not source]
-            merging.look()
+            merging.check_owners()
             self._tell_troubles()
             self._publish_soon()
 

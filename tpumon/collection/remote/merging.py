@@ -82,9 +82,9 @@ class Source:
     def note(self, snapshot: ExporterSnapshot) -> None:
         """Keeps what it says of its workers beside samples, for when another name or this exporter counts for one."""
         self.snapshot = replace(snapshot, complete=False, statuses=(), changes=(), history={})
-        known = {each.worker: each for each in snapshot.statuses if each.worker in self.targets}
-        self.statuses = known if snapshot.complete else self.statuses | known
-        self.grades |= {worker: _GRADES.index(status.severity) for worker, status in known.items()}
+        listed = {each.worker: each for each in snapshot.statuses if each.worker in self.targets}
+        self.statuses = listed if snapshot.complete else self.statuses | listed
+        self.grades |= {worker: _GRADES.index(status.severity) for worker, status in listed.items()}
 
     @property
     def is_gone(self) -> bool:
@@ -98,8 +98,8 @@ class Source:
 
     def _labelled(self, target: Target) -> Target:
         job, slice_name = target.job or self.place.job, target.slice or self.place.slice
-        known = (job, slice_name) != (target.job, target.slice)
-        independent = target.independent and not known
+        is_relabelled = (job, slice_name) != (target.job, target.slice)
+        independent = target.independent and not is_relabelled
         return replace(target, job=job, slice=slice_name, independent=independent, exporter=self.name)
 
     def is_live(self, worker: str, now_unix_s: float, now_s: float) -> bool:
@@ -187,7 +187,7 @@ class Merging:
         before_owners, before_names = self._owners, self._names
         self._choose()
         self.is_due = False
-        self.look()
+        self.check_owners()
         if self.is_due:  # two turned out to be different workers: not a word of the one that is not shown
             self._choose()
         names = self._names = self._named()
@@ -219,8 +219,8 @@ class Merging:
             for event in held:
                 self._pass_on(source, event)
 
-    def look(self) -> None:
-        """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
+    def check_owners(self) -> None:
+        """Checks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
         now_s = self._monotonic_s()
         for key, candidates in self._shared.items():
             live = self._live(candidates)
@@ -346,8 +346,8 @@ class Merging:
 
             def name_of(worker: str) -> str | None:
                 """Name in the stream, also of a worker that has left; None: the worker belongs to another exporter."""
-                known = self._names.get((source, worker))
-                return known or (None if worker in source.targets or worker in self._shown else worker)
+                shown_as = self._names.get((source, worker))
+                return shown_as or (None if worker in source.targets or worker in self._shown else worker)
 
             self._send(_renamed(event, name_of))
         else:

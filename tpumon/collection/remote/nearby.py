@@ -21,8 +21,8 @@ from tpumon.system.threads import in_thread
 
 _MOST_ASKED = 8
 _ANSWER_S = 1.0  # for the first answer: whoever takes longer is not read
-_ACCEPT_S, _LOOK_S = 2.0, 0.01
-_AGAIN_S = 30.0  # between two looks for jobs; one reads the files of all processes
+_ACCEPT_S, _POLL_S = 2.0, 0.01
+_AGAIN_S = 30.0  # between two comparisons with the jobs; one reads the files of all processes
 _LAST_SYSTEM_ACCOUNT = 999
 _NOBODY = 65_534  # stands for all users whom a container does not know
 _HERE = "localhost:"
@@ -57,25 +57,25 @@ class Nearby(SamplesPage):
         self._least_level = least_level
         self._wanted = wanted
         self._is_announced = is_announced
-        self._looked_s = time.monotonic()
+        self._compared_s = time.monotonic()
         self._missed_job = False
         self._no_profilers: set[frozenset[int]] = set()  # sockets
 
     async def fetch(self, after: int | None, changed: int | None = None, history_bytes: int | None = None) -> Page:
-        """Fetches the page, as any exporter's; now and then looks whether it may still be believed."""
+        """Fetches the page, as any exporter's; now and then checks whether it may still be believed."""
         page = await super().fetch(after, changed, history_bytes)
-        if time.monotonic() - self._looked_s >= _AGAIN_S:
-            await self._look_again(_ports_on(page))
+        if time.monotonic() - self._compared_s >= _AGAIN_S:
+            await self._compare_jobs(_ports_on(page))
         return page
 
-    async def _look_again(self, ports: Collection[int]) -> None:
+    async def _compare_jobs(self, ports: Collection[int]) -> None:
         jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(), self._wanted))
         if jobs.users and not jobs.may_believe(self.uid):
             raise self.trouble("refused", "there are jobs of other users now")
         missed, self._missed_job = self._missed_job, await self.misses_job(jobs.beside(ports))
         if missed and self._missed_job:
             raise self.trouble("refused", "it does not sample all jobs of this host")
-        self._looked_s = time.monotonic()
+        self._compared_s = time.monotonic()
 
     async def misses_job(self, beside: Sequence[Listener]) -> bool:
         """Tells that one of these, which it does not sample, is a profiler server. One that is none is called once."""
@@ -97,7 +97,7 @@ class Nearby(SamplesPage):
         there, here = (Address(*end[:2]) for end in ends)
         async with asyncio.timeout(_ACCEPT_S):
             while (uid := await asyncio.to_thread(user_at, there, here)) is None:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         if uid != self.uid:
             raise PermissionError(None, "the connection is another user's")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from tpumon.collection.sampler.duty_account import LOOK_AGAIN_S, LOOK_S, DutyAccount
+from tpumon.collection.sampler.duty_account import INFORM_AGAIN_S, INFORMED_S, DutyAccount
 from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
@@ -28,8 +28,9 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _AGAIN_S = 60.0  # after the files could not be used
+_ANSWER_S = 2.0  # of the file system
 _BETWEEN_S = 0.03
-_LOOKING_RATIO = 0.02  # of a core
+_EXCHANGE_RATIO = 0.02  # of a core
 _LONG_S = 5.0
 _TELL_AFTER_S = 2.0
 _TURN_S = 1.0  # within which several that begin at once are spread
@@ -80,8 +81,8 @@ class DutyControl:
         now_s = _now_s()
         self._accounts = {at: one for at, one in self._accounts.items() if not one.is_over(now_s)}
 
-    async def look(self, account: DutyAccount) -> None:
-        """Looks what the others have traced, unless that is known as of just now."""
+    async def inform(self, account: DutyAccount) -> None:
+        """Reads what the others have traced, unless that is known as of just now."""
         if not account.is_informed:
             await self._exchange()
 
@@ -107,7 +108,7 @@ class DutyControl:
         """
         account.waits_for_s = likely_s()
         try:
-            await self.look(account)
+            await self.inform(account)
             while not ended():
                 account.waits_for_s = estimate_s = likely_s()
                 if await self._enters(account, estimate_s, tell):
@@ -123,7 +124,7 @@ class DutyControl:
             left_s = account.turn_s(estimate_s) - _now_s()
             tell(left_s, estimate_s)
             await self._explain(account, wait_s, left_s)
-            await account.wait(account.looks_again_s(wait_s) if wait_s > 0 else LOOK_S)
+            await account.wait(account.informed_again_s(wait_s) if wait_s > 0 else INFORMED_S)
             await self._exchange()
             return False
         account.enter(estimate_s, _now_s())
@@ -139,7 +140,7 @@ class DutyControl:
         return False
 
     async def is_charged_elsewhere(self, account: DutyAccount) -> bool:
-        """Looks whether another tpumon of this host may have a call under way."""
+        """Tells if another tpumon of this host may have a call under way."""
         await self._exchange()
         return account.is_charged_elsewhere
 
@@ -147,7 +148,7 @@ class DutyControl:
         """Words for another tpumon that has sampled a server where nothing listens now; empty: none here has."""
         if not error.message.startswith(CONNECTION_REFUSED) or account.likely_s is not None:  # it has answered here
             return ""
-        await self.look(account)
+        await self.inform(account)
         return account.had and f"{NO_MORE}: {account.had}"
 
     async def tell_of_host_trace(
@@ -212,7 +213,7 @@ class DutyControl:
             self._again.cancel()
         under_way = [task for task in (self._running, self._next) if task is not None and not task.done()]
         if under_way:
-            await asyncio.wait(under_way, timeout=LOOK_S)
+            await asyncio.wait(under_way, timeout=_ANSWER_S)
         with suppress(Exception):  # what it said last loses its effect by itself
             await self._in_thread(partial(self._ledger.leave, self._entries(), self._processes()))
 
@@ -252,8 +253,8 @@ class DutyControl:
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
         self._say_shared(command)
-        self._look_again()
-        self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
+        self._inform_again()
+        self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _EXCHANGE_RATIO)
 
     def _say_shared(self, command: str) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
@@ -269,12 +270,12 @@ class DutyControl:
             command,
         )
 
-    def _look_again(self) -> None:
-        """Looks now and then, however rarely a query is due: a late look does not tell when the others traced."""
+    def _inform_again(self) -> None:
+        """Exchanges now and then, however rarely a query is due: late entries do not tell when the others traced."""
         if self._again is not None:
             self._again.cancel()
         if any(account.interval_s for account in self._accounts.values()):
-            self._again = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._exchange_soon)
+            self._again = asyncio.get_running_loop().call_later(INFORM_AGAIN_S, self._exchange_soon)
 
     async def _in_thread(self, use: Callable[[], _Result]) -> _Result:
         """Uses the ledger in a thread: in one at a time, also where the last one hangs in a file system.
@@ -294,7 +295,7 @@ class DutyControl:
                 finally:
                     self._cost_s = time.thread_time() - begun_s
 
-        return await in_thread(use_alone, timeout_s=LOOK_S)
+        return await in_thread(use_alone, timeout_s=_ANSWER_S)
 
     def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):

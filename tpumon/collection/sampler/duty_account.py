@@ -17,22 +17,22 @@ from tpumon.system.ledger import Entry, PeerEntry, Turn, said
 CREDIT_S = 1.0
 """Seconds that may be traced at once, before the share of time counts. They are the job's, not each tpumon's."""
 
-LOOK_S = 2.0
+INFORMED_S = 2.0
 """For how long it is known what the others have traced, once they were asked."""
 
-LOOK_AGAIN_S = 10.0
+INFORM_AGAIN_S = 10.0
 """After which they are asked again whether they have traced less than they thought."""
 
 _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
-_MOST_KNOWN = 200
+_MOST_PEERS = 200
 _LEAST_BETWEEN_S = 60.0  # two processes at an address that begin with a share of their own
 _UNDER_WAY_S = 10.0  # after it was charged, a call may still be under way
 _FIRST_CALLS = 3  # of each tpumon may use all of the credit at once: a verdict takes three samples
 _RESERVE_S = 0.5  # of the credit is theirs, so that who comes to a job that is watched need not wait
 _SAVING = 1.5  # times the interval that the share asks for, until the reserve is there again
 _SAVES_UP_TO_S = _RESERVE_S / 2  # of dearer calls it would hold too few, and a hang is to be told within minutes
-_WAITS_S = LOOK_AGAIN_S + LOOK_S  # who waits renews its entry within that
-_GOES_WITHIN_S = LOOK_S + 1.0  # once the credit covers its call
+_WAITS_S = INFORM_AGAIN_S + INFORMED_S  # who waits renews its entry within that
+_GOES_WITHIN_S = INFORMED_S + 1.0  # once the credit covers its call
 _PROBES_APART_S = 30.0  # after a pause or a stop, which anybody may begin and end as often as they like
 _GIVES_WAY_S = 60.0  # at least, to those that do not go, however they say that they wait
 
@@ -102,10 +102,10 @@ class DutyAccount:
         self._goes_s = float("-inf")  # when the last of them is likely to go
         self._gives_way_s: tuple[float, float] | None = None  # from when only they keep it waiting; until when at most
         self._since_s: float | None = None  # when its entry was first written
-        self._looked_s = float("inf")  # when they were last asked what they have traced
+        self._informed_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
-        self._known: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
+        self._counted_peers: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
         self._sharing: Sequence[PeerEntry] = ()
         self._went_first: PeerEntry | None = None  # who has traced it since this tpumon's last call
 
@@ -126,7 +126,7 @@ class DutyAccount:
     @property
     def is_informed(self) -> bool:
         """True if the entries of the other tpumons were read just now."""
-        return abs(since_boot_s() - self._looked_s) < LOOK_S
+        return abs(since_boot_s() - self._informed_s) < INFORMED_S
 
     @property
     def is_shared(self) -> bool:
@@ -206,9 +206,9 @@ class DutyAccount:
         """The length of trace that shows its steps, as another tpumon found it; None: none says so."""
         return max((one.entry.window_s for one in self._peers if one.trusted), default=0.0) or None
 
-    def looks_again_s(self, wait_s: float) -> float:
+    def informed_again_s(self, wait_s: float) -> float:
         """Seconds until entries of others are read again during a wait: few while they may have a call under way."""
-        return min(wait_s, LOOK_S if self.is_charged_elsewhere else LOOK_AGAIN_S)
+        return min(wait_s, INFORMED_S if self.is_charged_elsewhere else INFORM_AGAIN_S)
 
     @property
     def is_charged_elsewhere(self) -> bool:
@@ -218,7 +218,7 @@ class DutyAccount:
     def note_process(self, start: int | None, now_s: float) -> None:
         """Notes the present process of the server. A server that restarts again and again is not traced more for that.
 
-        None: not known, or the last process has ended; waiting calls then look again.
+        None: not known, or the last process has ended; waiting calls then check again.
         """
         if start is None:
             self.wake()
@@ -254,7 +254,7 @@ class DutyAccount:
         return self._debt_at(now_s) - max(0.0, before_s - self._ratio * (now_s - since_s))
 
     def wake(self) -> None:
-        """Has a call that waits look again."""
+        """Has a call that waits check again."""
         self._woken.set()
 
     async def wait(self, seconds: float) -> None:
@@ -403,19 +403,19 @@ class DutyAccount:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
         boot_s = since_boot_s()
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
-        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < LOOK_S} - self._known.keys()
+        begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < INFORMED_S} - self._counted_peers.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
         self._count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
         debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
         self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
-        for forgotten in list(self._known)[:-_MOST_KNOWN]:
-            del self._known[forgotten]
+        for forgotten in list(self._counted_peers)[:-_MOST_PEERS]:
+            del self._counted_peers[forgotten]
         for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
             if traced_s > 0 or (named(peer) in begun and peer.entry.traced_s):
                 self._charged_s = max(self._charged_s, peer.entry.time_s)
             self._went_first = peer if has_traced else self._went_first
-        self._peers, self._looked_s = peers, boot_s
+        self._peers, self._informed_s = peers, boot_s
         if self._first is not None and named(self._first) not in map(named, peers):
             self._go_first()
         self.note_time(now_s)
@@ -433,33 +433,33 @@ class DutyAccount:
         And True if it has traced the server since: what it counts before its call, it may take back.
         """
         entry = peer.entry
-        known = self._known.pop(named(peer), None)
+        tally = self._counted_peers.pop(named(peer), None)
         debt_s = 0.0
-        if known is None:
-            begun_since = entry.since_s > self._looked_s - 2 * LOOK_S
-            known = CountedPeer(
+        if tally is None:
+            begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
+            tally = CountedPeer(
                 boot_s,
                 0.0 if begun_since else entry.traced_s,
                 0.0,
                 is_new=begun_since or not entry.traced_s,
-                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < LOOK_S) else entry.calls,
+                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < INFORMED_S) else entry.calls,
             )
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
                     self._spans.note(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
-        self._known[named(peer)] = known  # last: those whose files are away are the first to be forgotten
-        known.base_s = min(known.base_s, entry.traced_s)
-        counted_s = entry.traced_s - known.base_s
+        self._counted_peers[named(peer)] = tally  # last: those whose files are away are the first to be forgotten
+        tally.base_s = min(tally.base_s, entry.traced_s)
+        counted_s = entry.traced_s - tally.base_s
         if not peer.trusted:  # no more than time had passed when it said so
-            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
-        traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - tally.from_s))
+        traced_s, tally.counted_s = counted_s - tally.counted_s, counted_s
         self._spans.note(traced_s)
-        has_traced = entry.calls > known.calls or (traced_s > 0 and not entry.interval_s)
-        known.calls = entry.calls
-        if known.is_new and has_traced:
-            known.is_new, self._was_passed = False, self._was_passed or peer.trusted
+        has_traced = entry.calls > tally.calls or (traced_s > 0 and not entry.interval_s)
+        tally.calls = entry.calls
+        if tally.is_new and has_traced:
+            tally.is_new, self._was_passed = False, self._was_passed or peer.trusted
         return traced_s, debt_s, has_traced
 
     def traced(self) -> Traced:

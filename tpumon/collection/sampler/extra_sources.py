@@ -62,7 +62,7 @@ class WorkerExtraSources:
     @property
     def idle_s(self) -> float | None:
         """Seconds for which no device has run anything, as the runtime says; None where it does not say."""
-        readings = [look.result for look in self.last if isinstance(look.result, Reading)]
+        readings = [each.result for each in self.last if isinstance(each.result, Reading)]
         devices = [device for reading in readings for device in reading.figures.devices]
         idle_s = [one.runtime_tensorcore_idle_s for one in devices]
         return None if not any(one is not None for one in idle_s) else min(one or 0.0 for one in idle_s)
@@ -136,25 +136,25 @@ def _bug(kind: type[ExtraSource], error: Exception, address: str) -> Failure:
     return Failure(source=kind.name, reason="internal", message=words, address=address)
 
 
-def merged(sample: Sample, looks: Sequence[ExtraReading]) -> Sample:
+def merged(sample: Sample, latest: Sequence[ExtraReading]) -> Sample:
     """The profiler's sample with the extra sources' figures; what the profiler measured stays."""
-    for look in looks:
+    for each in latest:
         try:
-            sample = _with(sample, look)
+            sample = _with(sample, each)
         except Exception as error:  # noqa: BLE001 - nor must odd figures
-            sample = _with(sample, ExtraReading(look.kind, _bug(look.kind, error, sample.address)))
+            sample = _with(sample, ExtraReading(each.kind, _bug(each.kind, error, sample.address)))
     return sample
 
 
-def _with(sample: Sample, look: ExtraReading) -> Sample:
-    reading = look.result
+def _with(sample: Sample, extra: ExtraReading) -> Sample:
+    reading = extra.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
-    if not look.kind.shows_life:
+    if not extra.kind.shows_life:
         return replace(sample, figures=_filled(sample.figures, reading.figures)) if sample.responded else sample
     return replace(
         sample,
-        source=sample.source or look.kind.alone or look.kind.name,
+        source=sample.source or extra.kind.alone or extra.kind.name,
         companions_only=sample.companions_only or sample.source is None,
         # A profiler that never answered has no interval yet; it is tried, and extra sources are read, this often.
         interval_s=sample.interval_s if sample.interval_s is not None else LONGEST_PAUSE_S,

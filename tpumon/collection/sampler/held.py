@@ -17,7 +17,7 @@ class Held:
     """Tells of one worker whether it is held.
 
     Args:
-        pause: looks for the pause in effect, if any.
+        pause: gets the pause in effect, if any.
         state_of: the state of a process of this host.
 
     Attributes:
@@ -42,9 +42,9 @@ class Held:
         return self.see("paused") or is_moved
 
     def see(self, why: _Why, switches: int | None = None) -> bool:
-        """Notes what was seen at this look; returns whether it is to be told, as it is new.
+        """Notes what was seen this time; returns whether it is to be told, as it is new.
 
-        A job that is stopped counts as that from the second look on, if it has not run in between: some programs slow
+        A job that is stopped counts as that from the second time on, if it has not run in between: some programs slow
         others down by stopping them again and again.
 
         Args:
@@ -79,5 +79,5 @@ class Held:
     def _is_still_stopped(self, pid: int) -> bool:
         try:
             return self._state_of(pid) == "stopped"
-        except Exception:  # noqa: BLE001 - who looks each second says so
+        except Exception:  # noqa: BLE001 - the sampler says so
             return False

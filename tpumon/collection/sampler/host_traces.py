@@ -77,9 +77,9 @@ def hung_at(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
         unanswered_s: as in `Entry`, of this tpumon.
         answered_s: the same.
     """
-    known = of_process(peers, process)
-    answered_s = max([answered_s, *(entry.answered_s for entry in known)])
-    begun = [begun_s for begun_s in (unanswered_s, *(entry.unanswered_s for entry in known)) if begun_s > answered_s]
+    entries = of_process(peers, process)
+    answered_s = max([answered_s, *(entry.answered_s for entry in entries)])
+    begun = [begun_s for begun_s in (unanswered_s, *(entry.unanswered_s for entry in entries)) if begun_s > answered_s]
     ago_s = since_boot_s() - max(begun, default=0.0)
     return max(begun) if begun and _ANSWERS_IN_S <= ago_s < UNANSWERED_COUNTS_S else 0.0
 
@@ -105,8 +105,8 @@ def _hung_before_s(address: str, pid: int | None) -> float:
 def waits(peers: Sequence[PeerEntry], process: int | None) -> str:
     """Returns words for a trace of the host that a tpumon of this user still waits for; empty: there is none."""
     now_s = since_boot_s()
-    known = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
-    for one in known:
+    ours = (one for one in peers if one.uid == os.getuid() and (process is None or one.process in {None, process}))
+    for one in ours:
         if one.entry.waits_since_s and now_s < one.entry.shares_until_s:
             return waits_since(one.entry.waits_since_s, f" (pid {one.pid})")
     return ""

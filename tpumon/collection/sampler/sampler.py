@@ -113,13 +113,13 @@ class Sampler:
         while True:
             await asyncio.sleep(_WATCH_S)
             try:
-                await self._look()
+                await self._see_jobs()
             except Exception as error:  # noqa: BLE001 - a bug there must not leave a job that runs as stopped
                 if not has_said:
                     _log.warning("a pause, and jobs that stop or end, may be seen late: %s", unexpected(error))
                 has_said = True
 
-    async def _look(self) -> None:
+    async def _see_jobs(self) -> None:
         """Sees a pause, and jobs that were stopped or have ended."""
         pause = await self._pause()
         for key, worker in self._workers.items():
@@ -135,7 +135,7 @@ class Sampler:
             else:
                 is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
             if is_new:
-                worker.look_again()
+                worker.wake_held()
 
     def _note_process(self, key: _Key, worker: SampledWorker) -> None:
         """Notes that a worker's process has ended, or is another one."""
@@ -227,7 +227,7 @@ class Sampler:
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
-                due_s, last_s = worker.due_s(), worker.asked_s
+                due_s, last_s = worker.plan_next(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
                 planned_s = worker.on_time_interval_s if sample.responded else None
@@ -250,8 +250,8 @@ class Sampler:
         """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        looked = extra_sources.are_due(target)
-        if looked:
+        reads_extra = extra_sources.are_due(target)
+        if reads_extra:
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
@@ -261,7 +261,7 @@ class Sampler:
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or not worker.held.why:
-            sample = span.joined(merged(sample, extra_sources.last), asked_s, looked=looked)
+            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=reads_extra)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.

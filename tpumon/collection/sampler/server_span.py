@@ -77,18 +77,18 @@ class ServerSpan:
         self._serves = False
         self._noted_s = self._read_s = None
 
-    def joined(self, sample: Sample, now_s: float, *, looked: bool) -> Sample:
+    def joined(self, sample: Sample, now_s: float, *, extra_read: bool) -> Sample:
         """The sample with the figures of the server; the sample itself where no server is seen.
 
         Args:
             sample: profiler and extra sources together.
             now_s: a monotonic clock's time.
-            looked: whether the extra sources were read for this sample.
+            extra_read: whether the extra sources were read for this sample.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
             return sample
-        self._note(sample, now_s, looked=looked)
+        self._note(sample, now_s, extra_read=extra_read)
         server = sample.figures.server
         if not self._serves and server is None:
             return sample
@@ -100,19 +100,19 @@ class ServerSpan:
             sample, figures=replace(sample.figures, server=figures, absent={**sample.figures.absent, **missing})
         )
 
-    def _note(self, sample: Sample, now_s: float, *, looked: bool) -> None:
+    def _note(self, sample: Sample, now_s: float, *, extra_read: bool) -> None:
         for held in (self._windows, self._tokens_per_s, self._duty):
             while held and held[0].at_s < now_s - _SPAN_S:
                 held.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
-        requests = server.requests if looked and server is not None else None
+        requests = server.requests if extra_read and server is not None else None
         programs = _programs(sample)
         if programs is not None:
             self._windows.append(_Window(now_s, programs.window_s, programs, requests))
         ran = figures.traced_programs is not None
         self._serves = ran or (self._serves and not (_has_programs(figures) and not self._shows_programs))
-        if looked and server is not None:
+        if extra_read and server is not None:
             if server.tokens_per_s is not None and self._read_s is not None:
                 self._tokens_per_s.append(_Weighted(now_s, server.tokens_per_s, now_s - self._read_s))
             self._read_s = now_s

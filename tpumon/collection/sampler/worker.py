@@ -35,7 +35,7 @@ _LOOKS_ALIKE, _LOOKS_APART_S = 4, (2.0, 6.0)  # that show nothing, before that i
 _LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
-_FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
+_FIRST_YIELD = 2  # each call that meets another session leaves a line in the job's log: the first pause is 2 s
 
 
 class _QueryFailedError(Exception):
@@ -143,7 +143,7 @@ class SampledWorker:
         return max(self._wanted_interval_s, self._cost_s * self._pace_s)
 
     @property
-    def _looks(self) -> bool:
+    def _looks_help(self) -> bool:
         """True if short looks are of use: queries are far apart, and no extra source tells if anything runs."""
         if not self._must_look or self._pace.num_queries or not self._profiler.look_s(self._query):
             return False
@@ -152,7 +152,7 @@ class SampledWorker:
     @property
     def _pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs; short looks have a part of it."""
-        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks else 1)
+        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks_help else 1)
 
     @property
     def _cost_s(self) -> float:
@@ -160,8 +160,8 @@ class SampledWorker:
         likely_s = self._account.likely_s
         return likely_s if likely_s is not None else self._profiler.likely_s(self._query)
 
-    def due_s(self) -> float:
-        """The time of the next query, by the loop's clock."""
+    def plan_next(self) -> float:
+        """Plans the next query, or a probe before it; returns when, by the loop's clock: each call draws anew."""
         start_s = self.asked_s
         window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
         due_s = start_s + interval_s
@@ -200,8 +200,8 @@ class SampledWorker:
             self._must_look = silent_s is None
             is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
-                due_s = min(due_s, self.due_s())
-            elif self._looks:  # they were paid from its share
+                due_s = min(due_s, self.plan_next())
+            elif self._looks_help:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
@@ -224,7 +224,7 @@ class SampledWorker:
         """
         cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
         interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
-        if self.held.why or not self._looks or now_s - max(self._looked_s, self.asked_s) < interval_s:
+        if self.held.why or not self._looks_help or now_s - max(self._looked_s, self.asked_s) < interval_s:
             return False
         for number in range(_LOOKS_ALIKE):
             if self._woken.is_set() or await self.held.pause() is not None:
@@ -266,7 +266,7 @@ class SampledWorker:
         self._ended, self._is_renewed = ended, True
         self._woken.set()
 
-    def look_again(self) -> None:
+    def wake_held(self) -> None:
         """Ends the wait: what holds queries back has changed."""
         self._woken.set()
         self._account.wake()
@@ -338,7 +338,7 @@ class SampledWorker:
         if self.held.why:
             self._probes_next, self._not_before_s = False, self._clock_s() + _HELD_S
             return
-        if self._waits(failure):
+        if self._awaits_requests(failure):
             self._failures_in_a_row, self._not_before_s = 0, 0.0
             return
         self._failures_in_a_row += 1
@@ -351,14 +351,14 @@ class SampledWorker:
 
         A worker that let a deadline pass, or whose process has ended, is named first, and asked again after that.
         """
-        if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._waits(failure):
+        if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._awaits_requests(failure):
             return False
         if self.has_answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and (self._is_others or MEANING[failure.reason].retry)
 
-    def _waits(self, failure: Failure) -> bool:
+    def _awaits_requests(self, failure: Failure) -> bool:
         """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
         return self._serves and MEANING[failure.reason].state == "no-activity"
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Literal
 
 _AT_ONCE, _KNOWN_AT_ONCE, _LATE_AT_ONCE = 32, 16, 16
-_LOOK_S = 0.02
-_LOOKS = 50  # a second; more where this process is behind, or connections would pile up just then
-_NEW_LOOKS = 12  # most are connected within one of them, and those that hang must not hold them up
+_CHECK_S = 0.02
+_CHECKS = 50  # a second; more where this process is behind, or connections would pile up just then
+_NEW_CHECKS = 12  # most are connected within one of them, and those that hang must not hold them up
 
 Past = Literal["new", "known", "late"]
 """Past of a server: nothing is known, it was connected, it was not connected within its last turn."""
@@ -25,21 +25,21 @@ class ConnectTurn:
     Args:
         lane: the semaphore that the turn is of.
         is_connected: whether the connection is there.
-        looks: how often to check that, at most.
+        checks: how often to check that, at most.
     """
 
-    def __init__(self, lane: asyncio.Semaphore, is_connected: Callable[[], bool], looks: int) -> None:
+    def __init__(self, lane: asyncio.Semaphore, is_connected: Callable[[], bool], checks: int) -> None:
         self._lane = lane
         self._is_connected = is_connected
-        self._most_looks = looks
-        self._looks = 0
+        self._most_checks = checks
+        self._checks = 0
         self._is_over = False
-        self._next = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        self._next = asyncio.get_running_loop().call_later(_CHECK_S, self._check)
 
     @property
     def was_late(self) -> bool:
         """True if it ended before there was a connection or a failure."""
-        return self._looks >= self._most_looks
+        return self._checks >= self._most_checks
 
     def give_back(self) -> None:
         """Ends the turn, if it is not over yet."""
@@ -48,12 +48,12 @@ class ConnectTurn:
             self._next.cancel()
             self._lane.release()
 
-    def _look(self) -> None:
-        self._looks += not self._is_connected()
+    def _check(self) -> None:
+        self._checks += not self._is_connected()
         if self.was_late or self._is_connected():
             self.give_back()
         else:
-            self._next = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+            self._next = asyncio.get_running_loop().call_later(_CHECK_S, self._check)
 
 
 class Connecting:
@@ -75,4 +75,4 @@ class Connecting:
         """
         lane = self._lanes[past]
         await lane.acquire()
-        return ConnectTurn(lane, is_connected, _NEW_LOOKS if past == "new" else _LOOKS)
+        return ConnectTurn(lane, is_connected, _NEW_CHECKS if past == "new" else _CHECKS)

@@ -22,7 +22,7 @@ OpenClient = Callable[[str], "Client"]
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """Result of one look at an extra source.
+    """Result of one read of an extra source.
 
     Attributes:
         figures: they fill in what the profiler left absent.
@@ -57,7 +57,7 @@ class ExtraSource(ABC):
         title: what the live view calls it then; empty: the same.
         about: how `doctor` speaks of it.
         shows_life: whether its answer shows that the worker lives; if not, it counts only where something else does.
-        usual_interval_s: from one look to the next; looking more often brings nothing new.
+        usual_interval_s: from one read to the next; reading more often brings nothing new.
     """
 
     name: ClassVar[str]

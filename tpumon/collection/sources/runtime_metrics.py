@@ -100,7 +100,7 @@ class RuntimeMetrics(ExtraSource):
         failed_remedy="check that the job is alive; only memory and duty cycle are missing",
         shows_job=True,
     )
-    usual_interval_s = 5.0  # libtpu averages over seconds itself, and each look is several calls
+    usual_interval_s = 5.0  # libtpu averages over seconds itself, and each read is several calls
 
     @classmethod
     def open(cls, target: Target, open_client: OpenClient, options: SourceOptions) -> Self | None:
@@ -126,7 +126,7 @@ class RuntimeMetrics(ExtraSource):
         return None if self._client is None else self._client.address
 
     async def read(self) -> Reading | None:
-        """Looks once, within 2 s.
+        """Reads it once, within 2 s.
 
         Returns:
             None if nothing listens: no runtime, as usual while no job runs.
@@ -134,7 +134,7 @@ class RuntimeMetrics(ExtraSource):
         Raises:
             SourceError: something is there, but it does not answer as this service does.
         """
-        return await self._first_that_answers(self._look)
+        return await self._first_that_answers(self._read_at)
 
     async def offered(self) -> tuple[Offered, ...] | None:
         """Metrics that this libtpu lists, by name; None if nothing listens. Takes at most 2 s.
@@ -198,7 +198,7 @@ class RuntimeMetrics(ExtraSource):
             raise trouble[0]
         return None
 
-    async def _look(self, client: Client, timeout_s: float) -> Reading:
+    async def _read_at(self, client: Client, timeout_s: float) -> Reading:
         ends_s = time.monotonic() + timeout_s
         if client.connection != self._connection or not client.connected:
             self._missing.clear()  # what comes back at the same address may be another version

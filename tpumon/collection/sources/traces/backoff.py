@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
 
 CONTINUOUS_S = 300.0
-"""A session that is active at every look for so long is taken for a continuous one: profiles are shorter."""
+"""A session that is active at every call for so long is taken for a continuous one: profiles are shorter."""
 
-_LOOKS_AGAIN_S = 60.0, 3600.0  # at first, and at last: each further look that finds the same waits twice as long
-_LONGEST_YIELD_S = 300.0  # each look at a continuous session leaves a line in the job's log
+_PAUSES_S = 60.0, 3600.0  # at first, and at last: each further one for the same reason is twice as long
+_LONGEST_YIELD_S = 300.0  # each call that meets a continuous session leaves a line in the job's log
 _LONGEST_TOO_LARGE_S = 300.0
 _MOST_EMPTY, _MOST_TOO_LARGE = 4, 8  # traces in a row
 
@@ -26,13 +26,13 @@ class _Stop:
     """Reason for which the server is not called, and until when.
 
     Attributes:
-        looks: how often in a row the reason was found to hold.
-        until_s: when to look again, by the clock.
+        repeats: how often in a row it was found to hold again.
+        until_s: when to call again, by the clock.
     """
 
     reason: Reason
     why: str
-    looks: int
+    repeats: int
     until_s: float
 
 
@@ -122,10 +122,10 @@ class Backoff:
         self._stop, self._refused_since_s, self._in_vain = None, None, 0
 
     def _stopped(self, reason: Reason, why: str, longest_s: float | None) -> _Stop:
-        looks = self._stop.looks + 1 if self._stop is not None and self._stop.reason == reason else 0
-        first_s, last_s = _LOOKS_AGAIN_S
-        pause_s = min(longest_s or last_s, first_s * 2 ** min(looks, 16))
-        self._stop = _Stop(reason, why, looks, self._clock_s() + pause_s)
+        repeats = self._stop.repeats + 1 if self._stop is not None and self._stop.reason == reason else 0
+        first_s, last_s = _PAUSES_S
+        pause_s = min(longest_s or last_s, first_s * 2 ** min(repeats, 16))
+        self._stop = _Stop(reason, why, repeats, self._clock_s() + pause_s)
         return self._stop
 
     def _error(self, stop: _Stop) -> SourceError:

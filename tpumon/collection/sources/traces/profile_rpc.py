@@ -36,7 +36,7 @@ _PROBE_S = 0.001
 MOST_PROBE_BYTES = 8 << 20
 
 _SHARED_DIRECTORY_S = 5.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 _ALL_DEVICES, _TPUS = ProfileOptions.UNSPECIFIED, ProfileOptions.TPU
 _STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job; at 1, only of those that use StepTrace
@@ -139,7 +139,7 @@ class Profiler:
         self._host_events = host_events
         self._device_type = _ALL_DEVICES if gpu else _TPUS
         self._signs_at = signs_at
-        self._looked: JobSigns | None = None
+        self._signs: JobSigns | None = None  # found before the probe that needs them
         self._hung_s = 0.0  # when a trace of the host began that has probably hung the job
         self._has_said_hung = False
         self.known = ProbedServer()
@@ -208,13 +208,13 @@ class Profiler:
         self._hung_s = begun_s
         self.forget()
 
-    async def look(self) -> None:
-        """Looks for signs of the kind of job, on this host only; calls no server. Part of `approach`, unless done.
+    async def find_signs(self) -> None:
+        """Finds signs of the kind of job, on this host only; calls no server. Part of `approach`, unless done.
 
         It takes a second at most, in which the job is not traced.
         """
         if not self.is_known:
-            self._looked = await asyncio.to_thread(self._signs_at, self.address)
+            self._signs = await asyncio.to_thread(self._signs_at, self.address)
 
     async def approach(self) -> bool:
         """Finds out what this server can do, without harm, once per connection.
@@ -227,10 +227,10 @@ class Profiler:
         """
         if not self.is_known:
             self.forget()
-            if self._looked is None:
-                await self.look()
-            self.known = await self._probe(self._looked or JobSigns())
-            self._looked = None
+            if self._signs is None:
+                await self.find_signs()
+            self.known = await self._probe(self._signs or JobSigns())
+            self._signs = None
             if self.known.may_hang or (self.known.spares_host and not self._has_said_hung):
                 self._has_said_hung = self.known.spares_host
                 _log.warning("%s: %s", self.address, _MAY_HANG if self.known.may_hang else self.what_is_left_out)
@@ -267,7 +267,7 @@ class Profiler:
                     "gs://)"
                 )
                 raise SourceError("refused", message, address=self.address)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return memoryview(content)
 
     async def _probe(self, signs: JobSigns) -> ProbedServer:

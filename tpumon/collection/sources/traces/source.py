@@ -16,6 +16,8 @@ from tpumon.collection.sources.base import ProfilerSource, SourceOptions
 from tpumon.collection.sources.examination import COST, Examination, RpcAnswer, figures_by_traces, release_of
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
+from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
+from tpumon.collection.sources.traces.explaining import Explaining
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
@@ -28,7 +30,7 @@ from tpumon.collection.sources.traces.window import (
     figures_of_window,
 )
 from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
-from tpumon.model import IDLE_LIMIT_RATIO, LONGEST_WINDOW_S, Address, Query, Sample, Target
+from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from tpumon.xspace.trace_figures import TraceFigures
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
-_PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
-_COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
 _PATIENCE_S = 10.0  # after the window: for how long a worker that answers in time may keep a turn
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -51,7 +51,6 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
-_EXPLAINING_HOST_LEVEL = 2  # shows that Keras' `fit` waits for input
 _SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
@@ -87,17 +86,14 @@ class TraceSource(ProfilerSource):
         self._window = Window()
         self._backoff = Backoff(client)
         self._reducer = TraceReducer(client)
-        self._traced_s = 0.0  # by the calls of the last query that are over
-        self._call: tuple[float, float] | None = None  # the one under way: since when, and what it is likely to cost
-        self._collecting_s = _COLLECTING_S  # as the last answer took it
+        self._cost = CallCost()
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
         self._had_steps = False
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
-        self._unexplained_on: int | None = None  # the connection on which the last trace left idle time unexplained
-        self._explained: set[int | None] = set()  # the process of the job, once a trace was to tell; None: not seen
+        self._explaining = Explaining()
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -120,13 +116,13 @@ class TraceSource(ProfilerSource):
                 explains = await self._may_explain()
                 if explains:
                     window_s, in_time = min(window_s, FIRST_WINDOW_S), False
-                level = _EXPLAINING_HOST_LEVEL if explains else None
+                level = Explaining.host_level if explains else None
                 taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
                 trace = await self._analyse(taken, query)
         except SourceError as error:
-            self._note_failure(error, None if explains else query)
+            self._note_failure(error, usual_query=None if explains else query)
             raise
         self._backoff.note_trace()
         self.is_silent = False
@@ -139,12 +135,13 @@ class TraceSource(ProfilerSource):
             if trace.truncated and self._note_overflow(query):
                 self._window.shrink()
             self._learn(trace, query)
-        self._unexplained_on = self._client.connection if _is_unexplained(trace) and not was_silent else None
+        self._explaining.note_trace(trace, self._client.connection, was_silent=was_silent)
         return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
 
     async def _begin(self) -> None:
         """Waits for the turn of a query that has cost nothing yet."""
-        self._traced_s, self._call, self.unanswered_s = 0.0, None, 0.0
+        self._cost.begin_query()
+        self.unanswered_s = 0.0
         self._backoff.check()
         await self._client.wait_for_turn()
 
@@ -155,7 +152,7 @@ class TraceSource(ProfilerSource):
             self._profiler.forget()
             await self._returns_traces()
         except SourceError as error:
-            self._note_failure(error, None)
+            self._note_failure(error)
             raise
 
     def note_silence(self, query: Query) -> bool:
@@ -165,7 +162,7 @@ class TraceSource(ProfilerSource):
 
     def look_s(self, query: Query) -> float:
         is_of_use = self._shows_in_short(query) and not self.is_silent and self._profiler.known.returns_traces
-        return self._short_s + self._collecting_s if is_of_use else 0.0
+        return self._cost.of_trace_s(self._short_s) if is_of_use else 0.0
 
     def _shows_in_short(self, query: Query) -> bool:
         usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
@@ -174,7 +171,7 @@ class TraceSource(ProfilerSource):
     async def runs(self) -> bool:
         """Tells by a short trace if anything runs on a device that was busy."""
         await self._begin()
-        of_long_ones = self._collecting_s, self._in_time_on, self._is_heavy
+        of_long_ones = self._cost.collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
@@ -185,38 +182,32 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
-            self._note_failure(error, None)
+            self._note_failure(error)
             raise
         finally:
-            self._collecting_s, self._in_time_on, self._is_heavy = of_long_ones
+            self._cost.collecting_s, self._in_time_on, self._is_heavy = of_long_ones
 
     @property
     def unpaid_s(self) -> float:
-        """Seconds for which the query under way, or cut off, has traced the job.
-
-        A call that has no answer counts for as long as is likely: the server may be dead, or trace when it wakes up.
-        """
-        if self._call is None:
-            return self._traced_s
-        since_s, likely_s = self._call
-        return self._traced_s + min(time.monotonic() - since_s, likely_s)
+        """Seconds for which the query under way, or cut off, has traced the job."""
+        return self._cost.traced_s
 
     def likely_s(self, query: Query) -> float:
         """Seconds for which a query is likely to trace the job."""
-        probe_s = 0.0 if self._profiler.is_known else _PROBE_S
-        return probe_s + self.window_s(query) + self._collecting_s
+        probe_s = 0.0 if self._profiler.is_known else PROBE_S
+        return probe_s + self._cost.of_trace_s(self.window_s(query))
 
     def window_s(self, query: Query) -> float:
         if query.window_s is not None and not self.is_silent:
             return query.window_s
         return self._short_s if self.is_silent else self._window.of_level(query.level, query.known_window_s)
 
-    def _note_failure(self, error: SourceError, query: Query | None) -> None:
-        """Notes what a query or a probe cost, and what follows from its failure.
+    def _note_failure(self, error: SourceError, *, usual_query: Query | None = None) -> None:
+        """Notes what a failed call cost, and what follows; raises what to say instead, if that is something else.
 
         Args:
             error: the failure.
-            query: the query; None: another trace than usual, of which the size says nothing of the next ones.
+            usual_query: whose trace was a usual one; None: it was not, so its size says nothing of the next ones.
 
         Raises:
             SourceError: what to say instead, after several failures of this kind.
@@ -226,10 +217,10 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
-            self._explained.clear()  # whoever listens there next is another process
+            self._explaining.note_gone()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
-        if error.reason == "too-large" and query is not None:
-            self._note_overflow(query)
+        if error.reason == "too-large" and usual_query is not None:
+            self._note_overflow(usual_query)
             self._window.shrink()
             self._backoff.note_too_large(error)
         if MEANING[error.reason].state in {"busy", "continuous"}:
@@ -238,12 +229,6 @@ class TraceSource(ProfilerSource):
     def _say(self, words: str, brief: str, *, takes_s: float | None = None) -> None:
         self._options.progress.does(self._target.address, words, brief, takes_s=takes_s)
 
-    def _end_call(self, stopped_s: float = 0.0) -> None:
-        """Counts the call under way, which was answered, but for the time for which the job was stopped."""
-        if self._call is not None:
-            self._traced_s += max(0.0, time.monotonic() - self._call[0] - stopped_s)
-            self._call = None
-
     @property
     def _answers_in_time(self) -> bool:
         """True if its last trace came in time, over the connection that it has now."""
@@ -251,24 +236,19 @@ class TraceSource(ProfilerSource):
 
     async def _returns_traces(self) -> bool:
         """True if the server returns traces: asks it, unless that is known."""
-        await self._profiler.look()
-        self._call = time.monotonic(), _PROBE_S
+        await self._profiler.find_signs()
+        self._cost.begin_call(PROBE_S)
         returns_traces = await self._profiler.approach()
-        self._end_call()
+        self._cost.end_call()
         return returns_traces
 
     async def _may_explain(self) -> bool:
-        """True for the one trace per process of the job that is to tell why the device is idle.
-
-        Such a trace holds far more events, which the server collects for seconds, so its window is short.
-        """
-        process = self._profiler.known.signs.pid
-        if self._unexplained_on != self._client.connection or process in self._explained:
+        """True if the next trace is to tell why the device is idle, and the host may be traced for that."""
+        if not self._explaining.begins(self._client.connection, self._profiler.known.signs.pid):
             return False
-        self._explained = {process}
-        self._call = time.monotonic(), _PROBE_S
+        self._cost.begin_call(PROBE_S)
         may_explain = await self._profiler.may_raise_host_level()
-        self._end_call()
+        self._cost.end_call()
         return may_explain
 
     async def _take(
@@ -278,11 +258,12 @@ class TraceSource(ProfilerSource):
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         if self._profiler.known.may_hang and host_level != 0:
             self.unanswered_s = since_boot_s()
-        self._call = traced_from_s, window_s + self._collecting_s
+        likely_s = self._cost.of_trace_s(window_s)
+        self._cost.begin_call(likely_s)
         options = self._reducer.options if returns_traces else {}
         capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
-        self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=window_s + self._collecting_s)
+        self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=likely_s)
         try:
             with StoppedTime(self._profiler.known.signs.pid, self._options.state_of) as stopped:
                 async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
@@ -297,18 +278,17 @@ class TraceSource(ProfilerSource):
             if MEANING[error.reason].unreached:
                 self._in_time_on = None
             else:
-                self._end_call()
+                self._cost.end_call()
             raise
         except TpumonError as error:
-            self._end_call()
+            self._cost.end_call()
             raise self._error("refused", str(error)) from error
         except asyncio.CancelledError:
             if time.monotonic() - traced_from_s < window_s + _PATIENCE_S:
                 self.unanswered_s = 0.0  # it may well be answered
             raise
-        took_s, self.unanswered_s = time.monotonic() - traced_from_s - stopped.seconds, 0.0
-        self._end_call(stopped.seconds)
-        self._collecting_s = max(0.0, took_s - window_s)
+        took_s, self.unanswered_s = self._cost.end_call(stopped.seconds), 0.0
+        self._cost.collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
         return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
@@ -364,9 +344,10 @@ class TraceSource(ProfilerSource):
         """
         host_events = HostEvents(level=None, safe_level=_CAPTURE_HOST_LEVEL, beside_devices=True)
         profiler = Profiler(self._client, host_events, signs_at=self._options.signs_at)
-        self._traced_s, self._call = 0.0, (time.monotonic(), _PROBE_S)
+        self._cost.begin_query()
+        self._cost.begin_call(PROBE_S)
         returns_traces = await profiler.approach()
-        self._end_call()
+        self._cost.end_call()
         safe, signs, devices = not profiler.leaves_out_host_events, profiler.known.signs, profiler.known.device_planes
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
@@ -411,7 +392,7 @@ class TraceSource(ProfilerSource):
             pass  # no step could end in it
         elif trace is not None and serves and query.level > 1 and (trace.stepless or not busy):
             self._had_steps = True
-            self._window.serve((query.allowed_s or 0.0) - self._collecting_s)
+            self._window.serve((query.allowed_s or 0.0) - self._cost.collecting_s)
         elif trace is None and self._had_steps:
             self.note_silence(query)
         elif trace is not None and trace.stepless:
@@ -481,7 +462,7 @@ class TraceSource(ProfilerSource):
             time_unix_s=taken.time_unix_s,
             window_s=trace.window_s,
             took_s=time.monotonic() - start_s,
-            traced_s=self._traced_s,
+            traced_s=self._cost.traced_s,
             source="trace",
             simulated=trace.simulated,
             device_type=trace.device_type,
@@ -490,11 +471,3 @@ class TraceSource(ProfilerSource):
             truncated=trace.truncated,
             warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
-
-
-def _is_unexplained(trace: TraceFigures) -> bool:
-    """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
-    figures = trace.figures
-    if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
-        return False  # what overflows is not made larger
-    return not trace.core_count if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO

@@ -9,7 +9,7 @@ from typing import Self
 
 from tpumon.model import ProcessState
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class StoppedTime:
@@ -17,7 +17,7 @@ class StoppedTime:
 
     Args:
         pid: the job's process; None: not known, so that nothing is measured.
-        state_of: looks at a process of this host.
+        state_of: the state of a process of this host.
 
     Attributes:
         seconds: for which the process was stopped, so far.
@@ -39,9 +39,9 @@ class StoppedTime:
             self._watching.cancel()
 
     async def _watch(self, pid: int) -> None:
-        looked_s = time.monotonic()
+        seen_s = time.monotonic()
         while True:
-            await asyncio.sleep(_LOOK_S)
-            before_s, looked_s = looked_s, time.monotonic()
+            await asyncio.sleep(_POLL_S)
+            before_s, seen_s = seen_s, time.monotonic()
             if self._state_of(pid) in {"stopped", "debugged"}:
-                self.seconds += looked_s - before_s
+                self.seconds += seen_s - before_s
