@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.job_runs import JobRun
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import diagnose
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.merging import Merging, Source

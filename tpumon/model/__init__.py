@@ -39,7 +39,7 @@ from tpumon.model.finding import (
     NotJudged,
     StateId,
 )
-from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
+from tpumon.model.kept_state import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
 from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import (
     Change,

@@ -9,7 +9,7 @@ import pytest
 from support.samples import sample
 from support.traces import ALL_REDUCE, BETWEEN_SLICES, CONV, INFEED, LOOP, Op, Traced, run_step
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import diagnose
 from tpumon.model import Figures, Target, Workers
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures

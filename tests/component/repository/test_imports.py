@@ -29,15 +29,15 @@ ALLOWED: dict[str, set[str]] = {
     "system.logdir": {"errors", "system", "tensorflow"},
     "proto": {"google.protobuf"},
     "xspace": {"errors", "model", "system", "untrusted_text", "proto", "google.protobuf", "numpy"},
-    "collection.exchange": {"system"},
+    "collection.http_get": {"system"},
     "collection.sources": {
-        *("collection.exchange", "errors", "model", "system", "untrusted_text", "proto", "xspace"),
+        *("collection.http_get", "errors", "model", "system", "untrusted_text", "proto", "xspace"),
         *("prometheus_client", *GRPC),
     },
     "collection.sampler": {"errors", "model", "untrusted_text", "system", "collection.sources", "discovery"},
     "collection.remote": {
         "analysis",
-        "collection.exchange",
+        "collection.http_get",
         "errors",
         "model",
         "discovery",

@@ -24,11 +24,11 @@ from support.job_runs import JobRun, every
 from support.scenes import BEGIN_UNIX_S
 from support.shown import press
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.cli import session
+from tpumon.analysis.fleet_verdict import diagnose
+from tpumon.cli import enough_samples
 from tpumon.cli.commands import mcp, once, why
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.live.drawing.cells import clock
@@ -238,7 +238,9 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
         yield job_run.workers
         yield from job_run.samples
 
-    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
+    monkeypatch.setattr(
+        enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
+    )
     given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):

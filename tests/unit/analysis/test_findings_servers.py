@@ -6,7 +6,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import diagnose
 from tpumon.model import FamilyFigures, Percentiles, Process, ServerFigures, StepTimes, Target, Workers
 
 INTERVAL_S = 10.0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.samples import sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import diagnose
 from tpumon.analysis.history import WELL
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from support.sample_kinds import cpus
 from support.samples import changed, failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.analysis.fleet_verdict import diagnose
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
 

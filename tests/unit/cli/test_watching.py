@@ -10,8 +10,8 @@ import pytest
 from support import wait_until
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon.cli import session
-from tpumon.cli.session import Needs, Watch
+from tpumon.cli import enough_samples
+from tpumon.cli.enough_samples import Needs, Watch
 from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import StepTimes, Target, Workers
@@ -46,8 +46,8 @@ def feed(monkeypatch):
         feeds.opened += 1
         return GivenFeed(given, events, on_exit=ended, **more)
 
-    monkeypatch.setattr(session, "open_feed", opened)
-    monkeypatch.setattr(session, "LOOK_S", 0.01)
+    monkeypatch.setattr(enough_samples, "open_feed", opened)
+    monkeypatch.setattr(enough_samples, "LOOK_S", 0.01)
     return feeds
 
 

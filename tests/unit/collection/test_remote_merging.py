@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from support.exporter import sample
 from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
+from tpumon.collection.remote.exporter_list import Place
 from tpumon.collection.remote.merging import Merging, Source
-from tpumon.collection.remote.places import Place
 from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Sample, StatusSnapshot, Target, Workers
 
 

@@ -10,8 +10,8 @@ import pytest
 from support.samples import failed_sample, sample
 from support.wired import Wired
 from tpumon.cli.commands import events, monitor, once, why
+from tpumon.cli.enough_samples import Needs
 from tpumon.cli.process import command_of
-from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError

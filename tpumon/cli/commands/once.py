@@ -12,9 +12,9 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.fleet_verdict import Diagnosis, FailOn, VerdictId, diagnose
 from tpumon.analysis.sufficiency import unjudged, unsure_of
-from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
+from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, told_when
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of

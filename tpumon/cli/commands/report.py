@@ -163,8 +163,8 @@ def _capture_of(hosts: tuple[HostProfile, ...]) -> Capture:
 
 def _judged(capture: Capture) -> Capture:
     """The capture with the verdict and the findings of `tpumon why`."""
-    from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
+    from tpumon.analysis.fleet_verdict import diagnose
     from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.trace_figures import figures
 

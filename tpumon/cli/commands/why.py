@@ -14,10 +14,10 @@ from typing import Literal
 from msgspec import Struct
 
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
+from tpumon.analysis.fleet_verdict import Diagnosis, FailOn, by_reason, diagnose
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
-from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
+from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, told_when
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Finding

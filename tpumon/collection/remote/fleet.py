@@ -11,10 +11,10 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 
-from tpumon.collection.exchange import AddressCache
+from tpumon.collection.http_get import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
+from tpumon.collection.remote.exporter_list import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.merging import Merging, Source
-from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.server import Secret
 from tpumon.discovery.identity import JobNames
 

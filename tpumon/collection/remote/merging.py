@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
-from tpumon.collection.remote.places import Place
+from tpumon.collection.remote.exporter_list import Place
 from tpumon.model import (
     Address,
     ExporterSnapshot,

@@ -15,7 +15,7 @@ from tpumon.analysis.findings.step_blocks import Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
-from tpumon.model.kept import MOST_KEPT_PROGRAMS
+from tpumon.model.kept_state import MOST_KEPT_PROGRAMS
 
 _CRITICAL_RATIO = 0.5
 _VARIES_RATIO = 0.5  # what only steps half as long again would exceed is not judged

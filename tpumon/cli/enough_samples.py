@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis import FleetStatus, WorkerStatus
-from tpumon.analysis.explain import Diagnosis
+from tpumon.analysis.fleet_verdict import Diagnosis
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_WORKERS
 from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
