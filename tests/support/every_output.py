@@ -23,8 +23,8 @@ from tpumon.model import Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs import Context, OutputOptions
+from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.live.display import Display
-from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, RecordedFeed

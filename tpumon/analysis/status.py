@@ -32,6 +32,8 @@ from tpumon.model import (
 )
 from tpumon.model.figure_table import COMPARED
 
+_LEAST_LETTERS = 3  # of a text that names states and findings
+
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """The assessment of one worker.
@@ -170,6 +172,17 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""
         return self.sample is not None and any(cause.figure == figure for cause in self.verdict.marking)
+
+    def matches(self, text: str) -> bool:
+        """True if its name, address or slice contains this text, or its state or a finding of it begins so.
+
+        Case does not matter. Of states and findings at least three letters count: most names have one or two of theirs.
+        """
+        wanted, target, verdict = text.lower(), self.target, self.verdict
+        if any(wanted in (name or "").lower() for name in (target.worker, target.address, target.slice)):
+            return True
+        words = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
+        return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in words)
 
     @property
     def findings(self) -> Mapping[FindingId, Cause | None]:

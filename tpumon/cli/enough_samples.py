@@ -29,7 +29,7 @@ from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, TpumonError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
 from tpumon.moments import local_time
-from tpumon.outputs.live.progress import Bar
+from tpumon.outputs.drawing.progress_bar import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
 from tpumon.untrusted_text import LONGEST_PATH, listed, one_line

@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "analysis.findings": {"analysis.history", "model", "untrusted_text"},
     "analysis": {"errors", "model", "moments", "untrusted_text"},
     "outputs.metrics": {"analysis", "errors", "model"},
+    "outputs.drawing": {"analysis", "model", "outputs", "untrusted_text", "rich"},
     "outputs.live": {"analysis", "errors", "system", "model", "moments", "untrusted_text", "outputs", "rich"},
     "outputs.run_notices": {"analysis.history", "errors", "model", "untrusted_text"},
     "outputs": {"analysis", "errors", "model", "quantities", "system", "untrusted_text"},

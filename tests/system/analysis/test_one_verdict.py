@@ -31,8 +31,8 @@ from tpumon.cli.commands import mcp, once, why
 from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.style import look_of
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.style import look_of
 from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}

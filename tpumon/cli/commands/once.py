@@ -21,9 +21,9 @@ from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure import Figure
 from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
-from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
-from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import LOOKS, look_of
+from tpumon.outputs.drawing.cells import FORMATS, age, clock
+from tpumon.outputs.drawing.names import short_processes
+from tpumon.outputs.drawing.style import LOOKS, look_of
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.untrusted_text import ascii_line, one_line

@@ -23,7 +23,7 @@ from tpumon.errors import UsageError
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
 from tpumon.moments import local_time
-from tpumon.outputs.live.drawing.cells import age, evidence_words, last_words
+from tpumon.outputs.drawing.cells import age, evidence_words, last_words
 from tpumon.pipeline import FeedSettings
 from tpumon.report.formats import share_text, time_text
 from tpumon.system.console import show

@@ -12,9 +12,9 @@ from rich.segment import Segment
 
 from tpumon.moments import EXAMPLES, moment_of
 from tpumon.outputs import Output
-from tpumon.outputs.live.drawing.cells import age_changes_in_s
-from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
+from tpumon.outputs.drawing.cells import age_changes_in_s
+from tpumon.outputs.drawing.line import Lines, plain, tame, wrapped
+from tpumon.outputs.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame

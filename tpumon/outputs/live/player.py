@@ -11,9 +11,9 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Reading, Recorded, began_then
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Lines
 from tpumon.outputs.live.display import Display
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Lines
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tpumon.model import Change
 from tpumon.model.state import SINCE_OR_EARLIER
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import DIM, LOOKS, NOT_SEEN_LOOK
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import DIM, LOOKS, NOT_SEEN_LOOK
 from tpumon.outputs.live.parts.frame import Frame
 
 _TIME = 11

@@ -7,12 +7,11 @@ from typing import Literal
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history import RollupSeries
-from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.drawing.cells import clock
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds
 from tpumon.outputs.live.parts.scene import Scene
 from tpumon.outputs.live.parts.spans import SPANS_S, Span, known_of, span_of
-from tpumon.outputs.live.view_settings import fits
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -323,7 +322,7 @@ class Controls:
         if self.kind:
             rows = list(filter(is_of(self.kind), rows))
         if self.filter:
-            rows = [row for row in rows if fits(self.filter, row)]
+            rows = [row for row in rows if row.matches(self.filter)]
         place = self._place()
         self.rows = rows
         if place is not None and rows and self._place() is None:

@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.state_findings import down_by_reason
 from tpumon.model import Finding, NotJudged
-from tpumon.outputs.live.drawing.cells import clock, evidence_words, last_words
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
+from tpumon.outputs.drawing.cells import clock, evidence_words, last_words
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene
 from tpumon.untrusted_text import listed

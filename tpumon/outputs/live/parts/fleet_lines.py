@@ -12,10 +12,10 @@ from tpumon.analysis import FigureStats, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.figure import Figure
-from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
-from tpumon.outputs.live.drawing.graphs import Axis, level, spark
-from tpumon.outputs.live.drawing.line import Line
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
+from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
+from tpumon.outputs.drawing.graphs import Axis, level, spark
+from tpumon.outputs.drawing.line import Line
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.outputs.live.parts.rows import LEAST_SPARK, axis_of
 from tpumon.outputs.live.parts.scene import Scene
 

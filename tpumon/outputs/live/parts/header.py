@@ -19,9 +19,9 @@ from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
 from tpumon.model.progress import TRACED_S
-from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of, state_look
+from tpumon.outputs.drawing.cells import NOT_KNOWN, age, clock, short_time
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of, state_look
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed

@@ -14,11 +14,11 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Cause, Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
-from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
-from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
-from tpumon.outputs.live.drawing.line import Line, cut, tame
-from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of, state_look
+from tpumon.outputs.drawing.cells import FORMATS, NOT_KNOWN, age, gib
+from tpumon.outputs.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.drawing.line import Line, cut, tame
+from tpumon.outputs.drawing.names import short_processes
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of, state_look
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import State
 from tpumon.model import Severity
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Line, Lines, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, LOOKS, Glyphs
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Line, Lines, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BOLD, LOOKS, Glyphs
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Picture, Screen
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from tpumon.analysis import WorkerStatus
-from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.drawing.line import Lines
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 

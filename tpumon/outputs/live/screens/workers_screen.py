@@ -7,8 +7,8 @@ from operator import methodcaller
 from rich.segment import Segment
 
 from tpumon.analysis.history import WELL
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame
+from tpumon.outputs.drawing.style import BOLD, DIM, LOOKS
 from tpumon.outputs.live.parts import fleet_lines
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame

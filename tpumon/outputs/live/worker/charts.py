@@ -11,10 +11,10 @@ from rich.segment import Segment
 
 from tpumon.analysis.history import RollupSeries, State
 from tpumon.model.figure import Figure
-from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
-from tpumon.outputs.live.drawing.graphs import RATIO, Axis, chart
-from tpumon.outputs.live.drawing.line import Line, Lines, cut
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, NOT_SEEN_LOOK, Glyphs, Look
+from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
+from tpumon.outputs.drawing.graphs import RATIO, Axis, chart
+from tpumon.outputs.drawing.line import Line, Lines, cut
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, LOOKS, NOT_SEEN_LOOK, Glyphs, Look
 from tpumon.outputs.live.parts.spans import Span, SpanColumns, columns_of
 
 _AXIS = 8

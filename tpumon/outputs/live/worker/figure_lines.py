@@ -8,10 +8,10 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
 from tpumon.model.figure import Figure, is_on_cpu
 from tpumon.model.figure_table import FIGURES, STEP, held_by
-from tpumon.outputs.live.drawing.cells import FORMATS, gib
-from tpumon.outputs.live.drawing.graphs import bar
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, Glyphs, look_of
+from tpumon.outputs.drawing.cells import FORMATS, gib
+from tpumon.outputs.drawing.graphs import bar
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, Glyphs, look_of
 from tpumon.outputs.live.worker.peers import ALONE, Peers
 
 _NAME = 10

@@ -13,7 +13,7 @@ from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
 from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, held_by
-from tpumon.outputs.live.drawing.cells import (
+from tpumon.outputs.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
     age,
@@ -24,9 +24,9 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_word,
 )
-from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
+from tpumon.outputs.drawing.graphs import Axis, soft_axis
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BOLD, DIM, Look, look_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
