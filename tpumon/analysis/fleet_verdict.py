@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.findings.rule import PAUSING, SERVERS
 from tpumon.analysis.state_findings import (
-    MOST_WORKERS,
+    MOST_NAMED,
     STATES,
     all_findings,
     first_of_last,
@@ -46,7 +46,7 @@ from tpumon.moments import date_and_time
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
 NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
-MOST_FINDINGS = 10
+_MOST_FINDINGS_SHOWN = 10
 
 _MOST_EVIDENCE = 4
 _MOST_NAMES = 200  # of one sample
@@ -79,7 +79,7 @@ class LastRestart(NamedTuple):
     runs: bool
 
 
-class Diagnosis(Struct, frozen=True, kw_only=True):
+class FleetVerdict(Struct, frozen=True, kw_only=True):
     """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
     Attributes:
@@ -129,7 +129,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         Args:
             brief: leave out what is not judged.
         """
-        shown, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
+        shown, grouped = self.findings[:_MOST_FINDINGS_SHOWN], by_reason(self.not_judged)
         return WhyDocument(
             time_unix_s=round(self.time_unix_s, 1),
             workers=self.workers,
@@ -208,9 +208,9 @@ def _shortened(finding: Finding) -> WhyFinding:
     return WhyFinding(**given)
 
 
-def diagnose(
+def verdict_on(
     status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False, recorded: bool = False
-) -> Diagnosis:
+) -> FleetVerdict:
     """The verdict, from the status of a fleet: the worst of states and findings.
 
     Args:
@@ -248,7 +248,7 @@ def diagnose(
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
-    return Diagnosis(
+    return FleetVerdict(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),
         answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
@@ -293,7 +293,7 @@ def _programs(sample: Sample) -> Iterator[str]:
 
 def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
     """Copy of a finding with names made plain words; an exporter's own text is quoted, the remedy is this tpumon's."""
-    own = finding.naming(MOST_WORKERS)
+    own = finding.naming(MOST_NAMED)
     # Not as the other names, anywhere: a slice is often called 0.
     own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain_word(own.slice or "")}" '))
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]

@@ -70,7 +70,7 @@ def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Itera
             yield update
 
 
-class Reading:
+class Playback:
     """Part of a recording, read from a time on and judged by its clock.
 
     Args:
@@ -162,7 +162,7 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
     span_s = min(max(UNSETTLED_S, _ENOUGH * analysis.status(at_unix_s).longest_interval_s), LOOK_BACK_S)
     begin_unix_s, end_unix_s = recording.span_unix_s()
     from_unix_s = -inf if at_unix_s - span_s <= begin_unix_s else at_unix_s - span_s
-    ahead = Reading(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))
+    ahead = Playback(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))
     for _ in ahead.read_to(min(at_unix_s + span_s, end_unix_s)):
         pass
     began = [

@@ -17,7 +17,7 @@ from tpumon.model import SEVERITY_LEVELS, Finding, FindingSeverity, StateId
 from tpumon.model.finding import StatedId
 from tpumon.untrusted_text import listed, plain_word
 
-MOST_WORKERS = 5
+MOST_NAMED = 5
 
 STATES: tuple[StatedId, ...] = ("down", "hang", "restarted")
 _PLACES: Mapping[StatedId, int] = {verdict: place for place, verdict in enumerate(STATES)}
@@ -80,7 +80,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         message, answered = workers[0].history.failure_words, all(each.history.had_figures() for each in workers)
         addresses = [each.target.address for each in workers]
         others = f"; {running} of {len(status.workers)} run" if running else ""
-        names = listed((each.name for each in workers), MOST_WORKERS)
+        names = listed((each.name for each in workers), MOST_NAMED)
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
@@ -100,7 +100,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         yield replace(
             _of_state("restarted", "info", workers),
             since_unix_s=first_of_last([restarts_unix_s[worker.name] for worker in workers]),
-            sentence=f"The job of {listed((each.name for each in workers), MOST_WORKERS)} was restarted.",
+            sentence=f"The job of {listed((each.name for each in workers), MOST_NAMED)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
@@ -124,4 +124,4 @@ def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[Worke
 
 def quoted(names: Iterable[str]) -> str:
     """The first names, in quotes and cleaned, and the number of the others."""
-    return listed((f'"{plain_word(name)}"' for name in names), MOST_WORKERS)
+    return listed((f'"{plain_word(name)}"' for name in names), MOST_NAMED)

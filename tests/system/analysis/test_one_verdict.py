@@ -25,7 +25,7 @@ from support.scenes import BEGIN_UNIX_S
 from support.shown import press
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.fleet_verdict import diagnose
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.cli import enough_samples
 from tpumon.cli.commands import mcp, once, why
 from tpumon.cli.enough_samples import Needs
@@ -158,7 +158,7 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
     shown = re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles))
-    assert [name for name, _, _ in shown] == [one.finding for one in diagnose(status).findings]
+    assert [name for name, _, _ in shown] == [one.finding for one in verdict_on(status).findings]
     judged = [one for one in shown if one[0] not in {"down", "restarted"}]
     assert sorted((name, grade, since.removesuffix(" or earlier")) for name, grade, since in judged) == sorted(
         (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
@@ -180,7 +180,7 @@ def _or_earlier(text: str) -> list[str]:
 
 
 def _earlier_findings(status: FleetStatus) -> list[str]:
-    return sorted(one.finding for one in diagnose(status).findings if one.since_or_earlier)
+    return sorted(one.finding for one in verdict_on(status).findings if one.since_or_earlier)
 
 
 def _last_since(printed: list[str]) -> list[tuple[str, str]]:
@@ -292,7 +292,7 @@ def _why(text: str, answer, status: FleetStatus) -> None:
     assert down == sum(each.verdict.state == "down" for each in status.all())
     assert _last_since(text.splitlines()) == _last_expected(status, status.time_unix_s)
     assert [one.get("since_or_earlier", False) for one in answer["findings"]] == [
-        one.since_or_earlier for one in diagnose(status).findings
+        one.since_or_earlier for one in verdict_on(status).findings
     ]
     assert _or_earlier(text) == _earlier_findings(status)
     heads = re.findall(r"^(critical|warning|info) ([\w-]+), since (\S+(?: \S+)*?) \(", text, re.MULTILINE)

@@ -13,7 +13,7 @@ from support.samples import failed_sample, sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.fleet_verdict import REMEDIES, diagnose
+from tpumon.analysis.fleet_verdict import REMEDIES, verdict_on
 from tpumon.cli import enough_samples
 from tpumon.cli.commands import mcp, why
 from tpumon.cli.enough_samples import Needs
@@ -50,7 +50,7 @@ def fleet_of(*workers, rounds=3, slices=1, **figures):
 
 
 def answer(fleet, at_s=20.0):
-    return diagnose(fleet.status(NOW + at_s))
+    return verdict_on(fleet.status(NOW + at_s))
 
 
 def object_of(answer):

@@ -12,7 +12,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.fleet_verdict import Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.fleet_verdict import FailOn, FleetVerdict, VerdictId, verdict_on
 from tpumon.analysis.sufficiency import unjudged, unsure_of
 from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, told_when
 from tpumon.errors import NOT_SEEN
@@ -43,7 +43,7 @@ def run(
     with collected(feed, needs) as status:
         needed = feed.output_options.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = diagnose(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
         answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
@@ -138,7 +138,7 @@ class OnceDocument(Struct, frozen=True, kw_only=True):
     too_few_samples: bool
 
 
-def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> OnceDocument:
+def _document(rows: Sequence[_TableRow], answer: FleetVerdict, too_few: bool) -> OnceDocument:
     return OnceDocument(
         time_unix_s=answer.time_unix_s,
         verdict=answer.verdict,

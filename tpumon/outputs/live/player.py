@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from tpumon.analysis import Analysis
-from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Reading, Recorded, began_then
+from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Playback, Recorded, began_then
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
 from tpumon.outputs.drawing.cells import clock
@@ -255,10 +255,10 @@ class Player(Display):
         self.start_again(self._read.analysis)
         self._read_to(at_unix_s)
 
-    def _from(self, begin_unix_s: float) -> Reading:
-        """A reading from a time on."""
+    def _from(self, begin_unix_s: float) -> Playback:
+        """Playback from a time on."""
         begin_unix_s = -inf if begin_unix_s <= self._first_unix_s else begin_unix_s
-        return Reading(self._recording, begin_unix_s, Analysis(self._thresholds, recorded=RecordedClock()))
+        return Playback(self._recording, begin_unix_s, Analysis(self._thresholds, recorded=RecordedClock()))
 
     def _read_to(self, at_unix_s: float) -> None:
         for update in self._read.read_to(at_unix_s):
