@@ -84,7 +84,7 @@ class Analysis:
         self._judgements: dict[str, Judgement] = {}
         self._upstream = Upstream()
         self._stale: frozenset[str] = frozenset()
-        self._looked_unix_s = -inf
+        self._stale_at_unix_s = -inf
         self._past = 0
         self._kept = Kept()
 
@@ -131,7 +131,7 @@ class Analysis:
     def tick(self, now_unix_s: float) -> Update | None:
         """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
         with self._lock:
-            self._look(now_unix_s)
+            self._note_stale(now_unix_s)
             self._average.add(self._histories.all(), now_unix_s)
             changes = self._changes.take_new()
             return Update(time_unix_s=now_unix_s, changes=changes) if changes else None
@@ -150,7 +150,7 @@ class Analysis:
                 judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
-        return Update(time_unix_s=max(self._looked_unix_s, 0.0), workers=workers)
+        return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
 
     def take_together(self, samples: Sequence[Sample]) -> None:
         """Takes samples of one moment, at most one of each worker: each is compared with all others."""
@@ -175,10 +175,10 @@ class Analysis:
         if (history := self._histories.add(sample)) is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
         judgement = self._judgements[sample.worker]
-        is_late = judgement.timeline.state == "stale" and history.state(self._looked_unix_s) == "stale"
-        passed_s = at_unix_s - self._looked_unix_s
+        is_late = judgement.timeline.state == "stale" and history.state(self._stale_at_unix_s) == "stale"
+        passed_s = at_unix_s - self._stale_at_unix_s
         if passed_s >= _STALE_S or passed_s < -OVERLAP_S:  # samples of exporters come late, and in any order
-            self._look(at_unix_s)
+            self._note_stale(at_unix_s)
         self._stale -= {sample.worker}
         judgement.upstream |= sample.findings is not None
         others = self._judge_queries([(sample, history)])
@@ -300,11 +300,11 @@ class Analysis:
             add_failure(judgement, history.last)
             self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
-    def _look(self, now_unix_s: float) -> None:
+    def _note_stale(self, now_unix_s: float) -> None:
         """Notes which workers are stale; no worker is compared with a stale one."""
         if self._recorded is not None:
             self._recorded.move(now_unix_s)
-        self._looked_unix_s = now_unix_s
+        self._stale_at_unix_s = now_unix_s
         stale = set()
         for history in self._histories.all():
             if history.state(now_unix_s) != "stale":
@@ -375,7 +375,7 @@ class Analysis:
     def status(self, now_unix_s: float) -> FleetStatus:
         """Status of all workers. Notes which workers have become stale, as `tick` does."""
         with self._lock:
-            self._look(now_unix_s)
+            self._note_stale(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
             there = [worker for worker, each in workers.items() if each.verdict.state not in NOT_THERE]
             return FleetStatus(
@@ -473,7 +473,7 @@ class Analysis:
             judgement.upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._looked_unix_s, changes=self._changes.take_new(), past=is_first)
+        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.take_new(), past=is_first)
 
     def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
         """Takes over the present findings of a worker: later samples of other workers may have explained some."""

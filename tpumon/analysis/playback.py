@@ -23,8 +23,8 @@ UNSETTLED_S = 600.0
 """After the time from which on a recording is read: changes in it are what was so before."""
 
 _ENOUGH = 24  # samples before a moment, and after it, in which most that begins then is found
-_LOOK_S = 5.0
-_LOOKS = 30  # after that all workers are stale that become so
+_TICK_S = 5.0
+_MOST_TICKS = 30  # after that all workers are stale that become so
 
 
 class Recorded(Protocol):
@@ -61,8 +61,8 @@ def played(analysis: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
 
 def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
     """Updates of a time in which no event was recorded."""
-    looks = min(int((end_unix_s - begin_unix_s) // _LOOK_S), _LOOKS)
-    times = [begin_unix_s + number * _LOOK_S for number in range(1, looks + 1)]
+    ticks = min(int((end_unix_s - begin_unix_s) // _TICK_S), _MOST_TICKS)
+    times = [begin_unix_s + number * _TICK_S for number in range(1, ticks + 1)]
     times += [end_unix_s] if int(begin_unix_s) < int(end_unix_s) else []  # each second, as a feed does
     for time_unix_s in times:
         update = analysis.tick(time_unix_s)

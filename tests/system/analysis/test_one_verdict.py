@@ -32,7 +32,7 @@ from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
 from tpumon.outputs.drawing.cells import clock
-from tpumon.outputs.drawing.style import look_of
+from tpumon.outputs.drawing.style import badge_of
 from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
@@ -151,10 +151,10 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     """Marks of the rows, titles of findings, and one line for each change."""
     now = run.clock()
     if len(status.workers) == 1:
-        look = look_of(status.all()[0])
-        assert any(line.strip().startswith(f"{look.mark} {look.word}".strip()) for line in run.screen())
+        badge = badge_of(status.all()[0])
+        assert any(line.strip().startswith(f"{badge.mark} {badge.word}".strip()) for line in run.screen())
     rows = [] if len(status.workers) == 1 else [line.split() for line in run.screen()[2 : 2 + len(status.workers)]]
-    expected = [] if not rows else sorted((each.name, look_of(each).mark.strip()) for each in status.all())
+    expected = [] if not rows else sorted((each.name, badge_of(each).mark.strip()) for each in status.all())
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
     shown = re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles))
@@ -277,8 +277,8 @@ def _once(text: str, plain, status: FleetStatus) -> None:
     }
     assert marks == marks_of(status)
     for each in status.all():
-        look = look_of(each)
-        assert re.search(rf"^{re.escape(look.mark)} +{re.escape(each.name)} +{look.word} ", text, re.MULTILINE)
+        badge = badge_of(each)
+        assert re.search(rf"^{re.escape(badge.mark)} +{re.escape(each.name)} +{badge.word} ", text, re.MULTILINE)
 
 
 def _why(text: str, answer, status: FleetStatus) -> None:

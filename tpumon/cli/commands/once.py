@@ -23,7 +23,7 @@ from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.drawing.names import short_processes
-from tpumon.outputs.drawing.style import LOOKS, look_of
+from tpumon.outputs.drawing.style import BADGES, badge_of
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.untrusted_text import ascii_line, one_line
@@ -164,7 +164,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     process = ["PROCESS"] if processes else []
     lines = [[" ", "WORKER", *process, "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
-        look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
+        badge = BADGES["unknown"] if row.kind == "unknown" else badge_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = ascii_line("; ".join(map(_words, verdict.reasons)), _MOST_WHY)
@@ -173,7 +173,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
         name = one_line(row.worker.name, limit=60)
-        lines.append([look.mark, name, *process, look.word, shown_since, *cells, why])
+        lines.append([badge.mark, name, *process, badge.word, shown_since, *cells, why])
     widths = {place: max(len(line[place]) for line in lines) for place in range(len(lines[0]))}
     first, last = 4 + len(process), len(widths) - 1
     always = [place for place, figure in enumerate(shown, first) if figure.always_shown]

@@ -391,15 +391,15 @@ class Display(Output):
         except ValueError as error:
             self._say(f"{text}: {error}")
         else:
-            self._look_at(at_unix_s)
+            self._go_to_time(at_unix_s)
 
     def _known(self) -> Span | None:
         """The time that can be gone to; None: none."""
         return self._controls.known()
 
-    def _look_at(self, at_unix_s: float) -> None:
+    def _go_to_time(self, at_unix_s: float) -> None:
         """Shows a moment: its graphs, for the figures of no other time than now are kept."""
-        self._controls.look_at(at_unix_s)
+        self._controls.go_to(at_unix_s)
 
 
 def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:

@@ -8,7 +8,7 @@ from rich.segment import Segment
 
 from tpumon.analysis.history import WELL
 from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame
-from tpumon.outputs.drawing.style import BOLD, DIM, LOOKS
+from tpumon.outputs.drawing.style import BADGES, BOLD, DIM
 from tpumon.outputs.live.parts import fleet_lines
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
@@ -118,7 +118,7 @@ def filter_notes(frame: Frame) -> list[str]:
 
 def kind_words(kind: str) -> str:
     """Words of the footer for a kind of workers."""
-    return next((look.word for name, look in LOOKS.items() if name == kind), kind)
+    return next((badge.word for name, badge in BADGES.items() if name == kind), kind)
 
 
 def _no_match(frame: Frame) -> list[Segment]:

@@ -26,7 +26,7 @@ from tpumon.outputs.drawing.cells import (
 )
 from tpumon.outputs.drawing.graphs import Axis, soft_axis
 from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.drawing.style import BOLD, DIM, Look, look_of
+from tpumon.outputs.drawing.style import BOLD, DIM, Badge, badge_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
@@ -145,9 +145,9 @@ class WorkerPage:
         """Verdict on the worker in one line, with name, begin and reason."""
         name = self._scene.labels.whole(self._row.name)
         mark, text = self._verdict_text()
-        text = text.removeprefix(f"{self._look.word} ")  # the mark says so already
+        text = text.removeprefix(f"{self._badge.word} ")  # the mark says so already
         text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
-        return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
+        return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._badge.style)
 
     def _filled(self, lines: Lines, height: int) -> Lines:
         room = height - len(lines) - 1
@@ -310,11 +310,11 @@ class WorkerPage:
         """Mark and state of the worker; without figures, or while they are late, also the sampler's present action."""
         mark, text = self._verdict_text()
         doing = waiting_words(self._frame, self._row, late_only=has_figures(self._row))
-        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
+        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._badge.style, indent=1)
 
     @property
-    def _look(self) -> Look:
-        return look_of(self._row)
+    def _badge(self) -> Badge:
+        return badge_of(self._row)
 
     def _verdict_text(self) -> tuple[str, str]:
         """Mark of the worker, and its state with begin and reason."""
@@ -325,9 +325,9 @@ class WorkerPage:
                 since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{self._look.word}{self._since_critical() or since}"
+            text = f"{self._badge.word}{self._since_critical() or since}"
         causes = ", ".join(cause_words(verdict.reasons))
-        return self._look.mark, f"{text}: {causes}" if causes else text
+        return self._badge.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
         """Time since which it is critical, if it was in trouble before."""
