@@ -197,7 +197,7 @@ class Analysis:
         Returns:
             Names of other workers whose findings changed.
         """
-        seen = [
+        observations = [
             Observation(
                 target=history.target,
                 sample=sample,
@@ -210,21 +210,21 @@ class Analysis:
             for sample, history in taken
             if self._judges(sample.worker)
         ]
-        if not seen:
+        if not observations:
             return ()
         try:
-            others = self._judge.judge(seen, self._stale)
+            others = self._judge.judge(observations, self._stale)
         except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
-            for query in seen:
-                judgement = self._judgements[query.target.worker]
+            for seen in observations:
+                judgement = self._judgements[seen.target.worker]
                 judgement.causes, judgement.judged, judgement.raised = (), (), ()
                 judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
                 _log.warning("samples cannot be judged, a bug in tpumon: %s", unexpected(error))
             return ()
-        for query in seen:
-            self._take_causes(query.target.worker, self._judgements[query.target.worker])
+        for seen in observations:
+            self._take_causes(seen.target.worker, self._judgements[seen.target.worker])
         return others
 
     def _judges(self, worker: str) -> bool:
@@ -376,7 +376,7 @@ class Analysis:
         with self._lock:
             self._note_stale(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
-            there = [worker for worker, each in workers.items() if each.verdict.state not in NOT_THERE]
+            there = [name for name, worker in workers.items() if worker.verdict.state not in NOT_THERE]
             return FleetStatus(
                 time_unix_s=now_unix_s,
                 workers=workers,

@@ -129,7 +129,7 @@ class Playback:
         They are the same whoever reads on or back.
         """
         showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes}
-        targets = {each.name: each.target for each in self.analysis.status(self.until_unix_s).all()}
+        targets = {worker.name: worker.target for worker in self.analysis.status(self.until_unix_s).all()}
         stops: dict[float, Change] = {}
         for group in together((change for _, change in self.changes), targets):
             first_unix_s = min(showed_at[change.number] for change in group)
