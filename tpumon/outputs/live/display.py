@@ -125,10 +125,11 @@ class Display(Output):
             self._messages.reply(self._now_unix_s, one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
-        """Takes in the latest status and sorts its rows. Never raises.
+        """Takes in what came; call it once for everything that came together. Never raises."""
+        self._take_in(now_unix_s)
 
-        Call it once for everything that came together.
-        """
+    def _take_in(self, now_unix_s: float) -> None:
+        """Takes in the latest status and sorts its rows. Never raises."""
         self._failed = None
         try:
             self._take_notices(now_unix_s)
@@ -230,8 +231,7 @@ class Display(Output):
     def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
         until_unix_s = self._controls.latest.fresh_until_unix_s
         if until_unix_s is not None and now_unix_s > until_unix_s:
-            # Old figures are never shown as fresh. A player's own `refresh` takes another time than this one.
-            Display.refresh(self, now_unix_s)
+            self._take_in(now_unix_s)  # old figures are never shown as fresh
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()

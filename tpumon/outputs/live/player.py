@@ -101,7 +101,7 @@ class Player(Display):
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
         self.recorded = f"RECORDED {self._pace(at_unix_s)}"
-        super().refresh(at_unix_s)
+        self._take_in(at_unix_s)
 
     def _pace(self, at_unix_s: float) -> str:
         if self._playing:

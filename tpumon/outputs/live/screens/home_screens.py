@@ -48,4 +48,4 @@ class AloneScreen(Screen):
 
     def draw(self, frame: Frame) -> Picture:
         """Figures first; graphs fill the rest."""
-        return Picture(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))
+        return Picture(lines=WorkerPage(frame, frame.rows[0]).lines_that_fit(frame.height), notes=filter_notes(frame))

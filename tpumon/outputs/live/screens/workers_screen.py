@@ -181,11 +181,11 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
     room -= len(worst)
     rule = Line(frame.width).add(frame.glyphs.rule * frame.width, DIM).segments()
     above: Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
-    return [*worst, *above, *WorkerPage(frame, row).preview(room - len(above))]
+    return [*worst, *above, *WorkerPage(frame, row).preview_lines(room - len(above))]
 
 
 def _worst(frame: Frame) -> Lines:
     """One line about the worst live worker, as rows do not say since when; no line if all are ok."""
     marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
-    return [] if worst is None else [WorkerPage(frame, worst).line()]
+    return [] if worst is None else [WorkerPage(frame, worst).verdict_line()]

@@ -104,7 +104,7 @@ class WorkerPage:
         self._notices = notices
         self._peers = peers_of(frame.scene, row)
 
-    def top(self) -> Lines:
+    def _main_lines(self) -> Lines:
         """Identity, verdict and figures of the worker."""
         return self._who() + self._process() + self._kind() + self._verdict() + self._figures()
 
@@ -123,9 +123,9 @@ class WorkerPage:
             return []
         return part_line(self._row, self._peers, self._scene.stable_axes, self._width, self._glyphs)
 
-    def screen(self, height: int) -> Lines:
+    def lines_that_fit(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
-        lines = self.top()
+        lines = self._main_lines()
         if len(lines) <= height:
             return self._filled(lines, height)
         return (
@@ -137,11 +137,11 @@ class WorkerPage:
             + self._figures()
         )
 
-    def preview(self, height: int) -> Lines:
+    def preview_lines(self, height: int) -> Lines:
         """Everything that its row does not say, in at most `height` lines."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
-    def line(self) -> list[Segment]:
+    def verdict_line(self) -> list[Segment]:
         """Verdict on the worker in one line, with name, begin and reason."""
         name = self._scene.labels.whole(self._row.name)
         mark, text = self._verdict_text()
@@ -158,12 +158,12 @@ class WorkerPage:
                 break
         return lines + self._blank(self._charts(room)) if room >= LEAST_CHART else lines
 
-    def all(self, chart_height: int) -> Lines:
+    def all_lines(self, chart_height: int) -> Lines:
         """Everything; on wide screens step parts, cores and devices are side by side.
 
         Graphs have `chart_height` lines, or more if lines of the screen would be empty otherwise.
         """
-        above = self.top() + cause_lines(self._frame, self._row)
+        above = self._main_lines() + cause_lines(self._frame, self._row)
         sample = self._row.sample
         if sample is not None and self._level > 1:
             above += self._fitting_parts() + self._more(sample)
