@@ -33,10 +33,10 @@ class FigureTold:
     form: str = "humanizePercentage"
 
 
-STEP_TIME = FigureTold("Step time", "avg(tpu_step_time_seconds{@})", "humanizeDuration")
-HBM = FigureTold("HBM in use", "max(tpu_hbm_used_bytes{@} / tpu_hbm_total_bytes{@})")
-IDLE = FigureTold("Idle", "avg(tpu_idle_ratio{@})")
-WAITING = FigureTold("Requests waiting", "sum(tpu_server_requests_waiting{@})", "humanize")
+STEP_TIME_TOLD = FigureTold("Step time", "avg(tpu_step_time_seconds{@})", "humanizeDuration")
+HBM_TOLD = FigureTold("HBM in use", "max(tpu_hbm_used_bytes{@} / tpu_hbm_total_bytes{@})")
+IDLE_TOLD = FigureTold("Idle", "avg(tpu_idle_ratio{@})")
+WAITING_TOLD = FigureTold("Requests waiting", "sum(tpu_server_requests_waiting{@})", "humanize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +70,41 @@ class FindingAlert:
 # change, and nothing for whoever runs it to do, so they alert nobody.
 ALERTED = (
     FindingAlert("hang", "hangs", "Its processes are alive, and nothing runs any more.", lasting=""),
-    FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting="", figure=WAITING),
+    FindingAlert("stuck", "answers no request", "Requests run, but no program does.", lasting="", figure=WAITING_TOLD),
     FindingAlert(
         "hbm-growing",
         "will run out of HBM",
         "HBM in use grows; what does not fit ends the job.",
         lasting="",
-        figure=HBM,
+        figure=HBM_TOLD,
     ),
-    FindingAlert("slow-down", "has become slower", "Steps take longer than they did before.", figure=STEP_TIME),
+    FindingAlert("slow-down", "has become slower", "Steps take longer than they did before.", figure=STEP_TIME_TOLD),
     FindingAlert(
-        "straggler", "waits for a slow worker", "The other workers of the slice wait for it.", figure=STEP_TIME
+        "straggler", "waits for a slow worker", "The other workers of the slice wait for it.", figure=STEP_TIME_TOLD
     ),
-    FindingAlert("input-bound", "waits for input", "Much of each step is spent waiting for input.", figure=STEP_TIME),
+    FindingAlert(
+        "input-bound", "waits for input", "Much of each step is spent waiting for input.", figure=STEP_TIME_TOLD
+    ),
     FindingAlert(
         "hbm-nearly-full",
         "has little HBM left",
         "A larger batch, a longer sequence or a second program may not fit.",
-        figure=HBM,
+        figure=HBM_TOLD,
     ),
     FindingAlert(
         "recompiling",
         "compiles again and again",
         "Programs are compiled while the job runs, and steps wait for that.",
-        figure=STEP_TIME,
+        figure=STEP_TIME_TOLD,
     ),
-    FindingAlert("host-gap", "waits for its host", "TPUs have nothing to do while requests wait.", figure=WAITING),
+    FindingAlert("host-gap", "waits for its host", "TPUs have nothing to do while requests wait.", figure=WAITING_TOLD),
     FindingAlert(
         "compiling-while-serving",
         "compiles while it serves",
         "Requests wait for programs that were not compiled ahead.",
-        figure=WAITING,
+        figure=WAITING_TOLD,
     ),
-    FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s", figure=IDLE),
+    FindingAlert("idle", "hardly uses its TPUs", "They are idle.", lasting="idle_lasting_s", figure=IDLE_TOLD),
     FindingAlert(
         "not-observed",
         "is not observed",

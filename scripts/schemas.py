@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.json import schema
 from typer.main import get_command
 
-from tpumon.analysis.explain import WhyDocument
+from tpumon.analysis.fleet_verdict import WhyDocument
 from tpumon.cli.app import app
 from tpumon.cli.commands.once import OnceDocument
 from tpumon.cli.commands.why import WhyRequestDocument

@@ -39,7 +39,7 @@ from tpumon.model import (
 )
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
-from tpumon.simulator.expected_figures import CoreStep, ExpectedFigures, measure, window_events
+from tpumon.simulator.expected_figures import ExpectedFigures, StepInWindow, measure, window_events
 from tpumon.simulator.scenario import SimulatedJob
 from tpumon.simulator.serving_page import metrics_page
 from tpumon.simulator.topology import parse_topology
@@ -226,7 +226,7 @@ def _ops(story: Story, job: SimulatedJob, worker: int, start_ns: int) -> Figures
     return read_figures(trace.xspace, 10).figures
 
 
-def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
+def _work_s(events: Sequence[Sequence[StepInWindow]]) -> float | None:
     """Time of an average step that the busiest core spends in ops other than collectives."""
     steps: dict[int, list[int]] = {}
     for core in events:
@@ -237,7 +237,7 @@ def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
     return sum(work_ns) / len(work_ns) / _NS if work_ns else None
 
 
-def _parts(events: Sequence[Sequence[CoreStep]], measured: ExpectedFigures) -> dict[str, float] | None:
+def _parts(events: Sequence[Sequence[StepInWindow]], measured: ExpectedFigures) -> dict[str, float] | None:
     """Parts of an average step, in seconds."""
     whole = [seen.parts for core in events for seen in core if seen.partial is None]
     if not whole or measured.step_s is None:
@@ -257,7 +257,7 @@ def _parts(events: Sequence[Sequence[CoreStep]], measured: ExpectedFigures) -> d
     }
 
 
-def _core(job: SimulatedJob, core: Sequence[CoreStep], number: int) -> CoreFigures:
+def _core(job: SimulatedJob, core: Sequence[StepInWindow], number: int) -> CoreFigures:
     alone = measure(job, [core])
     return CoreFigures(
         chip=number // job.topology.generation.chip.devices,

@@ -12,7 +12,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from tpumon.analysis import Analysis, FleetStatus, Update
-from tpumon.analysis.playback import Reading, began_then, played
+from tpumon.analysis.playback import Playback, began_then, played
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.analysis.state_file import WRITE_S, StateFile
 from tpumon.collection.event_sources import EventSource, RecordingSource
@@ -267,10 +267,10 @@ class RecordedFeed:
         if self._at is None:
             yield from played(self._analysis, self._recording.moments(begin_unix_s))
             return
-        reading = Reading(self._recording, begin_unix_s, self._analysis)
-        yield from reading.read_to(self.end_unix_s)
+        playback = Playback(self._recording, begin_unix_s, self._analysis)
+        yield from playback.read_to(self.end_unix_s)
         began = began_then(self._recording, self._analysis, self.end_unix_s, self._thresholds)
-        yield from reading.read_to(began.shown_unix_s)
+        yield from playback.read_to(began.shown_unix_s)
         if began.words:
             _log.info("%s", began.words)
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from prometheus_client.registry import Collector
 
 from tpumon.model import Distribution
-from tpumon.outputs.metrics import Family, HistogramMetric, Metric
+from tpumon.outputs.metrics import ExposedFamily, HistogramMetric, Metric
 from tpumon.outputs.metrics.metric_types import Kind
 from tpumon.proto.metric_family_pb2 import (
     Bucket,
@@ -47,7 +47,7 @@ def labels(pairs: Iterable[tuple[str, str]]) -> bytes:
     return LabelledMetric(label=label_pairs).SerializeToString()
 
 
-def encoded(family: Family, workers: Mapping[str | None, bytes]) -> bytes:
+def encoded(family: ExposedFamily, workers: Mapping[str | None, bytes]) -> bytes:
     """A family with its length before it.
 
     Args:
@@ -77,7 +77,9 @@ def of_registry(registry: Collector) -> bytes:
         kind: Kind = "counter" if each.type == "counter" else "gauge"
         series = [((), sample.value) for sample in each.samples]
         name = f"{each.name}_total" if kind == "counter" else each.name
-        families.append(encoded(Family(Metric(name=name, help=each.documentation, kind=kind), [(None, series)]), {}))
+        families.append(
+            encoded(ExposedFamily(Metric(name=name, help=each.documentation, kind=kind), [(None, series)]), {})
+        )
     return b"".join(families)
 
 

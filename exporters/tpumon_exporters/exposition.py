@@ -16,7 +16,7 @@ from prometheus_client.utils import floatToGoString
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.model import Distribution, Target
 from tpumon.outputs import Expose
-from tpumon.outputs.metrics import Family, Metric, Series, collect
+from tpumon.outputs.metrics import ExposedFamily, Metric, Series, collect
 from tpumon_exporters import binary
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,9 @@ class Exposition:
                 self._report(family.metric, error)
         return b"".join(families)
 
-    def _lines(self, family: Family, labels: Mapping[str | None, str], since: Mapping[str | None, float]) -> list[str]:
+    def _lines(
+        self, family: ExposedFamily, labels: Mapping[str | None, str], since: Mapping[str | None, float]
+    ) -> list[str]:
         """A family's series, and since when its counts count."""
         metric, name = family.metric, family.metric.name
         if not (since or metric.labels) and family.series and family.series[0][0] is not None:  # most of a fleet's page

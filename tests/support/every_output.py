@@ -15,16 +15,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.job_runs import JobRun
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.collection.remote.merging import Merging, Source
+from tpumon.collection.remote.merging import FollowedExporter, Merging
 from tpumon.model import Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
 from tpumon.outputs import Context, OutputOptions
+from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.live.display import Display
-from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import FeedSettings, RecordedFeed
@@ -76,7 +76,7 @@ def judged_of(status: FleetStatus) -> Mapping[str, frozenset[str]]:
 
 def exit_of(status: FleetStatus) -> int:
     """The status that `--fail-on critical` makes."""
-    return diagnose(status).exit_status("critical")
+    return verdict_on(status).exit_status("critical")
 
 
 def grouped(status: FleetStatus) -> Mapping[tuple[str, str | None, str | None], tuple[str, float, frozenset[str]]]:
@@ -159,29 +159,29 @@ class Reader(Exporter):
             remote = RemoteExporter(
                 SamplesPage(f"http://127.0.0.1:{number + 1}"), clock=self.clock, monotonic_s=self.clock.monotonic_s
             )
-            source = Source(name=remote.name, ask_for_everything=remote.ask_for_everything)
-            self._exporters.append((exporter, remote, source))
-        self._merging.sources = [source for _, _, source in self._exporters]
+            followed = FollowedExporter(name=remote.name, ask_for_everything=remote.ask_for_everything)
+            self._exporters.append((exporter, remote, followed))
+        self._merging.exporters = [followed for _, _, followed in self._exporters]
 
     def replace_exporter(self, number: int, exporter: Exporter) -> None:
         """Another run answers where an exporter was: it was restarted."""
-        _, remote, source = self._exporters[number]
+        _, remote, followed = self._exporters[number]
         remote.ask_for_everything()
-        self._exporters[number] = exporter, remote, source
+        self._exporters[number] = exporter, remote, followed
 
     def only(self, number: int) -> None:
         """Goes on with one of the exporters; the others have left for good."""
         self._exporters = [self._exporters[number]]
-        self._merging.sources = [source for _, _, source in self._exporters]
+        self._merging.exporters = [followed for _, _, followed in self._exporters]
         self._merging.is_due = True
 
     def poll(self) -> None:
         """Asks each exporter once."""
-        for exporter, remote, source in self._exporters:
+        for exporter, remote, followed in self._exporters:
             after, changed = remote._after, remote._changed
             query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
             page = decoded(Page, exporter.page(**query))
-            asyncio.run(remote._answered(page, self.clock(), lambda event, to=source: self._merging.take(to, event)))
+            asyncio.run(remote._answered(page, self.clock(), lambda event, to=followed: self._merging.take(to, event)))
         if self._merging.is_due:
             self._merging.publish()
         self._merging.check_owners()

@@ -20,9 +20,9 @@ from tpumon.analysis.judgement import (
     Judgement,
     add_failure,
     began_of,
+    conclude,
     note_raised,
-    noted,
-    severity_of,
+    note_status,
     snapshot_of,
     verdict_of,
 )
@@ -84,7 +84,7 @@ class Analysis:
         self._judgements: dict[str, Judgement] = {}
         self._upstream = Upstream()
         self._stale: frozenset[str] = frozenset()
-        self._looked_unix_s = -inf
+        self._stale_at_unix_s = -inf
         self._past = 0
         self._kept = Kept()
 
@@ -131,7 +131,7 @@ class Analysis:
     def tick(self, now_unix_s: float) -> Update | None:
         """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
         with self._lock:
-            self._look(now_unix_s)
+            self._note_stale(now_unix_s)
             self._average.add(self._histories.all(), now_unix_s)
             changes = self._changes.take_new()
             return Update(time_unix_s=now_unix_s, changes=changes) if changes else None
@@ -143,21 +143,21 @@ class Analysis:
         known = self._judgements
         self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
         for worker in self._upstream.moved:
-            self._judgements[worker].upstream, self._judgements[worker].handed_on = False, None
+            self._judgements[worker].judged_upstream, self._judgements[worker].handed_on = False, None
         for target in workers.targets:
             if not self._upstream.compares(target):  # any more: no sample would end what comparing it has found
                 judgement = self._judgements[target.worker]
                 judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
-        return Update(time_unix_s=max(self._looked_unix_s, 0.0), workers=workers)
+        return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
 
     def take_together(self, samples: Sequence[Sample]) -> None:
         """Takes samples of one moment, at most one of each worker: each is compared with all others."""
         with self._lock:
             taken = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
             for sample, _ in taken:
-                self._judgements[sample.worker].upstream |= sample.findings is not None
+                self._judgements[sample.worker].judged_upstream |= sample.findings is not None
             self._judge_queries(taken)
             for sample, history in taken:
                 self._concluded(sample, history)
@@ -175,12 +175,12 @@ class Analysis:
         if (history := self._histories.add(sample)) is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
         judgement = self._judgements[sample.worker]
-        is_late = judgement.timeline.state == "stale" and history.state(self._looked_unix_s) == "stale"
-        passed_s = at_unix_s - self._looked_unix_s
+        is_late = judgement.timeline.state == "stale" and history.state(self._stale_at_unix_s) == "stale"
+        passed_s = at_unix_s - self._stale_at_unix_s
         if passed_s >= _STALE_S or passed_s < -OVERLAP_S:  # samples of exporters come late, and in any order
-            self._look(at_unix_s)
+            self._note_stale(at_unix_s)
         self._stale -= {sample.worker}
-        judgement.upstream |= sample.findings is not None
+        judgement.judged_upstream |= sample.findings is not None
         others = self._judge_queries([(sample, history)])
         sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
@@ -197,7 +197,7 @@ class Analysis:
         Returns:
             Names of other workers whose findings changed.
         """
-        seen = [
+        observations = [
             Observation(
                 target=history.target,
                 sample=sample,
@@ -210,26 +210,26 @@ class Analysis:
             for sample, history in taken
             if self._judges(sample.worker)
         ]
-        if not seen:
+        if not observations:
             return ()
         try:
-            others = self._judge.judge(seen, self._stale)
+            others = self._judge.judge(observations, self._stale)
         except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
-            for query in seen:
-                judgement = self._judgements[query.target.worker]
+            for seen in observations:
+                judgement = self._judgements[seen.target.worker]
                 judgement.causes, judgement.judged, judgement.raised = (), (), ()
                 judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
                 _log.warning("samples cannot be judged, a bug in tpumon: %s", unexpected(error))
             return ()
-        for query in seen:
-            self._take_causes(query.target.worker, self._judgements[query.target.worker])
+        for seen in observations:
+            self._take_causes(seen.target.worker, self._judgements[seen.target.worker])
         return others
 
     def _judges(self, worker: str) -> bool:
         """True if a worker is judged here: no exporter does, or it is compared with workers of others."""
-        if not self._judgements[worker].upstream:
+        if not self._judgements[worker].judged_upstream:
             return True
         history = self._histories.get(worker)
         return history is not None and self._upstream.compares(history.target)
@@ -245,28 +245,28 @@ class Analysis:
             is_late: True if its worker is stale and stays so.
         """
         judgement, restarted = self._judgements[sample.worker], history.restarted is sample
-        if judgement.upstream:
-            judgement.unjudged = 0 if sample.findings is not None else judgement.unjudged + sample.responded
+        if judgement.judged_upstream:
+            judgement.samples_unjudged += sample.responded
             if sample.findings is not None:
                 judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
-            elif judgement.unjudged > _UNJUDGED:  # its exporter judges no more
-                judgement.upstream, judgement.handed_on = False, None
+                judgement.samples_unjudged = 0
+            elif judgement.samples_unjudged > _UNJUDGED:  # its exporter judges no more
+                judgement.judged_upstream, judgement.handed_on = False, None
             judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
             sample = judgement.with_findings(sample) if sample.findings is not None else sample
         elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
-        if not judgement.upstream and sample.job_kind is None:
+        if not judgement.judged_upstream and sample.job_kind is None:
             sample = replace(sample, job_kind=judgement.kind.known)
         history = history.with_last(sample)
         self._histories.put(history)
-        severity = severity_of(judgement, sample, history.last_state)
-        add_failure(judgement, sample)
+        severity = conclude(judgement, sample, history.last_state)
         if history.last_state in {"live", "no-activity"}:
-            judgement.judged_as = severity
+            judgement.severity_by_figures = severity
         if restarted or not is_late:
             at = Moment.of(sample)
-            self._note(history, at, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+            self._note_status(history, at, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
@@ -274,7 +274,7 @@ class Analysis:
         state = self._judge.worker(worker)
         judged, not_judged, needs_more = state.judged()
         judgement.is_faulty = False
-        if judgement.upstream:
+        if judgement.judged_upstream:
             before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
             judgement.compared = tuple(one for one in judged if one in SPANNING)
             judgement.not_compared = tuple(one for one in not_judged if one.finding in SPANNING)
@@ -292,19 +292,18 @@ class Analysis:
         self._take_causes(worker, judgement)
         if history.last.findings is not None:
             self._histories.put(history.with_last(judgement.with_findings(history.last)))
-        if judgement.upstream:
+        if judgement.judged_upstream:
             self._note_raised(history, at.time_unix_s)
         else:
             judgement.number = self._changes.next_number()
-            severity = severity_of(judgement, history.last, history.last_state)
-            add_failure(judgement, history.last)
-            self._note(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
+            severity = conclude(judgement, history.last, history.last_state)
+            self._note_status(history, at, at.time_unix_s, judgement.timeline.state or history.last_state, severity)
 
-    def _look(self, now_unix_s: float) -> None:
+    def _note_stale(self, now_unix_s: float) -> None:
         """Notes which workers are stale; no worker is compared with a stale one."""
         if self._recorded is not None:
             self._recorded.move(now_unix_s)
-        self._looked_unix_s = now_unix_s
+        self._stale_at_unix_s = now_unix_s
         stale = set()
         for history in self._histories.all():
             if history.state(now_unix_s) != "stale":
@@ -313,12 +312,12 @@ class Analysis:
             judgement, last = self._judgements[history.target.worker], history.last
             if judgement.timeline.state != "stale" and last is not None:
                 judgement.causes = (Cause(words="no figures in time"),)
-                self._note(history, Moment.of(last), now_unix_s, "stale", "unknown")
+                self._note_status(history, Moment.of(last), now_unix_s, "stale", "unknown")
             if (late := judgement.lasting_gap(history, now_unix_s)) is not None:
-                self._remember(judgement, late)
+                self._add_changes(judgement, late)
         self._stale = frozenset(stale)
 
-    def _note(
+    def _note_status(
         self,
         history: WorkerHistory,
         at: Moment,
@@ -333,15 +332,15 @@ class Analysis:
         began = began_of(judgement.causes, at) if state == "live" else at
         if state == "no-activity":
             began = self._judge.last_activity(history.target.worker) or at
-        changes = noted(judgement, history, at, time_unix_s, state, severity, began, restarted=restarted)
-        if judgement.upstream:  # what an exporter judges, it also remembers, but for a restart while it was away
-            self._remember(judgement, *filter(self._is_unsaid, changes or ()))
+        changes = note_status(judgement, history, at, time_unix_s, state, severity, began, restarted=restarted)
+        if judgement.judged_upstream:  # what an exporter judges, it also remembers, but for a restart while it was away
+            self._add_changes(judgement, *filter(self._is_unsaid, changes or ()))
             self._note_raised(history, time_unix_s)
         elif changes is not None:
             judgement.number = self._changes.next_number()
-            self._remember(judgement, *changes)
+            self._add_changes(judgement, *changes)
 
-    def _remember(self, judgement: Judgement, *changes: Change) -> None:
+    def _add_changes(self, judgement: Judgement, *changes: Change) -> None:
         for change in changes:
             self._changes.add(change)
             judgement.number = self._changes.number
@@ -368,16 +367,16 @@ class Analysis:
             before=before,
             words=one_line("".join(cause.words for cause in judgement.raised[:1])),
         )
-        self._remember(judgement, change)
+        self._add_changes(judgement, change)
 
     # ---- status
 
     def status(self, now_unix_s: float) -> FleetStatus:
         """Status of all workers. Notes which workers have become stale, as `tick` does."""
         with self._lock:
-            self._look(now_unix_s)
+            self._note_stale(now_unix_s)
             workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
-            there = [worker for worker, each in workers.items() if each.verdict.state not in NOT_THERE]
+            there = [name for name, worker in workers.items() if worker.verdict.state not in NOT_THERE]
             return FleetStatus(
                 time_unix_s=now_unix_s,
                 workers=workers,
@@ -407,7 +406,7 @@ class Analysis:
             judged=judgement.all_judged,
             not_judged=judgement.all_not_judged,
             needs_more=judgement.needs_more,
-            judged_upstream=judgement.upstream,
+            judged_upstream=judgement.judged_upstream,
         )
 
     # ---- exporters
@@ -470,10 +469,10 @@ class Analysis:
                 self._take_findings(status, judgement)
         for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
-            judgement.upstream = True
+            judgement.judged_upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._looked_unix_s, changes=self._changes.take_new(), past=is_first)
+        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.take_new(), past=is_first)
 
     def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
         """Takes over the present findings of a worker: later samples of other workers may have explained some."""

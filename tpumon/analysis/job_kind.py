@@ -41,7 +41,7 @@ _EVIDENCE: Mapping[Sign, str] = {
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenSign:
     """A sign: its words as it was seen first, and when it was seen last."""
 
     words: str
@@ -66,7 +66,7 @@ class KindOfWorker:
             kept = None  # it counts while it is given
         self.known = kept
         self._kept = kept if kept is not None and kept.evidence else None
-        self._signs: dict[Sign, _Seen] = {}
+        self._signs: dict[Sign, _SeenSign] = {}
         self._families: set[ProgramFamily] = set()
         self._steps: deque[tuple[str | None, float]] = deque(maxlen=_STEPS)
         self._is_busy = self._has_run = False
@@ -97,22 +97,22 @@ class KindOfWorker:
         self._has_run |= _ran(sample)
         if figures.step_time_s is not None and figures.step_source not in {"steps", "server"}:
             self._steps.append((figures.step_name, figures.step_time_s.avg))
-        seen = {sign: words for sign, words in self._seen(sample, target) if words is not None}
-        if seen:
+        signs = {sign: words for sign, words in self._signs_in(sample, target) if words is not None}
+        if signs:
             old = [sign for sign, one in self._signs.items() if one.last_unix_s < now_unix_s - _SPAN_S]
             for sign in old:
                 del self._signs[sign]
             if "families" in old or "program" in old:
                 self._families.clear()
-        for sign, words in seen.items():
-            known = self._signs.setdefault(sign, _Seen(_EVIDENCE[sign].format(words), now_unix_s))
+        for sign, words in signs.items():
+            known = self._signs.setdefault(sign, _SeenSign(_EVIDENCE[sign].format(words), now_unix_s))
             known.last_unix_s = now_unix_s
-        if "given" not in seen:  # it counts while it is given
+        if "given" not in signs:  # it counts while it is given
             self._signs.pop("given", None)
         if _ran(sample) and server is not None and server.busy_ratio is not None:
             self._is_busy = server.busy_ratio >= (_NOT_BUSY_RATIO if self._is_busy else _BUSY_RATIO)
 
-    def _seen(self, sample: Sample, target: Target) -> Iterator[tuple[Sign, str | None]]:
+    def _signs_in(self, sample: Sample, target: Target) -> Iterator[tuple[Sign, str | None]]:
         """The signs in a sample, with what is named in their words."""
         figures, server = sample.figures, sample.figures.server
         programs = [*([figures.step_name] if figures.step_name else ()), *(each.name for each in figures.functions)]

@@ -47,7 +47,7 @@ class Judgement:
     """Knowledge of a worker beside its history.
 
     Attributes:
-        upstream: True if its samples come judged, by the exporter that they come from.
+        judged_upstream: True if its samples come judged, by the exporter that they come from.
         causes: its findings, as judged here or upstream, and why its last query failed.
         handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
             only the last has them.
@@ -56,8 +56,8 @@ class Judgement:
         judged, not_judged, needs_more: as in `WorkerStatus`.
         compared, not_compared: of a worker that is judged upstream: findings that need the whole job; those
             that are judged here, and the others with the reason.
-        judged_as: its severity when it was last judged by its figures.
-        unjudged: number of samples in a row that came from upstream without findings.
+        severity_by_figures: its severity when it was last judged by its figures.
+        samples_unjudged: number of samples in a row that came from upstream without findings.
         kind: the kind of its job.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         timeline: what it counted as, and since when.
@@ -68,7 +68,7 @@ class Judgement:
         late: the change to stale while that is too short to be one; None: it is not stale, or that is remembered.
     """
 
-    upstream: bool = False
+    judged_upstream: bool = False
     causes: tuple[Cause, ...] = ()
     handed_on: tuple[Cause, ...] | None = None
     raised: tuple[Cause, ...] = ()
@@ -79,8 +79,8 @@ class Judgement:
     not_judged: tuple[NotJudged, ...] = ()
     needs_more: bool = False
     is_faulty: bool = False
-    unjudged: int = 0
-    judged_as: Severity = "unknown"
+    samples_unjudged: int = 0
+    severity_by_figures: Severity = "unknown"
     kind: KindOfWorker = field(default_factory=KindOfWorker)
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
     reported: ReportedStatus = field(default_factory=ReportedStatus)
@@ -105,7 +105,8 @@ class Judgement:
 
     def lasting_gap(self, history: WorkerHistory, now_unix_s: float) -> Change | None:
         """The change to stale, once, when that has lasted for an interval, and for 10 s; before, it is none."""
-        if self.late is None or self.upstream or -history.fresh_for_s(now_unix_s) < max(history.interval_s, _GAP_S):
+        stale_s = -history.fresh_for_s(now_unix_s)
+        if self.late is None or self.judged_upstream or stale_s < max(history.interval_s, _GAP_S):
             return None
         late, self.late = self.late, None
         self.reported.status = self.reported.now = "stale"
@@ -132,7 +133,7 @@ class Judgement:
 
     def kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
         """The kind of the worker's job as of a sample: as its exporter says; otherwise as is seen here."""
-        if self.upstream or sample.job_kind is not None:
+        if self.judged_upstream or sample.job_kind is not None:
             return sample.kind
         return self.kind.note(sample, history.target, restarted=history.restarted is sample).kind
 
@@ -149,15 +150,21 @@ def add_failure(judgement: Judgement, sample: Sample) -> None:
         judgement.causes = (*judgement.causes, Cause(words=sample.failure.message))
 
 
-def severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
-    """The severity of a worker's sample; call it before `add_failure`, as a failure has no severity of its own."""
+def conclude(judgement: Judgement, sample: Sample, state: State) -> Severity:
+    """Adds to a worker's causes why its query failed, if it did; returns the severity, which that does not change."""
+    severity = _severity_of(judgement, sample, state)
+    add_failure(judgement, sample)
+    return severity
+
+
+def _severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
     if state == "down":
         return "critical"
     if not sample.responded or state in {"busy", "continuous", "paused"}:
-        return "unknown" if sample.of_exporter else judgement.judged_as
-    if judgement.is_faulty and not judgement.upstream:
+        return "unknown" if sample.of_exporter else judgement.severity_by_figures
+    if judgement.is_faulty and not judgement.judged_upstream:
         return "unknown"
-    if judgement.upstream and judgement.handed_on is None:
+    if judgement.judged_upstream and judgement.handed_on is None:
         return judgement.timeline.severity
     if judgement.causes:
         return judgement.causes[0].severity
@@ -177,7 +184,7 @@ def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
     return at.earlier(at.time_unix_s - since)
 
 
-def noted(
+def note_status(
     judgement: Judgement,
     history: WorkerHistory,
     at: Moment,
@@ -210,7 +217,7 @@ def noted(
     is_first = timeline.since == at and history.queries == 1
     if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
         judgement.first_unix_s = at.time_unix_s if is_first else None
-    if judgement.upstream:
+    if judgement.judged_upstream:
         judgement.reported.status = mark_of(state, severity)
         change = _restart_of(history.target.worker, state, severity, before)
         return [replace(change, time_unix_s=history.restart_unix_s or at.time_unix_s)] if restarted else None

@@ -23,8 +23,8 @@ UNSETTLED_S = 600.0
 """After the time from which on a recording is read: changes in it are what was so before."""
 
 _ENOUGH = 24  # samples before a moment, and after it, in which most that begins then is found
-_LOOK_S = 5.0
-_LOOKS = 30  # after that all workers are stale that become so
+_TICK_S = 5.0
+_MOST_TICKS = 30  # after that all workers are stale that become so
 
 
 class Recorded(Protocol):
@@ -61,8 +61,8 @@ def played(analysis: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
 
 def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
     """Updates of a time in which no event was recorded."""
-    looks = min(int((end_unix_s - begin_unix_s) // _LOOK_S), _LOOKS)
-    times = [begin_unix_s + number * _LOOK_S for number in range(1, looks + 1)]
+    ticks = min(int((end_unix_s - begin_unix_s) // _TICK_S), _MOST_TICKS)
+    times = [begin_unix_s + number * _TICK_S for number in range(1, ticks + 1)]
     times += [end_unix_s] if int(begin_unix_s) < int(end_unix_s) else []  # each second, as a feed does
     for time_unix_s in times:
         update = analysis.tick(time_unix_s)
@@ -70,7 +70,7 @@ def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Itera
             yield update
 
 
-class Reading:
+class Playback:
     """Part of a recording, read from a time on and judged by its clock.
 
     Args:
@@ -129,7 +129,7 @@ class Reading:
         They are the same whoever reads on or back.
         """
         showed_at = {change.number: at_unix_s for at_unix_s, change in self.changes}
-        targets = {each.name: each.target for each in self.analysis.status(self.until_unix_s).all()}
+        targets = {worker.name: worker.target for worker in self.analysis.status(self.until_unix_s).all()}
         stops: dict[float, Change] = {}
         for group in together((change for _, change in self.changes), targets):
             first_unix_s = min(showed_at[change.number] for change in group)
@@ -162,7 +162,7 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
     span_s = min(max(UNSETTLED_S, _ENOUGH * analysis.status(at_unix_s).longest_interval_s), LOOK_BACK_S)
     begin_unix_s, end_unix_s = recording.span_unix_s()
     from_unix_s = -inf if at_unix_s - span_s <= begin_unix_s else at_unix_s - span_s
-    ahead = Reading(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))
+    ahead = Playback(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))
     for _ in ahead.read_to(min(at_unix_s + span_s, end_unix_s)):
         pass
     began = [

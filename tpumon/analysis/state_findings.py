@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from tpumon.analysis.findings import SliceKey, group_of
+from tpumon.analysis.findings import SliceKey, slice_key_of
 from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.upstream import earliest
@@ -17,7 +17,7 @@ from tpumon.model import SEVERITY_LEVELS, Finding, FindingSeverity, StateId
 from tpumon.model.finding import StatedId
 from tpumon.untrusted_text import listed, plain_word
 
-MOST_WORKERS = 5
+MOST_NAMED = 5
 
 STATES: tuple[StatedId, ...] = ("down", "hang", "restarted")
 _PLACES: Mapping[StatedId, int] = {verdict: place for place, verdict in enumerate(STATES)}
@@ -39,13 +39,13 @@ def _place(finding: Finding, status: FleetStatus, restarts: Mapping[SliceKey, fl
     place, since = _PLACES.get(finding.finding, len(_PLACES)), finding.since_unix_s
     if finding.finding != "hang" or since is None or (first := status.workers.get(finding.workers[0])) is None:
         return place
-    return len(_PLACES) if restarts.get(group_of(first.target), -inf) >= since else place
+    return len(_PLACES) if restarts.get(slice_key_of(first.target), -inf) >= since else place
 
 
 def _restarts_by_slice(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Mapping[SliceKey, float]:
     """The last restart of a job in each slice that had one."""
     by_time = sorted(restarts_unix_s.items(), key=itemgetter(1))
-    return {group_of(status.workers[worker].target): time_unix_s for worker, time_unix_s in by_time}
+    return {slice_key_of(status.workers[worker].target): time_unix_s for worker, time_unix_s in by_time}
 
 
 def first_of_last(times_unix_s: Collection[float]) -> float:
@@ -77,10 +77,10 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         if worker.target.slice is not None and worker.verdict.state in {"live", "no-activity"}
     }
     for (job, slice_, reason), workers in down_by_reason(status).items():
-        message, answered = workers[0].history.failure_words, all(each.history.had_figures() for each in workers)
-        addresses = [each.target.address for each in workers]
+        message, answered = workers[0].history.failure_words, all(worker.history.had_figures() for worker in workers)
+        addresses = [worker.target.address for worker in workers]
         others = f"; {running} of {len(status.workers)} run" if running else ""
-        names = listed((each.name for each in workers), MOST_WORKERS)
+        names = listed((worker.name for worker in workers), MOST_NAMED)
         yield replace(
             _of_state("down", "critical", workers),
             since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
@@ -100,7 +100,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
         yield replace(
             _of_state("restarted", "info", workers),
             since_unix_s=first_of_last([restarts_unix_s[worker.name] for worker in workers]),
-            sentence=f"The job of {listed((each.name for each in workers), MOST_WORKERS)} was restarted.",
+            sentence=f"The job of {listed((worker.name for worker in workers), MOST_NAMED)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
@@ -108,9 +108,9 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
 
 def restarts_of(status: FleetStatus) -> Mapping[str, float]:
     """The last restart of the job of each worker: as it was noted, here or by the exporter, else as samples show it."""
-    seen = {worker.name: worker.history.restarted for worker in status.all()}
-    by_samples = {name: sample.time_unix_s for name, sample in seen.items() if sample is not None}
-    noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in seen}
+    first = {worker.name: worker.history.restarted for worker in status.all()}
+    by_samples = {name: sample.time_unix_s for name, sample in first.items() if sample is not None}
+    noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in first}
     return by_samples | noted
 
 
@@ -124,4 +124,4 @@ def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[Worke
 
 def quoted(names: Iterable[str]) -> str:
     """The first names, in quotes and cleaned, and the number of the others."""
-    return listed((f'"{plain_word(name)}"' for name in names), MOST_WORKERS)
+    return listed((f'"{plain_word(name)}"' for name in names), MOST_NAMED)

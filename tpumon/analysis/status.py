@@ -32,6 +32,8 @@ from tpumon.model import (
 )
 from tpumon.model.figure_table import COMPARED
 
+_LEAST_LETTERS = 3  # of a text that names states and findings
+
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """The assessment of one worker.
@@ -171,6 +173,17 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
         """True if the figure with this key is one that the worker is marked for."""
         return self.sample is not None and any(cause.figure == figure for cause in self.verdict.marking)
 
+    def matches(self, text: str) -> bool:
+        """True if its name, address or slice contains this text, or its state or a finding of it begins so.
+
+        Case does not matter. Of states and findings at least three letters count: most names have one or two of theirs.
+        """
+        wanted, target, verdict = text.lower(), self.target, self.verdict
+        if any(wanted in (name or "").lower() for name in (target.worker, target.address, target.slice)):
+            return True
+        words = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
+        return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in words)
+
     @property
     def findings(self) -> Mapping[FindingId, Cause | None]:
         """Each finding that can be judged of it, by ID, and the finding while it is present."""
@@ -218,7 +231,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         return {name: across for name in COMPARED if (across := figure_stats(self._known(name))) is not None}
 
     def _known(self, name: str) -> list[tuple[float, str]]:
-        return [(value, each.name) for each in self.workers.values() if (value := each.figures[name]) is not None]
+        return [(value, worker.name) for worker in self.workers.values() if (value := worker.figures[name]) is not None]
 
     def changes_after(self, number: int) -> Sequence[Change]:
         """The changes with a larger number, oldest first."""
@@ -244,18 +257,17 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
 
     def worst_first(self) -> list[WorkerStatus]:
         """Status of each worker, the worst first; among equals, workers that wait for another come last."""
-        rows = self.workers.values()
-        return sorted(rows, key=lambda each: (each.verdict.rank, each.waits, -each.verdict.excess))
+        return sorted(self.all(), key=lambda worker: (worker.verdict.rank, worker.waits, -worker.verdict.excess))
 
-    def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
+    def not_judged(self, name: str | None = None) -> tuple[NotJudged, ...]:
         """Findings that cannot be judged of all workers or of one, with the reason that most of them have.
 
         Of those with a finding that samples speak for, the reason that most of these have.
         """
-        asked = self.workers.values() if worker is None else filter(None, [self.workers.get(worker)])
+        asked = self.all() if name is None else filter(None, [self.workers.get(name)])
         reasons: dict[FindingId, list[NotJudged]] = {}
-        for each in asked:
-            for one in () if each.verdict.state in NOT_THERE else each.not_judged:
+        for worker in asked:
+            for one in () if worker.verdict.state in NOT_THERE else worker.not_judged:
                 reasons.setdefault(one.finding, []).append(one)
         return tuple(
             replace(mode([one for one in given if one.is_suspected] or given), workers=len(given))

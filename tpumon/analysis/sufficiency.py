@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tpumon.analysis.findings import group_of
+from tpumon.analysis.findings import slice_key_of
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import COMPILE_LIMIT_RATIO, FindingId, Sample, State
@@ -49,8 +49,8 @@ def compared(status: FleetStatus) -> frozenset[str]:
         for history in (worker.history for worker in status.all())
         if history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE))
     ]
-    sizes = Counter(map(group_of, here))
-    return frozenset(target.worker for target in here if sizes[group_of(target)] > 1)
+    sizes = Counter(map(slice_key_of, here))
+    return frozenset(target.worker for target in here if sizes[slice_key_of(target)] > 1)
 
 
 def unjudged(status: FleetStatus, sustained: int) -> frozenset[str]:

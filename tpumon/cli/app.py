@@ -13,7 +13,7 @@ import typer
 from msgspec.structs import replace
 
 from tpumon import __version__
-from tpumon.cli import file_commands as tools
+from tpumon.cli import tool_commands
 from tpumon.cli.group import ENVIRONMENT, CommandGroup
 from tpumon.cli.options import (
     FORMATS,
@@ -55,7 +55,7 @@ from tpumon.model.figure_table import SORT_KEYS
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from tpumon.cli.session import Needs
+    from tpumon.cli.enough_samples import Needs
     from tpumon.pipeline import FeedSettings
 
 _log = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ def _judged(
     context: typer.Context, options: FollowOptions, thresholds: ThresholdOptions, verdict: VerdictOptions
 ) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
-    from tpumon.cli.session import Needs
+    from tpumon.cli.enough_samples import Needs
 
     if options.interval is not None:
         read_option("--interval", INTERVAL.read, options.interval)  # wrong is wrong, also where it does not count
@@ -383,4 +383,4 @@ def _capture(context: typer.Context, options: FollowOptions) -> Command:
     )
 
 
-app.add_typer(tools.app)
+app.add_typer(tool_commands.app)

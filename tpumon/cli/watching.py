@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 
 from tpumon.analysis import FleetStatus
-from tpumon.cli.session import LOOK_S, Needs, statuses_of
+from tpumon.cli.enough_samples import LOOK_S, Needs, statuses_of
 from tpumon.errors import TpumonError
 from tpumon.pipeline import FeedSettings
 

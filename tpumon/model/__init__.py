@@ -11,6 +11,7 @@ from tpumon.model.figures import (
     DeviceFigures,
     Distribution,
     FamilyFigures,
+    FamilyRuns,
     Figures,
     FunctionFigures,
     MxuMethod,
@@ -18,7 +19,6 @@ from tpumon.model.figures import (
     OpFigures,
     Percentiles,
     ProgramFamily,
-    ProgramRuns,
     RuntimeFigures,
     ServerFigures,
     Spread,
@@ -40,7 +40,7 @@ from tpumon.model.finding import (
     NotJudged,
     StateId,
 )
-from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
+from tpumon.model.kept_state import KeptActivity, KeptFinding, KeptProgram, KeptSlowDown, KeptState, KeptWorker
 from tpumon.model.sample import SCHEMA_VERSION, SIMULATED_MARK, Failure, FigureWarning, Sample, WarningCode
 from tpumon.model.state import (
     Change,
@@ -92,6 +92,7 @@ __all__ = [
     "ExporterSnapshot",
     "Failure",
     "FamilyFigures",
+    "FamilyRuns",
     "FigureWarning",
     "Figures",
     "Finding",
@@ -120,7 +121,6 @@ __all__ = [
     "Process",
     "ProcessState",
     "ProgramFamily",
-    "ProgramRuns",
     "Query",
     "RuntimeFigures",
     "Sample",

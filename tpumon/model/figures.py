@@ -254,7 +254,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         return None if self.requests_running is None else self.requests_running + (self.requests_waiting or 0.0)
 
 
-class ProgramRuns(Struct, frozen=True, kw_only=True):
+class FamilyRuns(Struct, frozen=True, kw_only=True):
     """The runs of one family of programs in one window, from which the figures of several windows are made.
 
     Attributes:
@@ -278,7 +278,7 @@ class TracedPrograms(Struct, frozen=True, kw_only=True):
         padded_tokens: the sizes to which these were padded; None if they are not known.
     """
 
-    families: Annotated[tuple[ProgramRuns, ...], at_most(_MOST_FAMILIES)] = ()
+    families: Annotated[tuple[FamilyRuns, ...], at_most(_MOST_FAMILIES)] = ()
     busy_s: float | None = None
     window_s: float = 0.0
     real_tokens: int | None = None

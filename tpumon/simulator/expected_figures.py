@@ -16,7 +16,7 @@ from tpumon.model import Spread
 from tpumon.simulator.scenario import OPS, CoreStepParts, SimulatedJob, Slot, Step, StepProgram, layout
 
 
-class CoreStep(NamedTuple):
+class StepInWindow(NamedTuple):
     """One step of one core, cut to the window.
 
     Attributes:
@@ -59,7 +59,7 @@ class ExpectedFigures(Struct, frozen=True, kw_only=True):
     busy: tuple[float, ...]
 
 
-def window_events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
+def window_events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> list[list[StepInWindow]]:
     """Returns the events that a profiler records of a worker in a window: per device, per step."""
     steps = list(job.steps(start_ns, stop_ns))
     return [
@@ -72,16 +72,18 @@ def window_events(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -
     ]
 
 
-def _recorded(job: SimulatedJob, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
+def _recorded(
+    job: SimulatedJob, step: Step, worker: int, device: int, start_ns: int, stop_ns: int
+) -> StepInWindow | None:
     parts = job.parts(step, worker, device)
     if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns and step.missing is None:
-        return CoreStep(step, parts, None)
+        return StepInWindow(step, parts, None)
     slots = tuple(
         slot
         for slot in job.slots(step, worker, parts)
         if step.start_ns + slot.offset_ns >= start_ns and step.start_ns + slot.offset_ns + slot.duration_ns <= stop_ns
     )
-    return CoreStep(step, parts, slots) if slots else None
+    return StepInWindow(step, parts, slots) if slots else None
 
 
 def figures(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> ExpectedFigures:
@@ -89,7 +91,7 @@ def figures(job: SimulatedJob, worker: int, start_ns: int, stop_ns: int) -> Expe
     return measure(job, window_events(job, worker, start_ns, stop_ns))
 
 
-def measure(job: SimulatedJob, events: Sequence[Sequence[CoreStep]]) -> ExpectedFigures:
+def measure(job: SimulatedJob, events: Sequence[Sequence[StepInWindow]]) -> ExpectedFigures:
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = flops = moved = 0
     busy_shares: list[float] = []
@@ -132,7 +134,7 @@ def _amounts(program: StepProgram, peak_flops: float, bandwidth_bytes_per_s: flo
     return (*each, (sum(flops for flops, _ in each), sum(moved for _, moved in each)))
 
 
-def _span_ns(core: Sequence[CoreStep]) -> int:
+def _span_ns(core: Sequence[StepInWindow]) -> int:
     """Time from a core's first op to its last. Every step with a marker begins and ends with an op."""
     if not core:
         return 0
@@ -140,7 +142,7 @@ def _span_ns(core: Sequence[CoreStep]) -> int:
     return core[-1].step.start_ns + last.offset_ns + last.duration_ns - core[0].step.start_ns - first.offset_ns
 
 
-def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
+def _per_step(events: Sequence[Sequence[StepInWindow]]) -> tuple[list[float], list[float]]:
     """Duration in seconds and infeed share of every step that is whole on all cores."""
     whole: dict[int, list[CoreStepParts]] = {}
     for core in events:

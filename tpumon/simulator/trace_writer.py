@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.proto import xplane_pb2
-from tpumon.simulator.expected_figures import CoreStep, measure, window_events
+from tpumon.simulator.expected_figures import StepInWindow, measure, window_events
 from tpumon.simulator.plane_writer import PlaneWriter
 from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, SimulatedJob, StepPart, StepProgram
 from tpumon.simulator.trace_host import CONTEXT, add_host_events
@@ -53,7 +53,7 @@ def build_trace(
         full_ns: when the buffers of the devices are full, so that later events are dropped; None: they are not.
     """
     space = xplane_pb2.XSpace()
-    events: Sequence[Sequence[CoreStep]] = ()
+    events: Sequence[Sequence[StepInWindow]] = ()
     if options.device_tracer_level:
         events = window_events(job, worker, start_ns, stop_ns if full_ns is None else full_ns)
         for device, core in enumerate(events):
@@ -76,7 +76,7 @@ def build_trace(
 
 
 def _add_device(
-    space: xplane_pb2.XSpace, job: SimulatedJob, worker: int, device: int, core: Sequence[CoreStep], start_ns: int
+    space: xplane_pb2.XSpace, job: SimulatedJob, worker: int, device: int, core: Sequence[StepInWindow], start_ns: int
 ) -> None:
     """Adds the plane of a device: its peaks, steps, programs, ops and waits."""
     plane = PlaneWriter(space, 2 + device, f"/device:TPU:{device}")
@@ -133,7 +133,7 @@ def _describe_op(plane: PlaneWriter, job: SimulatedJob, program: StepProgram, op
 
 
 def _add_sparse_core(
-    space: xplane_pb2.XSpace, job: SimulatedJob, device: int, core: Sequence[CoreStep], start_ns: int
+    space: xplane_pb2.XSpace, job: SimulatedJob, device: int, core: Sequence[StepInWindow], start_ns: int
 ) -> None:
     """Adds the SparseCore of a device that the TensorCore waits for, where the generation has SparseCores."""
     waited = [core_step for core_step in core if core_step.partial is None and core_step.parts.sparse_wait]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tpumon.model import ProgramFamily, ProgramRuns, TracedPrograms
+from tpumon.model import FamilyRuns, ProgramFamily, TracedPrograms
 from tpumon.model.server_figures import SERVING, family_of
 from tpumon.xspace.columns.columns import PS_PER_S, Events, Ints
 from tpumon.xspace.columns.intervals import covered_ps
@@ -72,7 +72,7 @@ def traced_programs(
     )
 
 
-def _family(family: ProgramFamily, functions: Sequence[Function], sizes: Collection[int]) -> ProgramRuns:
+def _family(family: ProgramFamily, functions: Sequence[Function], sizes: Collection[int]) -> FamilyRuns:
     """The runs of some functions on the core, or thread, that has most of them."""
     counts = Counter[int]()
     for function in functions:
@@ -80,7 +80,7 @@ def _family(family: ProgramFamily, functions: Sequence[Function], sizes: Collect
     place = max(counts, key=lambda place: counts[place])
     duration_ps = np.concatenate([each.places[place].whole_ps for each in functions if place in each.places])
     durations_s = tuple((duration_ps / PS_PER_S).tolist())
-    return ProgramRuns(family=family, durations_s=durations_s, sizes=tuple(sorted(sizes)))
+    return FamilyRuns(family=family, durations_s=durations_s, sizes=tuple(sorted(sizes)))
 
 
 def _busy_ps(functions: Sequence[Function], duties: Sequence[CoreDuty]) -> int:

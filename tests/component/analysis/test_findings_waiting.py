@@ -9,7 +9,7 @@ import pytest
 from support.samples import sample
 from support.traces import ALL_REDUCE, BETWEEN_SLICES, CONV, INFEED, LOOP, Op, Traced, run_step
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.model import Figures, Target, Workers
 from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts
@@ -67,7 +67,7 @@ def judged(step_of, names=("w0", "w1", "w2", "w3"), *, rounds=ROUNDS, slice_of=l
         for name in names:
             found = trace(lambda step, name=name, number=number: step_of(number, name, step))
             fleet.take(sample(name, time_unix_s=1000.0 + 10 * number, **found))
-    return diagnose(fleet.status(1000.0 + 10 * (rounds - 1) + 1))
+    return verdict_on(fleet.status(1000.0 + 10 * (rounds - 1) + 1))
 
 
 def findings(verdict):

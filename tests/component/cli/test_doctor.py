@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
 from support import wait_until
-from tpumon.cli.doctor import command, diagnosis, problems
-from tpumon.cli.doctor.command import run
-from tpumon.cli.doctor.problems import problems_of
+from tpumon.cli.commands.doctor import command, diagnosis, problems
+from tpumon.cli.commands.doctor.command import run
+from tpumon.cli.commands.doctor.problems import problems_of
 from tpumon.collection.sampler import host_traces
-from tpumon.collection.sources.examination import ExtraSourceReport
+from tpumon.collection.sources.doctor_reports import ExtraSourceReport
 from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.discovery.host import port_survey

@@ -14,7 +14,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.analysis import state_file
 from tpumon.cli.commands import once
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import EventSource
 from tpumon.model import KeptState, Process, StepTimes, Target, Workers
 from tpumon.pipeline import FeedSettings

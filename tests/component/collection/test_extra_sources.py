@@ -11,11 +11,11 @@ import pytest
 from fakes.tpu_node import Answer, TpuNode, closed_port
 from fakes.tpu_node import Figures as NodeFigures
 from support.shown import answered, display_of, name_of, press, screen
-from tpumon.cli.doctor import command as doctor
+from tpumon.cli.commands.doctor import command as doctor
 from tpumon.collection import sources
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import ExtraSource, ProfilerSource, Reading
-from tpumon.collection.sources.examination import About
+from tpumon.collection.sources.doctor_reports import About
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError

@@ -14,7 +14,7 @@ import pytest
 
 from support.exporter import found, sample, serving
 from tpumon.analysis import Analysis
-from tpumon.collection import exchange
+from tpumon.collection import http_get
 from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.collection.remote.fleet import Pacer
@@ -326,12 +326,12 @@ async def test_an_answer_ends_where_it_says_though_the_connection_stays_open(ans
         ended.set()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        place = exchange.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
-        asking = exchange.get(
+        place = http_get.Endpoint(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+        asking = http_get.get(
             place,
             "/",
             {},
-            exchange.AddressCache(),
+            http_get.AddressCache(),
             read_s=5,
             most_bytes=1000,
             is_large=pytest.fail,
@@ -355,10 +355,10 @@ def test_a_host_that_does_not_answer_is_looked_up_again():
         return answers
 
     async def main(port):
-        names = exchange.AddressCache(resolve)
-        place = exchange.Endpoint(host="exporter.example", port=port)
+        names = http_get.AddressCache(resolve)
+        place = http_get.Endpoint(host="exporter.example", port=port)
         ask = functools.partial(
-            exchange.get,
+            http_get.get,
             place,
             "/",
             {"Host": "localhost"},

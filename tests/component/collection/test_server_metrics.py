@@ -14,7 +14,7 @@ import pytest
 
 from fakes.tpu_node import Answer, Fail, TpuNode, closed_port
 from fakes.tpu_node import Figures as NodeFigures
-from tpumon.cli.doctor import command as doctor
+from tpumon.cli.commands.doctor import command as doctor
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import Client, server_metrics
 from tpumon.collection.sources.server_metrics import ServerMetrics

@@ -22,7 +22,7 @@ from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.collection.sources.traces.window import Window, figures_of_window
 from tpumon.discovery.host.processes import state_of
 from tpumon.errors import SourceError
-from tpumon.model import LONGEST_WINDOW_S, Figures, JobSigns, ProgramRuns, Query, StepTimes, Target, TracedPrograms
+from tpumon.model import LONGEST_WINDOW_S, FamilyRuns, Figures, JobSigns, Query, StepTimes, Target, TracedPrograms
 from tpumon.model.progress import Progress
 from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
 from tpumon.system.logdir import LocalLogDir
@@ -400,7 +400,7 @@ def test_a_window_made_for_short_steps_recovers_where_the_next_program_shows_non
 
 def requests_at_random(idle_ratio, *, stepless=True):
     """What a trace of a server shows whose requests come at random times."""
-    programs = TracedPrograms(families=(ProgramRuns(family="step", durations_s=(0.02,)),))
+    programs = TracedPrograms(families=(FamilyRuns(family="step", durations_s=(0.02,)),))
     return TraceFigures(
         device_type="TPU v6 Lite",
         core_count=1,

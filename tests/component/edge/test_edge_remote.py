@@ -17,7 +17,7 @@ import pytest
 from fakes.run import Tpumon
 from support import wait_until
 from support.exporter import certificates, sample, serving
-from tpumon.collection import exchange, remote
+from tpumon.collection import http_get, remote
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
@@ -88,7 +88,7 @@ def gives_up(url, then=lambda: None):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(exchange, "WHOLE_S", WHOLE_S)
+    monkeypatch.setattr(http_get, "WHOLE_S", WHOLE_S)
 
 
 @pytest.mark.parametrize("state", ENDLESS)
@@ -120,10 +120,10 @@ def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, mo
 
     async def main(port):
         asking = asyncio.create_task(SamplesPage(f"https://127.0.0.1:{port}").fetch(None))
-        made = exchange._Protocol.connection_made
+        made = http_get._Protocol.connection_made
         if cancelled:
             monkeypatch.setattr(
-                exchange._Protocol, "connection_made", lambda *arguments: made(*arguments) or asking.cancel()
+                http_get._Protocol, "connection_made", lambda *arguments: made(*arguments) or asking.cancel()
             )
         with pytest.raises(asyncio.CancelledError if cancelled else remote.TroubleError):
             await asking
@@ -153,7 +153,7 @@ def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, mo
 
 def test_a_handshake_without_end_is_given_up(monkeypatch):
     """The first record of TLS, byte by byte."""
-    monkeypatch.setattr(exchange, "STEP_S", 2.0)
+    monkeypatch.setattr(http_get, "STEP_S", 2.0)
     with Endless(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", b"\0") as server:
         gives_up(f"https://127.0.0.1:{server.port}")
 

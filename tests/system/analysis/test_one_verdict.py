@@ -24,15 +24,15 @@ from support.job_runs import JobRun, every
 from support.scenes import BEGIN_UNIX_S
 from support.shown import press
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.cli import session
+from tpumon.analysis.fleet_verdict import verdict_on
+from tpumon.cli import enough_samples
 from tpumon.cli.commands import mcp, once, why
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.model import Change
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.style import look_of
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.style import badge_of
 from tpumon.pipeline import FeedSettings
 
 _AWAY = {"down", "stale", "waiting"}
@@ -151,14 +151,14 @@ def _screens(run: EveryOutput, status: FleetStatus) -> None:
     """Marks of the rows, titles of findings, and one line for each change."""
     now = run.clock()
     if len(status.workers) == 1:
-        look = look_of(status.all()[0])
-        assert any(line.strip().startswith(f"{look.mark} {look.word}".strip()) for line in run.screen())
+        badge = badge_of(status.all()[0])
+        assert any(line.strip().startswith(f"{badge.mark} {badge.word}".strip()) for line in run.screen())
     rows = [] if len(status.workers) == 1 else [line.split() for line in run.screen()[2 : 2 + len(status.workers)]]
-    expected = [] if not rows else sorted((each.name, look_of(each).mark.strip()) for each in status.all())
+    expected = [] if not rows else sorted((each.name, badge_of(each).mark.strip()) for each in status.all())
     assert sorted((row[1], row[0]) if row[0] not in status.workers else (row[0], "") for row in rows) == expected
     titles = [line for line in run.screen("w") if re.match(r" . .* confidence", line)]
     shown = re.findall(r" . ([\w-]+) · (\w+) · since (\S+(?: \S+)?)(?: or earlier)? · ", "\n".join(titles))
-    assert [name for name, _, _ in shown] == [one.finding for one in diagnose(status).findings]
+    assert [name for name, _, _ in shown] == [one.finding for one in verdict_on(status).findings]
     judged = [one for one in shown if one[0] not in {"down", "restarted"}]
     assert sorted((name, grade, since.removesuffix(" or earlier")) for name, grade, since in judged) == sorted(
         (one[0], one[1], clock(one[2], now)) for one in grouped_causes(status)
@@ -180,7 +180,7 @@ def _or_earlier(text: str) -> list[str]:
 
 
 def _earlier_findings(status: FleetStatus) -> list[str]:
-    return sorted(one.finding for one in diagnose(status).findings if one.since_or_earlier)
+    return sorted(one.finding for one in verdict_on(status).findings if one.since_or_earlier)
 
 
 def _last_since(printed: list[str]) -> list[tuple[str, str]]:
@@ -238,7 +238,9 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
         yield job_run.workers
         yield from job_run.samples
 
-    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more))
+    monkeypatch.setattr(
+        enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
+    )
     given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
@@ -275,8 +277,8 @@ def _once(text: str, plain, status: FleetStatus) -> None:
     }
     assert marks == marks_of(status)
     for each in status.all():
-        look = look_of(each)
-        assert re.search(rf"^{re.escape(look.mark)} +{re.escape(each.name)} +{look.word} ", text, re.MULTILINE)
+        badge = badge_of(each)
+        assert re.search(rf"^{re.escape(badge.mark)} +{re.escape(each.name)} +{badge.word} ", text, re.MULTILINE)
 
 
 def _why(text: str, answer, status: FleetStatus) -> None:
@@ -290,7 +292,7 @@ def _why(text: str, answer, status: FleetStatus) -> None:
     assert down == sum(each.verdict.state == "down" for each in status.all())
     assert _last_since(text.splitlines()) == _last_expected(status, status.time_unix_s)
     assert [one.get("since_or_earlier", False) for one in answer["findings"]] == [
-        one.since_or_earlier for one in diagnose(status).findings
+        one.since_or_earlier for one in verdict_on(status).findings
     ]
     assert _or_earlier(text) == _earlier_findings(status)
     heads = re.findall(r"^(critical|warning|info) ([\w-]+), since (\S+(?: \S+)*?) \(", text, re.MULTILINE)

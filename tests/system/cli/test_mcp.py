@@ -13,7 +13,7 @@ import pytest
 
 from fakes.run import environment
 from support.scenes import Scene
-from tpumon.analysis.explain import REMEDIES
+from tpumon.analysis.fleet_verdict import REMEDIES
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
 

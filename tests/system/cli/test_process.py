@@ -115,7 +115,7 @@ def test_why_that_timeout_ends_ends_though_nobody_reads_its_answer(why_that_nobo
 
 def test_a_second_sigterm_ends_why_at_once(why_that_nobody_reads):
     """However long it would wait for who reads its answer."""
-    process, log = why_that_nobody_reads("from tpumon.cli import session\nsession._PRINTED_IN_S = 600.0")
+    process, log = why_that_nobody_reads("from tpumon.cli import enough_samples\nenough_samples._PRINTED_IN_S = 600.0")
     process.terminate()
     wait_until(lambda: "this is what is known" in log.read_text(), 60, "it does not answer")
     process.terminate()

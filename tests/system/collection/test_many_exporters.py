@@ -15,9 +15,9 @@ from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
 from support.wired import Wired
-from tpumon.collection import exchange
+from tpumon.collection import http_get
 from tpumon.collection.remote import RemoteFleet, fleet
-from tpumon.collection.remote.places import ExporterList
+from tpumon.collection.remote.exporter_list import ExporterList
 from tpumon.model import ExporterSnapshot, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.system.background import Background
@@ -143,7 +143,7 @@ def test_all_are_one_source(hosts):
 
 def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch, said):
     """One is down, one drips, one sends garbage, one more than may be, one ten thousand workers, one restarts."""
-    monkeypatch.setattr(exchange, "WHOLE_S", 2.0)
+    monkeypatch.setattr(http_get, "WHOLE_S", 2.0)
     port = free_port()
     huge = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n" + b" " * (33 << 20)
     crowd = page(targets=[{"worker": f"x{number}", "address": "h:1"} for number in range(20_000)])
@@ -211,7 +211,7 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
         return list(answers)
 
     exporters = ExporterList(f"dns:{name}", resolve=resolve, resolve_every_s=0.1)
-    monkeypatch.setattr(fleet, "AddressCache", lambda: exchange.AddressCache(resolve))
+    monkeypatch.setattr(fleet, "AddressCache", lambda: http_get.AddressCache(resolve))
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
         second.take(sample("second"))

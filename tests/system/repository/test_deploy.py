@@ -18,7 +18,7 @@ from support import REPOSITORY, require
 from support.deploy import DEPLOY, KUBERNETES, VERSIONS, manifest, relabel_configs, schemas_of_kubernetes
 from support.prometheus import promtool
 from tpumon import __version__
-from tpumon.collection.remote.places import sources_of
+from tpumon.collection.remote.exporter_list import sources_of
 from tpumon.discovery.pods import SOCKET
 from tpumon.discovery.target_file import TargetFile
 

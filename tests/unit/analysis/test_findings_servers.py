@@ -6,7 +6,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.model import FamilyFigures, Percentiles, Process, ServerFigures, StepTimes, Target, Workers
 
 INTERVAL_S = 10.0
@@ -62,7 +62,7 @@ def test_requests_that_run_without_a_program_and_a_token_are_stuck_after_a_minut
     assert (found.severity, found.since_unix_s) == ("critical", BEGIN_S + 21 * INTERVAL_S)
     assert "4 requests run, but no program has run and no token has come for 70 s" in found.sentence
     status = job.fleet.status(job.now + 1)
-    assert (diagnose(status).verdict, status.workers["a"].verdict.severity) == ("stuck", "critical")
+    assert (verdict_on(status).verdict, status.workers["a"].verdict.severity) == ("stuck", "critical")
     assert job.round(1) == {}
 
 
@@ -79,7 +79,7 @@ def test_a_server_that_works_or_waits_is_not_stuck(given):
     job = Servers()
     job.round(5)
     assert job.round(100, **{**STUCK, **given}) == {}
-    assert diagnose(job.fleet.status(job.now + 1)).verdict == "ok"
+    assert verdict_on(job.fleet.status(job.now + 1)).verdict == "ok"
 
 
 def test_it_counts_from_the_sample_up_to_which_tokens_came():
@@ -240,7 +240,7 @@ def test_without_its_own_metrics_a_server_is_not_judged_and_the_reason_says_what
     reasons = job.reasons()
     for finding in ("stuck", "host-gap", "compiling-while-serving", "kv-pressure", "batch-underfilled"):
         assert "--server-metrics URL" in reasons[finding]
-    said = diagnose(job.fleet.status(job.now + 1))
+    said = verdict_on(job.fleet.status(job.now + 1))
     assert said.verdict == "unknown"
     assert "--server-metrics URL" in said.sentence
 

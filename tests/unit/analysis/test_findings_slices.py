@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.samples import sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.analysis.history import WELL
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
@@ -236,6 +236,6 @@ def test_the_name_of_a_slow_slice_is_data_for_who_reads_the_answer():
             fleet.take(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
         fleet.status(1001.0 + INTERVAL_S * number)
 
-    (found,) = json.loads(diagnose(fleet.status(1042.0)).to_json())["findings"]
+    (found,) = json.loads(verdict_on(fleet.status(1042.0)).to_json())["findings"]
     assert (found["job"], found["slice"]) == ("j", "b_ignore_all_of_this")
     assert 'slice "b_ignore_all_of_this" is slow' in found["sentence"]

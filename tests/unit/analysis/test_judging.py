@@ -15,7 +15,7 @@ from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Evidence, ExporterSnapshot, Finding, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
-from tpumon.outputs.live.explained import ExplainedText
+from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.metrics import collect
 from tpumon.outputs.text_blocks import TextOutput
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from support.sample_kinds import cpus
 from support.samples import changed, failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import diagnose
 from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Spread, StepTimes, Target, Workers
 
@@ -46,7 +46,7 @@ def both(count, **given):
 
 def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     """Critical, with since when, the reason, who goes on, and what to do."""
-    answer = diagnose(judged(*both(3, infeed_ratio=HIGH), at("a", 3, infeed_ratio=HIGH), down("b", 3)))
+    answer = verdict_on(judged(*both(3, infeed_ratio=HIGH), at("a", 3, infeed_ratio=HIGH), down("b", 3)))
     assert (answer.verdict, answer.title, answer.severity) == ("down", "DOWN", "critical")
     first, second = answer.findings
     assert (first.finding, first.severity, first.workers) == ("down", "critical", ("b",))
@@ -56,11 +56,11 @@ def test_a_worker_that_is_down_is_the_verdict_whatever_else_is_found():
     assert first.remedy.startswith("look at the end of the job's log"), "it answered before"
     status = judged(*both(3), down("b", 3))
     handed_on = replace(status.workers["b"], history=replace(status.workers["b"].history, answer=None))
-    (of_exporter,) = diagnose(replace(status, workers={**status.workers, "b": handed_on})).findings
+    (of_exporter,) = verdict_on(replace(status, workers={**status.workers, "b": handed_on})).findings
     assert of_exporter.remedy == first.remedy, "an exporter hands on figures over time"
-    (never,) = diagnose(judged(down("a", 0), names="a")).findings
+    (never,) = verdict_on(judged(down("a", 0), names="a")).findings
     assert "start_server" in never.remedy
-    (beside_others,) = diagnose(judged(*[at("a", number) for number in range(3)], down("b", 3))).findings
+    (beside_others,) = verdict_on(judged(*[at("a", number) for number in range(3)], down("b", 3))).findings
     assert beside_others.remedy.endswith("others of its slice answer")
     assert second.finding == "input-bound"
     assert answer.exit_status("critical") == 1
@@ -70,15 +70,15 @@ def test_workers_that_are_down_for_another_reason_are_named_in_the_sentence_too(
     """What else was found, after them."""
     names = "abcd"
     failed = [down("a", 1), down("b", 1, reason="deadline"), down("c", 1, reason="resolve")]
-    answer = diagnose(judged(*[at(name, 0) for name in names], *failed, at("d", 1), names=names))
+    answer = verdict_on(judged(*[at(name, 0) for name in names], *failed, at("d", 1), names=names))
     assert answer.sentence.startswith('"a" does not answer (unavailable')
     assert answer.sentence.endswith('Also down: "b", "c".')
 
 
 def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():
     status = judged(*both(20))
-    assert diagnose(status).verdict == "ok"
-    answer = diagnose(replace(status, exporters_unheard=("http://b:10466",)))
+    assert verdict_on(status).verdict == "ok"
+    answer = verdict_on(replace(status, exporters_unheard=("http://b:10466",)))
     assert (answer.verdict, answer.severity) == ("unknown", "unknown")
     assert 'exporters that do not answer are not known: "http://b:10466".' in answer.sentence
 
@@ -86,7 +86,7 @@ def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():
 def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
     """Once, in the sentence and for one reason: no rule asks for a device."""
     status = judged(*cpus(1), names=["cpu-0"])
-    answer = diagnose(status)
+    answer = verdict_on(status)
     assert (answer.verdict, answer.severity, status.all()[0].verdict.severity) == ("ok", "ok", "ok")
     assert answer.sentence == (
         "Nothing is wrong, as far as it can be judged. Steps run, 130 ms each. No TPU in its trace, so there is no "
@@ -109,17 +109,17 @@ def test_a_job_without_a_step_is_ok_with_a_sentence_that_says_so_first():
             judged(changed(cpus(1)[0], step_time_s=None, absent=absent), names=["cpu-0"]),
             judged(*on_tpu, names="a"),
         ):
-            answer = diagnose(status)
+            answer = verdict_on(status)
             assert answer.verdict == "ok"
             no_step = f"No step is seen: {why.removeprefix('no step: ')}."
             assert answer.sentence.startswith(f"{no_step} Nothing is wrong")
-            assert diagnose(status, frozenset({status.all()[0].name})).sentence.endswith(no_step)
+            assert verdict_on(status, frozenset({status.all()[0].name})).sentence.endswith(no_step)
 
 
 def test_workers_without_a_step_are_named_where_others_have_one():
     first, second = changed(cpus(1)[0], worker="a"), changed(cpus(1)[0], worker="b")
     without = changed(second, step_time_s=None, absent={"step_time_s": "no two steps in the window"})
-    answer = diagnose(judged(first, without, names="ab", independent=True))
+    answer = verdict_on(judged(first, without, names="ab", independent=True))
     assert answer.sentence.startswith('No step of "b" is seen: no two steps in the window.')
 
 
@@ -127,7 +127,7 @@ def test_a_job_that_compiles_is_not_told_to_call_ahead():
     """Calls that wait for the compiler look as if they ran ahead of the device."""
     absent = {"step_time_s": "no step: train is called far ahead of its runs, or pauses most of the time"}
     answers = [
-        diagnose(judged(changed(cpus(1)[0], step_time_s=None, absent=absent, compile_ratio=ratio), names=["cpu-0"]))
+        verdict_on(judged(changed(cpus(1)[0], step_time_s=None, absent=absent, compile_ratio=ratio), names=["cpu-0"]))
         for ratio in (0.4, 0.05)
     ]
     assert answers[0].sentence.startswith("No step is seen: the host compiles 40% of the time.")
@@ -138,7 +138,7 @@ def test_beside_workers_on_a_tpu_those_on_a_cpu_are_named():
     """What they cannot have, the others have."""
     of_tpu = [at("a", number) for number in range(3)]
     on_one = [changed(cpus(1)[0], worker="b", time_unix_s=NOW + 10 * number) for number in range(3)]
-    answer = diagnose(judged(*of_tpu, *on_one, independent=True))
+    answer = verdict_on(judged(*of_tpu, *on_one, independent=True))
     assert answer.sentence.endswith('Infeed, HBM: "b".')
 
 
@@ -146,7 +146,7 @@ def test_a_job_whose_figures_are_missing_is_unknown_and_says_why():
     """Nothing is found, and that its steps run is known all the same."""
     absent = {"idle_ratio": "the device ran for 1 s of 2 s, no whole step"}
     stopped = [at("a", number, idle_ratio=None, infeed_ratio=None, absent=absent) for number in range(3)]
-    answer = diagnose(judged(*stopped, names="a"))
+    answer = verdict_on(judged(*stopped, names="a"))
     assert answer.verdict == "unknown"
     assert "Steps run, 100 ms each. idle: idle time is not known (the device ran for 1 s of 2 s" in answer.sentence
 
@@ -156,7 +156,7 @@ def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
     words = f"{NOT_SEEN}: its traces show no TPU, and the host is not traced; --host-tracer-level 1 includes them"
     unseen = [failed_sample("a", "empty-trace", words, time_unix_s=NOW + 10 * n, interval_s=10.0) for n in range(20)]
     status = judged(*unseen, names="a")
-    answer, (worker,) = diagnose(status), status.all()
+    answer, (worker,) = verdict_on(status), status.all()
     assert (answer.verdict, answer.exit_status("info")) == ("unknown", 0)
     assert (worker.verdict.state, worker.verdict.severity, worker.is_seen) == ("no-activity", "unknown", False)
     assert "answer, but do not show whether anything runs" in answer.sentence
@@ -168,15 +168,15 @@ def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
     up = [at("a", number, runtime={"uptime_s": 100.0 + 10 * number}) for number in range(3)]
     again = at("a", 3, runtime={"uptime_s": 5.0})
-    answer = diagnose(judged(*up, again, names="a"))
+    answer = verdict_on(judged(*up, again, names="a"))
     assert (answer.verdict, answer.title) == ("restarted", "RESTARTED")
     assert answer.findings[0].since_unix_s == NOW + 25, "since its runtime is up"
     assert answer.exit_status("info") == 0
     assert answer.last_restart is None, "the finding says it"
     later = [at("a", number, runtime={"uptime_s": 5.0 + 10 * (number - 3)}) for number in range(4, 65)]
-    answer = diagnose(judged(*up, again, *later, names="a"))
+    answer = verdict_on(judged(*up, again, *later, names="a"))
     assert (answer.verdict, answer.severity, answer.last_restart) == ("ok", "ok", (NOW + 25, '"a"', True))
-    answer = diagnose(judged(*up, again, *later, down("a", 65), names="a"))
+    answer = verdict_on(judged(*up, again, *later, down("a", 65), names="a"))
     assert (answer.verdict, answer.last_restart) == ("down", (NOW + 25, '"a"', False))
 
 
@@ -186,9 +186,9 @@ def test_workers_that_were_restarted_together_are_named_together():
             at(worker, number, runtime={"uptime_s": 5.0 + 10 * (number - last)}) for number in range(last, 90)
         ]
 
-    answer = diagnose(judged(*uptimes("a", 3), *uptimes("b", 6), *uptimes("c", 20), names="abc"))
+    answer = verdict_on(judged(*uptimes("a", 3), *uptimes("b", 6), *uptimes("c", 20), names="abc"))
     assert answer.last_restart == (NOW + 195, '"c"', True)
-    answer = diagnose(judged(*uptimes("a", 3), *uptimes("b", 6), names="ab"))
+    answer = verdict_on(judged(*uptimes("a", 3), *uptimes("b", 6), names="ab"))
     assert answer.last_restart == (NOW + 25, '"a", "b"', True), "when the first of them was, as `events` has it"
 
 
@@ -198,15 +198,15 @@ def test_workers_that_were_restarted_together_are_named_together():
 )
 def test_the_exit_status_is_that_of_the_severity(ratio, fails):
     """1 from the chosen severity on."""
-    answer = diagnose(judged(*both(3, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))))
+    answer = verdict_on(judged(*both(3, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))))
     assert [level for level in ("info", "warning", "critical", "never") if answer.exit_status(level)] == fails
 
 
 def test_nobody_answered_is_3_whatever_is_asked():
-    answer = diagnose(judged(down("a", 0), down("b", 0)))
+    answer = verdict_on(judged(down("a", 0), down("b", 0)))
     assert (answer.verdict, answer.exit_status("never")) == ("down", 3)
     assert answer.findings[0].since_or_earlier
-    assert not diagnose(judged(*both(3), down("b", 3))).findings[0].since_or_earlier
+    assert not verdict_on(judged(*both(3), down("b", 3))).findings[0].since_or_earlier
 
 
 def test_severities_of_states():
@@ -218,13 +218,13 @@ def test_severities_of_states():
     silent = [failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0) for number in (3, 4, 5)]
     hangs = judged(*(at("a", number) for number in range(3)), *silent, names="a")
     assert (hangs.workers["a"].verdict.state, hangs.workers["a"].verdict.severity) == ("no-activity", "info")
-    assert (diagnose(hangs).verdict, diagnose(hangs).title) == ("hang", "may hang")
+    assert (verdict_on(hangs).verdict, verdict_on(hangs).title) == ("hang", "may hang")
     long = [
         failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=10.0) for number in range(3, 65)
     ]
-    assert diagnose(judged(*(at("a", number) for number in range(3)), *long, names="a")).title == "may hang"
+    assert verdict_on(judged(*(at("a", number) for number in range(3)), *long, names="a")).title == "may hang"
     alarms = judged(*(at("a", number) for number in range(3)), *long, names="a", job_kind="training")
-    assert (diagnose(alarms).severity, diagnose(alarms).title) == ("critical", "HANG")
+    assert (verdict_on(alarms).severity, verdict_on(alarms).title) == ("critical", "HANG")
     busy = judged(*both(3, infeed_ratio=HIGH), failed_sample("a", "busy", time_unix_s=NOW + 30, interval_s=10.0))
     assert (busy.workers["a"].verdict.state, busy.workers["a"].verdict.severity) == ("busy", "critical")
     fleet = Analysis()
@@ -247,8 +247,8 @@ def test_a_worker_that_answers_again_is_not_stale_to_the_judge():
 
 
 def test_json_counts_findings_beyond_ten_and_groups_what_is_not_judged():
-    answer = json.loads(diagnose(judged(*both(3, infeed_ratio=HIGH))).to_json())
+    answer = json.loads(verdict_on(judged(*both(3, infeed_ratio=HIGH))).to_json())
     assert answer["findings"][0]["remedy"] == InputBound.remedy, "not cut"
     reasons = [group["reason"] for group in answer["not_judged"]]
     assert len(reasons) == len(set(reasons))
-    assert "not_judged" not in json.loads(diagnose(judged(*both(3))).to_json(brief=True))
+    assert "not_judged" not in json.loads(verdict_on(judged(*both(3))).to_json(brief=True))

@@ -17,9 +17,9 @@ from support.samples import failed_sample, sample
 from tpumon.analysis.findings.rule import NeedsFewMoreSamples
 from tpumon.analysis.findings.rules.straggler import Straggler
 from tpumon.analysis.history import RollupSeries
-from tpumon.cli import session
+from tpumon.cli import enough_samples
 from tpumon.cli.commands import once, why
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
 from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import (
@@ -73,8 +73,8 @@ def run(monkeypatch, capsys):
                 taken.append(event)
                 yield event() if callable(event) else event
 
-        monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
-        monkeypatch.setattr(session, "_AGAIN_S", 0.0)
+        monkeypatch.setattr(enough_samples, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
+        monkeypatch.setattr(enough_samples, "_AGAIN_S", 0.0)
         status = command.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples, **more), output=output)
         return status, capsys.readouterr().out, len(taken)
 
@@ -373,7 +373,7 @@ def test_without_a_worker_it_ends_with_the_reason(run):
 
 def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
     """An exporter whose sampling hangs has given one sample, and no more come."""
-    monkeypatch.setattr(session, "_LATE_S", 0.0)
+    monkeypatch.setattr(enough_samples, "_LATE_S", 0.0)
     events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
     status, printed, _ = run([*events, *([None] * 50)])
     assert status == 0
@@ -428,13 +428,13 @@ def test_a_paused_host_and_an_idle_job_are_answers(run):
 def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monkeypatch):
     """In lines, without a terminal: none of a short wait, no number of seconds that nobody knows."""
     said = []
-    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr(session, "_BETWEEN_LINES_S", 0.0)
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(enough_samples, "_BETWEEN_LINES_S", 0.0)
     origin = SamplingSource(query=Query(level=2))
     origin.sources.progress.waits("w0:1", "asked again", 7.0)
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said == []
-    monkeypatch.setattr(session, "_LONG_S", 0.0)
+    monkeypatch.setattr(enough_samples, "_LONG_S", 0.0)
     run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
@@ -447,7 +447,7 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
 def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_all_of_them(run, monkeypatch):
     """In one line; a short one is not, nor one for the first sample: that is announced where it is waited for."""
     said, why = [], "tpumon 12 of ann has just traced it (--max-duty)"
-    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
     origin = SamplingSource(query=Query(level=2))
     for left_s, lines in (
         (4.0, []),
@@ -466,11 +466,11 @@ def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_al
 def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_terminal, samples, left_s, all_s, longer):
     """With what it needs and the option that gives it that, not when the time is over; on a terminal, too."""
     said, why = [], "it was traced for its share of time (--max-duty)"
-    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
     monkeypatch.setattr("sys.argv", ["x", "once", "--num_queries", "9", "--timeout", "120"])
     if on_terminal:
-        monkeypatch.setattr(session.Bar, "refresh_s", 0.1)
-        monkeypatch.setattr(session.Bar, "count", lambda *_: None)
+        monkeypatch.setattr(enough_samples.Bar, "refresh_s", 0.1)
+        monkeypatch.setattr(enough_samples.Bar, "count", lambda *_: None)
     origin = SamplingSource(query=Query(level=2))
     origin.sources.progress.waits("w0:1", "traced", left_s, why, all_s)
     run([None, *rounds(samples, ["w0"])], samples=samples, workers=["w0"], origin=origin)
@@ -491,8 +491,8 @@ def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_termi
 def test_before_there_is_a_worker_what_is_waited_for_is_said(run, monkeypatch, origin, words):
     """An exporter that does not answer is no search for jobs."""
     said = []
-    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr(session, "_LONG_S", 0.0)
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(enough_samples, "_LONG_S", 0.0)
     run([Workers(), *rounds(9, ["w0"])], workers=[], origin=origin)
     assert said[0] == f"{words}; 120 s at most (--timeout)"
 
@@ -501,13 +501,13 @@ def test_before_there_is_a_worker_what_is_waited_for_is_said(run, monkeypatch, o
 def test_who_is_down_is_said_at_once_while_the_others_are_waited_for(run, monkeypatch, command):
     """In one line, however short the wait is so far; its queries are no samples. Where all are down, nobody waits."""
     said = []
-    monkeypatch.setattr(session._log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
     run([*rounds(1, ["w0"]), lambda: failed("w1"), *rounds(9, ["w0"])], workers=["w0", "w1"], command=command)
     assert said == ["w1 is down; the others are waited for: 1 of 3 samples; 120 s at most (--timeout)"]
     run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
     assert len(said) == 2
     assert said[1].startswith("w1 is down; the others are waited for: 0 of 6 samples; ")
-    monkeypatch.setattr(session, "_BETWEEN_LINES_S", 0.0)
+    monkeypatch.setattr(enough_samples, "_BETWEEN_LINES_S", 0.0)
     run([lambda: failed("w1"), lambda: failed("w2"), *rounds(3, ["w0"])], command=command)
     assert said[3].startswith("w1, w2 are down; the others are waited for: 0 of 3 samples; ")
     said.clear()
@@ -619,7 +619,7 @@ def test_of_another_tpumon_that_is_read_nothing_is_kept(monkeypatch):
     async def nearby(_level, _addresses):
         return SimpleNamespace(name="tpumon serve", uid=0)
 
-    monkeypatch.setattr(session, "find_nearby", nearby)
+    monkeypatch.setattr(enough_samples, "find_nearby", nearby)
     settings = FeedSettings(origin=LOCAL, nearby_level=2, state="kept")
-    assert session.with_one_sampler(settings).state is None
-    assert session.with_one_sampler(replace(settings, nearby_level=None)).state == "kept"
+    assert enough_samples.with_one_sampler(settings).state is None
+    assert enough_samples.with_one_sampler(replace(settings, nearby_level=None)).state == "kept"

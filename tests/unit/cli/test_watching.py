@@ -10,8 +10,8 @@ import pytest
 from support import wait_until
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon.cli import session, watching
-from tpumon.cli.session import Needs
+from tpumon.cli import enough_samples, watching
+from tpumon.cli.enough_samples import Needs
 from tpumon.cli.watching import Watch
 from tpumon.collection.event_sources import ExportersSource
 from tpumon.errors import NoTargetError, UsageError
@@ -47,7 +47,7 @@ def feed(monkeypatch):
         feeds.opened += 1
         return GivenFeed(given, events, on_exit=ended, **more)
 
-    monkeypatch.setattr(session, "open_feed", opened)
+    monkeypatch.setattr(enough_samples, "open_feed", opened)
     monkeypatch.setattr(watching, "LOOK_S", 0.01)
     return feeds
 

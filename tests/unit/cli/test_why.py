@@ -12,11 +12,11 @@ from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.explain import REMEDIES, diagnose
 from tpumon.analysis.findings import RULES
-from tpumon.cli import session
+from tpumon.analysis.fleet_verdict import REMEDIES, verdict_on
+from tpumon.cli import enough_samples
 from tpumon.cli.commands import mcp, why
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Evidence, ExporterSnapshot, Finding, NotJudged, Spread, StepTimes, Target, Workers
@@ -50,7 +50,7 @@ def fleet_of(*workers, rounds=3, slices=1, **figures):
 
 
 def answer(fleet, at_s=20.0):
-    return diagnose(fleet.status(NOW + at_s))
+    return verdict_on(fleet.status(NOW + at_s))
 
 
 def object_of(answer):
@@ -349,8 +349,8 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
             taken.append(number)
             yield sample("a", time_unix_s=time.time(), infeed_ratio=spread(0.3), idle_ratio=0.1)
 
-    monkeypatch.setattr(session, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
-    monkeypatch.setattr(session, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
+    monkeypatch.setattr(enough_samples, "_AGAIN_S", 0.0)
     assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from support.exporter import sample
 from tpumon.collection.remote import merging as merging_module
 from tpumon.collection.remote.exporter import lost
-from tpumon.collection.remote.merging import Merging, Source
-from tpumon.collection.remote.places import Place
+from tpumon.collection.remote.exporter_list import Place
+from tpumon.collection.remote.merging import FollowedExporter, Merging
 from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Sample, StatusSnapshot, Target, Workers
 
 
@@ -21,14 +21,15 @@ class Stream:
         self.merging = Merging(
             self.events.append, keeps_apart=keeps_apart, clock=lambda: self.now_s, monotonic_s=lambda: self.now_s
         )
-        self.sources = {
-            name: Source(name=name, ask_for_everything=lambda name=name: self.asked.append(name)) for name in names
+        self.exporters = {
+            name: FollowedExporter(name=name, ask_for_everything=lambda name=name: self.asked.append(name))
+            for name in names
         }
-        self.merging.sources = list(self.sources.values())
+        self.merging.exporters = list(self.exporters.values())
 
     def say(self, exporter, *events):
         for event in events:
-            self.merging.take(self.sources[exporter], event)
+            self.merging.take(self.exporters[exporter], event)
 
     def publish(self):
         """What is sent because of it."""
@@ -119,7 +120,7 @@ def test_names_that_would_still_be_equal():
 def test_labels_fill_in_what_an_exporter_does_not_know():
     """Of targets and samples; they make no worker of another job."""
     stream = Stream("a")
-    stream.sources["a"].place = Place(url="", job="j", slice="s")
+    stream.exporters["a"].place = Place(url="", job="j", slice="s")
     known = Target(worker="v", address="h:1", job="own", independent=True)
     stream.say("a", Workers(targets=(*at("w", independent=True).targets, known)), stream.taken())
     (sent,) = samples(stream.publish())
@@ -163,7 +164,7 @@ def test_two_live_ones_are_said_once(said):
         assert len(said) == (passed_s >= 20)  # looked at 10 s later
     (line,) = said
     assert line.startswith("j/w is two workers; tell them apart by --job where they are sampled: localhost:9999 of a, ")
-    stream.sources["c"].follow(at("v", via=("3",)))
+    stream.exporters["c"].follow(at("v", via=("3",)))
     stream.say("b", at("v", via=("2", "3")))
     for _ in range(10):
         stream.say("b", stream.taken("v"))
@@ -228,7 +229,7 @@ def test_of_two_live_ones_the_worse_is_shown_until_one_is_gone(said):
 def test_people_see_each_of_two_of_one_name(said):
     """By its exporter, whatever is said about it, also while one of them is away; and no more once one has left."""
     stream = Stream("http://h:1", "http://h:2", keeps_apart=True)
-    for place, name in enumerate(stream.sources):
+    for place, name in enumerate(stream.exporters):
         status = StatusSnapshot(worker="w", state="live", severity="critical" if place else "ok")
         workers = Workers(targets=(Target(worker="w", address=f"localhost:{place}"),), via=(name,))
         stream.say(name, workers, ExporterSnapshot(complete=True, statuses=(status,), exporter=name), stream.taken())
@@ -299,8 +300,8 @@ def test_workers_of_an_exporter_that_left_go_to_another():
     stream = Stream("a", "b")
     stream.say("a", at("w", "v"), stream.taken("w"))
     stream.publish()
-    stream.sources["a"].left_s = stream.now_s
-    stream.merging.sources = [stream.sources["b"], stream.sources["a"]]
+    stream.exporters["a"].left_s = stream.now_s
+    stream.merging.exporters = [stream.exporters["b"], stream.exporters["a"]]
     stream.say("b", at("w"))
     stream.publish()
     assert [(one.worker, one.exporter) for one in stream.last_workers.targets] == [("w", "b"), ("v", "a")]

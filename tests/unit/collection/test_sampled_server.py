@@ -12,7 +12,7 @@ from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import Reading
 from tpumon.discovery.finder import Fixed
 from tpumon.errors import SourceError
-from tpumon.model import Figures, ProgramRuns, Query, ServerFigures, Target, TracedPrograms
+from tpumon.model import FamilyRuns, Figures, Query, ServerFigures, Target, TracedPrograms
 
 
 class Channel:
@@ -46,7 +46,7 @@ class Traces:
         await asyncio.sleep(0.1)
         match len(self.asked):
             case 1:
-                decode = ProgramRuns(family="decode", durations_s=(0.5,))
+                decode = FamilyRuns(family="decode", durations_s=(0.5,))
                 figures = Figures(traced_programs=TracedPrograms(families=(decode,), busy_s=0.5, window_s=2.0))
                 return taken("w", address="a:1", source="trace", cores=4, figures=figures)
             case 2:
@@ -83,7 +83,7 @@ class Bursts(Traces):
         await asyncio.sleep(0.1)
         if not is_busy:
             raise SourceError("empty-trace", "nothing ran", window_s=0.1)
-        step = ProgramRuns(family="step", durations_s=(0.1,))
+        step = FamilyRuns(family="step", durations_s=(0.1,))
         figures = Figures(traced_programs=TracedPrograms(families=(step,), busy_s=0.1, window_s=0.1))
         return taken("w", address="a:1", source="trace", cores=4, figures=figures)
 

@@ -9,9 +9,9 @@ from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.model import (
     DeviceFigures,
     Failure,
+    FamilyRuns,
     Figures,
     FunctionFigures,
-    ProgramRuns,
     Sample,
     ServerFigures,
     TracedPrograms,
@@ -24,7 +24,7 @@ EMPTY = Failure(source="trace", reason="empty-trace", message="nothing ran")
 def traced(*programs, busy_s=None, window_s=1.0, server=None, **kwargs):
     """A sample whose trace shows these runs: family and durations."""
     families = tuple(
-        ProgramRuns(family=family, durations_s=durations_s, sizes=sizes) for family, durations_s, sizes in programs
+        FamilyRuns(family=family, durations_s=durations_s, sizes=sizes) for family, durations_s, sizes in programs
     )
     total_s = sum(sum(each.durations_s) for each in families) if busy_s is None else busy_s
     programs = TracedPrograms(families=families, busy_s=total_s, window_s=window_s, **kwargs)

@@ -10,8 +10,8 @@ import pytest
 from support.samples import failed_sample, sample
 from support.wired import Wired
 from tpumon.cli.commands import events, monitor, once, why
+from tpumon.cli.enough_samples import Needs
 from tpumon.cli.process import command_of
-from tpumon.cli.session import Needs
 from tpumon.collection.event_sources import RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
@@ -324,7 +324,7 @@ def test_a_change_is_found_however_far_it_is_and_so_is_an_end(quiet, key, start,
 
 @pytest.mark.parametrize(("key", "start", "words"), [("[", None, "since"), ("]", START, "up to")])
 def test_while_a_far_change_is_looked_for_the_view_says_so_and_takes_keys(quiet, monkeypatch, key, start, words):
-    monkeypatch.setattr(player, "_LOOK_S", 0.0)
+    monkeypatch.setattr(player, "_SEARCH_S", 0.0)
     watching = Watching(quiet, start)
     watching.player.press(key)
     watching.after(0)

@@ -26,7 +26,7 @@ from support.shown import (
 )
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import ExporterSnapshot, Failure, FigureWarning, Target, Workers
-from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.drawing.cells import clock
 from tpumon.outputs.live.screens.screen import Reply
 
 AT_ONCE = Thresholds(sustained=1)

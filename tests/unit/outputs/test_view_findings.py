@@ -12,8 +12,8 @@ from support.shown import NOW, answered, display_of, empty_display, failed, flee
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import Cause, Evidence, ExporterSnapshot, Finding, NotJudged, StepTimes, Target, Workers
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.style import BOLD, CRITICAL, WARN
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.style import BOLD, CRITICAL, WARN
 
 AT_ONCE = Thresholds(sustained=1)
 SINCE = clock(NOW, NOW)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.shown import NOW, answered, failed
 from tpumon.analysis import Analysis
 from tpumon.model import Target, Workers
-from tpumon.outputs.live.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
-from tpumon.outputs.live.drawing.style import ASCII, UNICODE
+from tpumon.outputs.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.drawing.style import ASCII, UNICODE
 from tpumon.outputs.live.parts.scene import Trend
 
 NAN = math.nan

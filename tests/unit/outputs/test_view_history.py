@@ -14,7 +14,7 @@ from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import RollupSeries
 from tpumon.model import Cause, Change, ExporterSnapshot, Finding, Target, Workers
 from tpumon.model.figure_table import COMPARED
-from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.drawing.cells import clock
 from tpumon.outputs.live.parts import spans
 from tpumon.outputs.live.parts.spans import Span, span_of
 

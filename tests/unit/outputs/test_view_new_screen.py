@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
-from tpumon.outputs.live.drawing.line import plain
+from tpumon.outputs.drawing.line import plain
 from tpumon.outputs.live.screens import screen_table as table
 from tpumon.outputs.live.screens.help_screen import HelpScreen
 from tpumon.outputs.live.screens.screen import Key, Picture, Reply, Screen, opening

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.shown import NOW, answered, display_of, lines, name_of, press, screen
 from tpumon.model import StepTimes
-from tpumon.outputs.live.drawing.graphs import soft_axis, soft_ratio_axis
-from tpumon.outputs.live.drawing.stable_axes import StableAxes
+from tpumon.outputs.drawing.graphs import soft_axis, soft_ratio_axis
+from tpumon.outputs.drawing.stable_axes import StableAxes
 
 JITTER = st.lists(st.floats(0.96, 1.04), min_size=2, max_size=40)
 PARTS = {"high_flops_compute": 0.03, "low_flops_compute": 0.01, "collective": 0.0098, "idle": 0.0102, "infeed": 0.0027}

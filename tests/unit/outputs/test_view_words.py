@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from support.shown import display_of, fleet, lines
-from tpumon.outputs.live.drawing.cells import (
+from tpumon.outputs.drawing.cells import (
     age,
     age_changes_in_s,
     clock,
@@ -20,9 +20,9 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_short,
 )
-from tpumon.outputs.live.drawing.line import Line, cut, tame, wrapped
-from tpumon.outputs.live.drawing.names import Labels, natural
-from tpumon.outputs.live.drawing.style import ASCII, UNICODE
+from tpumon.outputs.drawing.line import Line, cut, tame, wrapped
+from tpumon.outputs.drawing.names import Labels, natural
+from tpumon.outputs.drawing.style import ASCII, UNICODE
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,16 @@ _ONE = "follows one worker of a slice of unknown size"
 def note_followed(job: JobState) -> None:
     """Notes of each slice of a job what is not followed of it, or of the job, as far as the numbers are known."""
     slices = _most(worker.target.job_slices for worker in job.workers)
-    partial = [(group, why) for group in job.slices if (why := _not_followed(group)) is not None]
+    partial = [(slice_state, why) for slice_state in job.slices if (why := _not_followed(slice_state)) is not None]
     elsewhere = None
-    if slices is not None and len(job.slices) < slices and all(_name(group) for group in job.slices):
+    if slices is not None and len(job.slices) < slices and all(_name(slice_state) for slice_state in job.slices):
         elsewhere = f"follows {len(job.slices)} of {slices} slices"
     elif partial:
         elsewhere = f"{partial[0][1]} of slice {_name(partial[0][0])}"
-    own = {id(group): why for group, why in partial}
-    for group in job.slices:
-        group.not_followed = own.get(id(group), elsewhere)
-        group.unseen = group.not_followed or (_ONE if _may_have_more(group) else None)
+    own = {id(slice_state): why for slice_state, why in partial}
+    for slice_state in job.slices:
+        slice_state.not_followed = own.get(id(slice_state), elsewhere)
+        slice_state.unseen = slice_state.not_followed or (_ONE if _may_have_more(slice_state) else None)
 
 
 def count_current(job: JobState, stale: Collection[str]) -> None:
@@ -43,9 +43,9 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
     if len(job.workers) <= _FEW or 4 * job.queries >= len(job.workers):
         job.queries = 0
         job.slice_stats.clear()
-        for group in job.slices:
-            group.current = sum(_is_current(worker, stale) for worker in group.workers)
-            group.is_early = any(_may_straggle(worker) for worker in group.workers)
+        for slice_state in job.slices:
+            slice_state.current = sum(_is_current(worker, stale) for worker in slice_state.workers)
+            slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
 
 
 def _may_straggle(worker: WorkerState) -> bool:
@@ -54,15 +54,15 @@ def _may_straggle(worker: WorkerState) -> bool:
     return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _CAUSES)
 
 
-def why_not_compared(group: SliceState) -> str | None:
+def why_not_compared(slice_state: SliceState) -> str | None:
     """Reason for which the workers of a slice are not compared, as of the last look; None: they are."""
-    if group.not_followed is not None:
-        return group.not_followed
-    if has_enough(group):
+    if slice_state.not_followed is not None:
+        return slice_state.not_followed
+    if has_enough(slice_state):
         return None
-    kind = NeedsFewMoreSamples if any(worker.seen is None for worker in group.workers) else NeedsMoreSamples
+    kind = NeedsFewMoreSamples if any(worker.seen is None for worker in slice_state.workers) else NeedsMoreSamples
     return kind(
-        f"fewer than nine tenths of its slice's {len(group.workers)} workers have current samples", takes=SAMPLES
+        f"fewer than nine tenths of its slice's {len(slice_state.workers)} workers have current samples", takes=SAMPLES
     )
 
 
@@ -71,31 +71,31 @@ def why_not_itself(worker: WorkerState) -> str | None:
     return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
 
 
-def why_not_alone(group: SliceState) -> str | None:
+def why_not_alone(slice_state: SliceState) -> str | None:
     """Reason why a worker may wait for another one that is not visible here; None: all others are visible."""
-    return group.unseen or (_EARLY if group.is_early else None)
+    return slice_state.unseen or (_EARLY if slice_state.is_early else None)
 
 
-def has_enough(group: SliceState) -> bool:
+def has_enough(slice_state: SliceState) -> bool:
     """True if nearly all workers of a slice have figures."""
-    return group.current >= _ENOUGH_RATIO * len(group.workers)
+    return slice_state.current >= _ENOUGH_RATIO * len(slice_state.workers)
 
 
 def lacks_some(job: JobState) -> bool:
     """True if any worker of a job has no figures."""
-    return any(group.current < len(group.workers) for group in job.slices)
+    return any(slice_state.current < len(slice_state.workers) for slice_state in job.slices)
 
 
-def _not_followed(group: SliceState) -> str | None:
-    known = _most(worker.target.slice_workers for worker in group.workers)
-    count = len(group.workers)
+def _not_followed(slice_state: SliceState) -> str | None:
+    known = _most(worker.target.slice_workers for worker in slice_state.workers)
+    count = len(slice_state.workers)
     return None if known is None or count >= known else f"follows {count} of {known} workers"
 
 
-def _may_have_more(group: SliceState) -> bool:
+def _may_have_more(slice_state: SliceState) -> bool:
     """True for a single worker in a named slice of unknown size: the slice may have workers that are not followed."""
-    target = group.workers[0].target
-    return len(group.workers) == 1 and None not in {target.job, target.slice} and target.slice_workers is None
+    target = slice_state.workers[0].target
+    return len(slice_state.workers) == 1 and None not in {target.job, target.slice} and target.slice_workers is None
 
 
 def _is_current(worker: WorkerState, stale: Collection[str]) -> bool:
@@ -112,5 +112,5 @@ def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def _name(group: SliceState) -> str | None:
-    return group.workers[0].target.slice
+def _name(slice_state: SliceState) -> str | None:
+    return slice_state.workers[0].target.slice

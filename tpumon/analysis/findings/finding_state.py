@@ -180,7 +180,7 @@ class WorkerState:
     """State of a judge about one worker.
 
     Attributes:
-        seen: its last query.
+        seen: what was observed last.
         finding_states: what the judge knows of each finding, in the order of the rules; none before its first query.
         causes: what is shown of them.
         step_name: what its job steps by, as its samples said last.
@@ -188,7 +188,7 @@ class WorkerState:
 
     target: Target
     finding_states: list[FindingState] = field(default_factory=list)
-    group: SliceKey = ("", "", "")
+    slice_key: SliceKey = ("", "", "")
     seen: Observation | None = None
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None

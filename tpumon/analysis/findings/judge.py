@@ -77,30 +77,30 @@ class Judge:
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
         self._stats_of_nobody = tuple(rule.slice_stats(()) for rule in self._rules)
         self._workers: dict[str, WorkerState] = {}
-        self._groups: dict[SliceKey, SliceState] = {}
+        self._slices: dict[SliceKey, SliceState] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; the state of workers that stay is kept."""
-        known, self._workers, self._groups = self._workers, {}, {}
+        known, self._workers, self._slices = self._workers, {}, {}
         jobs: dict[tuple[str, str], JobState] = {}
         for target in targets:
             worker = known.get(target.worker) or WorkerState(target)
-            worker.target, worker.group = target, group_of(target)
+            worker.target, worker.slice_key = target, slice_key_of(target)
             self._workers[target.worker] = worker
-            job, _, alone = worker.group
-            whole = jobs.setdefault((job, alone), JobState())
-            group = self._groups.get(worker.group)
-            if group is None:
-                group = self._groups[worker.group] = SliceState(job=whole)
-                whole.slices.append(group)
-            group.workers.append(worker)
-            whole.workers.append(worker)
+            job, _, alone = worker.slice_key
+            job_state = jobs.setdefault((job, alone), JobState())
+            slice_state = self._slices.get(worker.slice_key)
+            if slice_state is None:
+                slice_state = self._slices[worker.slice_key] = SliceState(job=job_state)
+                job_state.slices.append(slice_state)
+            slice_state.workers.append(worker)
+            job_state.workers.append(worker)
             for each in worker.finding_states:
-                self._note(group, each.rule.finding, worker, each.since)
-        for whole in jobs.values():
-            note_followed(whole)
-        for group in self._groups.values():
-            group.hidden = self._hidden(group)
+                self._note(slice_state, each.rule.finding, worker, each.since)
+        for job_state in jobs.values():
+            note_followed(job_state)
+        for slice_state in self._slices.values():
+            slice_state.hidden = self._hidden(slice_state)
 
     def resume(self, worker: str, kept: KeptWorker, until_unix_s: float) -> None:
         """Goes on from what was known of a worker before tpumon was restarted.
@@ -111,16 +111,16 @@ class Judge:
             until_unix_s: until when findings that were present stay without being judged.
         """
         known = self._workers[worker]
-        group = self._groups[known.group]
-        self._begin(known, group)
+        slice_state = self._slices[known.slice_key]
+        self._begin(known, slice_state)
         present = {one.finding: one for one in kept.findings}
         for each in known.finding_states:
             each.rule.resume(each.memory, kept)
             finding = present.get(each.rule.finding)
             if finding is not None:
                 each.resume(finding, until_unix_s)
-                self._note(group, finding.finding, known, each.since)
-        group.hidden = self._hidden(group)
+                self._note(slice_state, finding.finding, known, each.since)
+        slice_state.hidden = self._hidden(slice_state)
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
         """Adds what `resume` needs of a worker.
@@ -135,25 +135,25 @@ class Judge:
             kept = each.rule.kept(each.memory, kept, unix_s)
         return replace(kept, findings=tuple(known for each in states if (known := each.kept(unix_s)) is not None))
 
-    def _begin(self, worker: WorkerState, group: SliceState) -> None:
+    def _begin(self, worker: WorkerState, slice_state: SliceState) -> None:
         """Begins to judge a worker, or a new job of it."""
         for each in worker.finding_states:
             if each.since is not None:
-                self._note(group, each.rule.finding, worker, None)
+                self._note(slice_state, each.rule.finding, worker, None)
         worker.finding_states = [
             FindingState(rule, rule.samples or self._limits.sustained, rule.memory_type()) for rule in self._rules
         ]
         worker.step_name = None
 
-    def _note(self, group: SliceState, finding: FindingId, worker: WorkerState, since: Moment | None) -> None:
-        for compared in (group, group.job) if finding in SPANNING else (group,):
+    def _note(self, slice_state: SliceState, finding: FindingId, worker: WorkerState, since: Moment | None) -> None:
+        for compared in (slice_state, slice_state.job) if finding in SPANNING else (slice_state,):
             compared.note(finding, worker.target.worker, since)
 
-    def judge(self, queries: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:
-        """Judges a batch of queries, at most one of each worker. Queries of workers that are not followed are ignored.
+    def judge(self, observations: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:
+        """Judges observations, at most one of each worker. Those of workers that are not followed are ignored.
 
         Args:
-            queries: what was seen.
+            observations: what was seen.
             stale: names of workers whose figures are no longer current; no worker is compared with them.
 
         Returns:
@@ -161,39 +161,39 @@ class Judge:
             longer does.
         """
         queried: dict[SliceState, list[WorkerState]] = {}
-        for seen in queries:
+        for seen in observations:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
                 continue
-            group = self._groups[worker.group]
+            slice_state = self._slices[worker.slice_key]
             if seen.restarted or not worker.finding_states:
-                self._begin(worker, group)
+                self._begin(worker, slice_state)
             for each in worker.finding_states:
                 if each.since is not None and (since := each.since.as_of(seen.at)) is not each.since:
                     each.since = since
-                    self._note(group, each.rule.finding, worker, since)
+                    self._note(slice_state, each.rule.finding, worker, since)
                 if each.memory is not None:
                     each.rule.remember(each.memory, seen)
-            group.note_sampled(seen.target.worker, seen.at)
+            slice_state.note_sampled(seen.target.worker, seen.at)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
-            group.interval_s = seen.sample.interval_s or group.interval_s
-            group.job.queries += 1
-            queried.setdefault(group, []).append(worker)
-        names = {seen.target.worker for seen in queries}
+            slice_state.interval_s = seen.sample.interval_s or slice_state.interval_s
+            slice_state.job.queries += 1
+            queried.setdefault(slice_state, []).append(worker)
+        names = {seen.target.worker for seen in observations}
         # A finding of one slice may explain what another one of its job has: then all slices are looked at.
         concerned: dict[SliceState, Sequence[WorkerState]] = dict(queried)
-        for group, workers in queried.items():
-            notes = group.job.notes
-            count_current(group.job, stale)
+        for slice_state, workers in queried.items():
+            notes = slice_state.job.notes
+            count_current(slice_state.job, stale)
             for worker in workers:
-                self._apply(worker, group, stale, names)
-            if notes != group.job.notes:
-                concerned = {**dict.fromkeys(group.job.slices, ()), **concerned}
+                self._apply(worker, slice_state, stale, names)
+            if notes != slice_state.job.notes:
+                concerned = {**dict.fromkeys(slice_state.job.slices, ()), **concerned}
         others = []
-        for group, those in concerned.items():
-            hidden = self._hidden(group)
-            is_new, group.hidden = hidden != group.hidden, hidden
-            for worker in group.workers if is_new else those:
+        for slice_state, those in concerned.items():
+            hidden = self._hidden(slice_state)
+            is_new, slice_state.hidden = hidden != slice_state.hidden, hidden
+            for worker in slice_state.workers if is_new else those:
                 before, worker.causes = worker.causes, tuple(_causes(worker, hidden))
                 if worker.causes != before and worker.target.worker not in names:
                     others.append(worker.target.worker)
@@ -217,21 +217,23 @@ class Judge:
         """
         findings = []
         current: set[str] | None = None
-        for group in self._groups.values():
-            having = {finding for finding, since in group.since.items() if since} - group.hidden
+        for slice_state in self._slices.values():
+            having = {finding for finding, since in slice_state.since.items() if since} - slice_state.hidden
             if having:
                 current = set(workers) if current is None else current
-                there = [worker for worker in group.workers if worker.target.worker in current]
+                there = [worker for worker in slice_state.workers if worker.target.worker in current]
                 findings += [one for finding in having if (one := self._finding(finding, there)) is not None]
         findings.sort(key=lambda one: (-SEVERITY_LEVELS[one.severity], RULE_INDEXES[one.finding], -len(one.workers)))
         return tuple(findings)
 
-    def _apply(self, worker: WorkerState, group: SliceState, stale: Collection[str], queried: Container[str]) -> None:
+    def _apply(
+        self, worker: WorkerState, slice_state: SliceState, stale: Collection[str], queried: Container[str]
+    ) -> None:
         """Applies the rules to a worker that was queried, with these others."""
         seen = worker.seen
         assert seen is not None
-        unseen = why_not_alone(group)
-        why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
+        unseen = why_not_alone(slice_state)
+        why_not, lacks = why_not_compared(slice_state) or why_not_itself(worker), lacks_some(slice_state.job)
         for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
             unfit = _NOT_JUDGED.get(seen.job_kind, _NO_SERVER) if seen.job_kind in rule.not_for else None
@@ -241,7 +243,7 @@ class Judge:
                 continue
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
-                stats = self._slice_stats(rule_index, worker, group, stale)
+                stats = self._slice_stats(rule_index, worker, slice_state, stale)
             member = Member(seen, each.memory, stats, unseen)
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
@@ -249,28 +251,30 @@ class Judge:
             if seen.job_kind in rule.info_for and each.detail is not None:
                 each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
             if each.since is not before:
-                if rule.finding in _EXPLAINED and not each.was_there and not group.since.get(rule.finding):
-                    group.wait_for_others(rule.finding, queried, seen.at)
-                self._note(group, rule.finding, worker, each.since)
-                if rule.names_cause and not group.since.get(rule.finding):  # what it explained leaves, too
-                    for finding in _EXPLAINED & group.since.keys():
-                        group.wait_for_others(finding, queried, seen.at)
+                if rule.finding in _EXPLAINED and not each.was_there and not slice_state.since.get(rule.finding):
+                    slice_state.wait_for_others(rule.finding, queried, seen.at)
+                self._note(slice_state, rule.finding, worker, each.since)
+                if rule.names_cause and not slice_state.since.get(rule.finding):  # what it explained leaves, too
+                    for finding in _EXPLAINED & slice_state.since.keys():
+                        slice_state.wait_for_others(finding, queried, seen.at)
 
-    def _slice_stats(self, rule_index: int, worker: WorkerState, group: SliceState, stale: Collection[str]) -> Any:
+    def _slice_stats(
+        self, rule_index: int, worker: WorkerState, slice_state: SliceState, stale: Collection[str]
+    ) -> Any:
         """A rule's statistics of the workers that may step together with this one, as of the last look."""
         rule, step_name = self._rules[rule_index], worker.step_name
-        compared = group.job if rule.compares_slices else group
+        compared = slice_state.job if rule.compares_slices else slice_state
         key = compared, rule_index, step_name
-        if key not in group.job.slice_stats:
+        if key not in slice_state.job.slice_stats:
             alike = (
                 one
                 for one in compared.workers
                 if (rule.waits or one.may_step_with(step_name))
-                and (compared is group or has_enough(self._groups[one.group]))
+                and (compared is slice_state or has_enough(self._slices[one.slice_key]))
             )
             peers = [peer for one in alike if (peer := one.peer(rule_index, stale)) is not None]
-            group.job.slice_stats[key] = rule.slice_stats(peers)
-        return group.job.slice_stats[key]
+            slice_state.job.slice_stats[key] = rule.slice_stats(peers)
+        return slice_state.job.slice_stats[key]
 
     def _finding(self, finding: FindingId, workers: Sequence[WorkerState]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
@@ -285,12 +289,14 @@ class Judge:
         having.sort(key=lambda one: (-SEVERITY_LEVELS[one.detail.severity], -one.state.severity_ratio))
         return _finding(self._rules[rule_index], having, len(workers)) if having else None
 
-    def _hidden(self, group: SliceState) -> set[FindingId]:
+    def _hidden(self, slice_state: SliceState) -> set[FindingId]:
         """The findings of a slice that others of it explain, or of another slice of its job; or soon may."""
-        every = group.since | group.job.since
+        every = slice_state.since | slice_state.job.since
         since = {finding: min(times.values()) for finding, times in every.items() if times}
-        hidden = explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
-        return hidden | group.awaited.keys()
+        hidden = explained(
+            since, slice_state.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every)
+        )
+        return hidden | slice_state.awaited.keys()
 
     def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
         """True if a finding is more than info for any of the workers that have it."""
@@ -324,8 +330,8 @@ def explained(
     }
 
 
-def group_of(target: Target) -> SliceKey:
-    """Key of the group in which a worker is compared: job and slice. Workers without both form one group."""
+def slice_key_of(target: Target) -> SliceKey:
+    """Key of the slice in which a worker is compared: with its job. Workers without both form one slice."""
     return target.job or "", target.slice or "", target.worker if target.independent else ""
 
 

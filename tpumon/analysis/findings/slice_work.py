@@ -77,7 +77,7 @@ class Noise(Struct, frozen=True):
 _QUIET = Noise()
 
 
-class Comparison(Struct, frozen=True):
+class BesideOthers(Struct, frozen=True):
     """A slice beside the others of its job, or a worker beside those of its slice.
 
     Attributes:
@@ -128,10 +128,10 @@ class WorkAndWaiting:
 
     last: WorkSeen | None = None
     step_s: Recent = field(default_factory=Recent)
-    compared: deque[Comparison] = field(default_factory=partial(deque[Comparison], maxlen=LASTING))
+    compared: deque[BesideOthers] = field(default_factory=partial(deque[BesideOthers], maxlen=LASTING))
     less: RecentMedians = field(default_factory=RecentMedians)
     more: RecentDifference = field(default_factory=RecentDifference)
-    slice_compared: deque[Comparison] = field(default_factory=partial(deque[Comparison], maxlen=LASTING))
+    slice_compared: deque[BesideOthers] = field(default_factory=partial(deque[BesideOthers], maxlen=LASTING))
     slice_less: RecentMedians = field(default_factory=RecentMedians)
     slice_more: RecentDifference = field(default_factory=RecentDifference)
     core: tuple[int, int] | None = None
@@ -159,7 +159,7 @@ class SliceWork(Struct, frozen=True):
     step_spread_ratio: float = 0.0
     core_waited: float = 0.0
     shown: Mapping[str, float] = _NOTHING
-    beside: Comparison | None = None
+    beside: BesideOthers | None = None
 
     def usual(self, own: WorkSeen) -> WorkSeen | None:
         """Figures of others for steps as long as in this sample; other phases are other work. None: they have none."""
@@ -196,7 +196,7 @@ def slice_work(known: Sequence[tuple[WorkSeen, WorkAndWaiting]]) -> SliceWork:
     )
 
 
-def beside_the_others(slices: Mapping[str, SliceWork], noise: Noise) -> Mapping[str, Comparison]:
+def beside_the_others(slices: Mapping[str, SliceWork], noise: Noise) -> Mapping[str, BesideOthers]:
     """Each slice beside the others, if their steps are as long as its own."""
     waited = sorted(median_of_ascending(one.waited) for one in slices.values())
     work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
@@ -213,7 +213,7 @@ def beside_the_others(slices: Mapping[str, SliceWork], noise: Noise) -> Mapping[
             if not least_s <= own_s <= greatest_s:
                 continue
         aside = (len(one.waited) - 1) // 4  # a quarter may stand out among its own
-        beside[name] = Comparison(
+        beside[name] = BesideOthers(
             waited=one.waited[-1 - aside],
             work_s=one.work_s[aside],
             others_waited=median_of_others(waited, median_of_ascending(one.waited)),

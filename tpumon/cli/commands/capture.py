@@ -20,7 +20,7 @@ from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, T
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import HOST_TRACE, MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
-from tpumon.outputs.live.progress import Bar
+from tpumon.outputs.drawing.progress_bar import Bar
 from tpumon.system.background import Background
 from tpumon.system.console import show
 from tpumon.system.host_files import since_boot_s

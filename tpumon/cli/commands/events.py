@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
-from tpumon.cli.session import with_one_sampler
+from tpumon.cli.enough_samples import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
 from tpumon.model.state import Event

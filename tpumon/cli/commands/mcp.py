@@ -12,7 +12,7 @@ from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.findings import RULES
 from tpumon.cli.commands.why import judged, read_status
-from tpumon.cli.session import Needs
+from tpumon.cli.enough_samples import Needs
 from tpumon.cli.watching import Watch
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import SCHEMA_VERSION, FindingId

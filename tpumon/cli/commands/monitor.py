@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.cli.session import with_one_sampler
+from tpumon.cli.enough_samples import with_one_sampler
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
-from tpumon.outputs.live.explained import ExplainedText
-from tpumon.outputs.live.view_settings import fits
+from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
 from tpumon.system.console import shown_by, take_said, terminal_is_utf_8
@@ -98,7 +97,7 @@ def _write(settings: MonitorSettings) -> int:
         for update in feed.updates(timeout_s=writer.tick_s):
             sample = None if update is None else update.sample
             status = None if update is None else update.status
-            is_shown = sample is None or not wanted or (status is not None and fits(wanted, status))
+            is_shown = sample is None or not wanted or (status is not None and status.matches(wanted))
             matched = matched or (is_shown and sample is not None)
             if sample is not None and not is_shown:
                 if sample.worker in others and not (matched or has_said):  # by now all were asked

@@ -12,18 +12,18 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, VerdictId, diagnose
+from tpumon.analysis.fleet_verdict import FailOn, FleetVerdict, VerdictId, verdict_on
 from tpumon.analysis.sufficiency import unjudged, unsure_of
-from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
+from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, told_when
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure import Figure
 from tpumon.model.figure_table import held_by, of_job
 from tpumon.model.sample import SampleDocument
-from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
-from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import LOOKS, look_of
+from tpumon.outputs.drawing.cells import FORMATS, age, clock
+from tpumon.outputs.drawing.names import short_processes
+from tpumon.outputs.drawing.style import BADGES, badge_of
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
 from tpumon.untrusted_text import ascii_line, one_line
@@ -43,7 +43,7 @@ def run(
     with collected(feed, needs) as status:
         needed = feed.output_options.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = diagnose(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
         answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
@@ -138,7 +138,7 @@ class OnceDocument(Struct, frozen=True, kw_only=True):
     too_few_samples: bool
 
 
-def _document(rows: Sequence[_TableRow], answer: Diagnosis, too_few: bool) -> OnceDocument:
+def _document(rows: Sequence[_TableRow], answer: FleetVerdict, too_few: bool) -> OnceDocument:
     return OnceDocument(
         time_unix_s=answer.time_unix_s,
         verdict=answer.verdict,
@@ -164,7 +164,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     process = ["PROCESS"] if processes else []
     lines = [[" ", "WORKER", *process, "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
-        look = LOOKS["unknown"] if row.kind == "unknown" else look_of(row.worker)
+        badge = BADGES["unknown"] if row.kind == "unknown" else badge_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
         why = ascii_line("; ".join(map(_words, verdict.reasons)), _MOST_WHY)
@@ -173,7 +173,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
         process = [one_line(processes[row.worker.name], limit=40)] if processes else []
         name = one_line(row.worker.name, limit=60)
-        lines.append([look.mark, name, *process, look.word, shown_since, *cells, why])
+        lines.append([badge.mark, name, *process, badge.word, shown_since, *cells, why])
     widths = {place: max(len(line[place]) for line in lines) for place in range(len(lines[0]))}
     first, last = 4 + len(process), len(widths) - 1
     always = [place for place, figure in enumerate(shown, first) if figure.always_shown]

@@ -163,8 +163,8 @@ def _capture_of(hosts: tuple[HostProfile, ...]) -> Capture:
 
 def _judged(capture: Capture) -> Capture:
     """The capture with the verdict and the findings of `tpumon why`."""
-    from tpumon.analysis.explain import diagnose
     from tpumon.analysis.findings import Thresholds
+    from tpumon.analysis.fleet_verdict import verdict_on
     from tpumon.cli.commands.analyze import file_sample, judge_capture
     from tpumon.xspace.trace_figures import figures_of_hosts
 
@@ -173,7 +173,7 @@ def _judged(capture: Capture) -> Capture:
         file_sample(host.name, "", start_unix_s or 0.0, figures_of_hosts([host.profile.trace]))
         for host in capture.hosts
     ]
-    answer = diagnose(judge_capture(samples, Thresholds()))
+    answer = verdict_on(judge_capture(samples, Thresholds()))
     findings = tuple(answer.findings)
     if start_unix_s is None:
         findings = tuple(replace(one, since_unix_s=None) for one in findings)

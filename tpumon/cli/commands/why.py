@@ -14,16 +14,16 @@ from typing import Literal
 from msgspec import Struct
 
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.explain import Diagnosis, FailOn, by_reason, diagnose
+from tpumon.analysis.fleet_verdict import FailOn, FleetVerdict, by_reason, verdict_on
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.commands.analyze import judge_capture, read_host
-from tpumon.cli.session import Needs, collected, moment_of_recording, told_when
+from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, told_when
 from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.errors import UsageError
 from tpumon.model import Finding
 from tpumon.model.documents import encoded
 from tpumon.moments import local_time
-from tpumon.outputs.live.drawing.cells import age, evidence_words, last_words
+from tpumon.outputs.drawing.cells import age, evidence_words, last_words
 from tpumon.pipeline import FeedSettings
 from tpumon.report.formats import share_text, time_text
 from tpumon.system.console import show
@@ -74,11 +74,11 @@ def run(
         return answer.exit_status(fail_on)
 
 
-def judged(feed: FeedSettings, status: FleetStatus) -> Diagnosis:
+def judged(feed: FeedSettings, status: FleetStatus) -> FleetVerdict:
     """The answer; of a profile, one sample is enough."""
     sustained = feed.output_options.thresholds.sustained
     too_few = frozenset[str]() if _is_profile(feed.origin) else unjudged(status, sustained)
-    return diagnose(status, too_few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+    return verdict_on(status, too_few, keeps=feed.state is not None, recorded=feed.origin.is_over)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def is_capture(where: str) -> bool:
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
-def _lines(answer: Diagnosis, origin: EventSource, *, brief: bool) -> Iterator[str]:
+def _lines(answer: FleetVerdict, origin: EventSource, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
     yield f"{answer.title}: {answer.sentence}"
     if (last := answer.last_restart) is not None:

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.exporter_snapshot import dated, read_snapshot
-from tpumon.collection.exchange import LARGE_BYTES
+from tpumon.collection.http_get import LARGE_BYTES
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.errors import Reason
 from tpumon.model import SCHEMA_VERSION, Change, Failure, Process, Sample, SourceEvent, Target, Workers, bounded

@@ -11,10 +11,10 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 
-from tpumon.collection.exchange import AddressCache
+from tpumon.collection.http_get import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
-from tpumon.collection.remote.merging import Merging, Source
-from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
+from tpumon.collection.remote.exporter_list import NOT_GIVEN, ExporterList, Places, shown
+from tpumon.collection.remote.merging import FollowedExporter, Merging
 from tpumon.collection.remote.server import Secret
 from tpumon.discovery.identity import JobNames
 
@@ -97,7 +97,7 @@ class RemoteFleet:
         self._stay_s = stay_s
         self._clock = clock
         self._names = AddressCache()
-        self._followed: dict[str, Source] = {}  # by URL
+        self._followed: dict[str, FollowedExporter] = {}  # by URL
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
         self._waiting: str | None = None
         self._in_trouble: dict[str, str | None] = {}
@@ -138,21 +138,21 @@ class RemoteFleet:
         for url in [url for url in self._asking if url not in wanted]:
             self._leave(url)
         for url, place in wanted.items():
-            source = self._followed.get(url)
+            followed = self._followed.get(url)
             if url not in self._asking:
-                self._join(url, source, len(wanted))
-                source = self._followed[url]
-            assert source is not None
-            if source.place != place:
-                source.place = place
-                source.follow(source.said)
-        gone = [source for source in self._followed.values() if source.is_gone]
-        merging.sources = [self._followed[url] for url in wanted] + gone
+                self._join(url, followed, len(wanted))
+                followed = self._followed[url]
+            assert followed is not None
+            if followed.place != place:
+                followed.place = place
+                followed.follow(followed.said)
+        gone = [followed for followed in self._followed.values() if followed.is_gone]
+        merging.exporters = [self._followed[url] for url in wanted] + gone
         merging.finders, self._waiting = places.finders, places.waiting
         merging.is_due = True
         self._publish_soon()
 
-    def _join(self, url: str, source: Source | None, exporters: int) -> None:
+    def _join(self, url: str, followed: FollowedExporter | None, exporters: int) -> None:
         page = SamplesPage(url, self._secret, names=self._names, large=self._large)
         exporter = RemoteExporter(
             page,
@@ -160,31 +160,31 @@ class RemoteFleet:
             history_bytes=None if exporters == 1 else _HISTORY_BYTES // exporters,
             clock=self._clock,
         )
-        source = source or Source(name=page.name)
-        source.ask_for_everything, source.left_s, source.heard = exporter.ask_for_everything, None, False
-        self._followed[url] = source
-        self._asking[url] = exporter, self._tasks.create_task(self._ask(exporter, source), name=f"ask {page.name}")
+        followed = followed or FollowedExporter(name=page.name)
+        followed.ask_for_everything, followed.left_s, followed.heard = exporter.ask_for_everything, None, False
+        self._followed[url] = followed
+        self._asking[url] = exporter, self._tasks.create_task(self._ask(exporter, followed), name=f"ask {page.name}")
 
     def _leave(self, url: str) -> None:
         """The workers of an exporter stay, without figures, for a while, or until another one has them."""
         _, task = self._asking.pop(url)
         task.cancel()
-        source, now_unix_s = self._followed[url], self._clock()
-        source.left_s, source.heard = time.monotonic(), True
+        followed, now_unix_s = self._followed[url], self._clock()
+        followed.left_s, followed.heard = time.monotonic(), True
         gone = [each for each, its in self._followed.items() if its.is_gone]
-        for each in gone[:-_MOST_GONE] if source.targets else [url]:
+        for each in gone[:-_MOST_GONE] if followed.targets else [url]:
             del self._followed[each]
-        message = f"exporter {source.name}: it has left the list; its workers stay for {self._stay_s / 60:.0f} min"
-        for target in source.targets.values():
-            self._merging.take(source, lost(target, "unavailable", message, now_unix_s, now_unix_s))
+        message = f"exporter {followed.name}: it has left the list; its workers stay for {self._stay_s / 60:.0f} min"
+        for target in followed.targets.values():
+            self._merging.take(followed, lost(target, "unavailable", message, now_unix_s, now_unix_s))
 
-    async def _ask(self, exporter: RemoteExporter, source: Source) -> None:
-        take = partial(self._merging.take, source)
+    async def _ask(self, exporter: RemoteExporter, followed: FollowedExporter) -> None:
+        take = partial(self._merging.take, followed)
         first = True
         while True:
             async with self._pacer.turn(first=first):
                 await exporter.poll(take)
-            source.heard, first = True, False
+            followed.heard, first = True, False
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))
 
@@ -197,13 +197,13 @@ class RemoteFleet:
     def _publish_soon(self) -> None:
         """Publishes the workers: the first once all exporters are heard, later those of many exporters together."""
         merging = self._merging
-        is_complete = not self._has_begun and all(source.heard for source in merging.sources)
+        is_complete = not self._has_begun and all(followed.heard for followed in merging.exporters)
         if not merging.is_due or (self._publishing is not None and not is_complete):
             return
-        if is_complete or (self._has_begun and len(merging.sources) == 1):
+        if is_complete or (self._has_begun and len(merging.exporters) == 1):
             self._publish()
         else:
-            late_s = _FIRST_S + _FIRST_EACH_S * len(merging.sources)
+            late_s = _FIRST_S + _FIRST_EACH_S * len(merging.exporters)
             delay_s = max(0.05, 0.0005 * merging.workers) if self._has_begun or self._is_late else late_s
             self._publishing = asyncio.get_running_loop().call_later(delay_s, self._publish)
 
@@ -211,10 +211,10 @@ class RemoteFleet:
         if self._publishing is not None:
             self._publishing.cancel()
         self._publishing = None
-        sources = self._merging.sources
+        exporters = self._merging.exporters
         self._is_late = True
-        silent = [source.name for source in sources if not source.heard]
-        if not silent or any(source.targets for source in sources):
+        silent = [followed.name for followed in exporters if not followed.heard]
+        if not silent or any(followed.targets for followed in exporters):
             if silent and not self._has_begun:
                 more = f", nor have {len(silent) - 1} more exporters" if len(silent) > 1 else ""
                 _log.warning("exporter %s has not answered yet%s; their workers are missing", silent[0], more)
@@ -227,11 +227,11 @@ class RemoteFleet:
         while True:
             await asyncio.sleep(_WATCH_S)
             now_s, merging = time.monotonic(), self._merging
-            for url, source in list(self._followed.items()):
-                if source.left_s is not None and now_s - source.left_s >= self._stay_s:
+            for url, followed in list(self._followed.items()):
+                if followed.left_s is not None and now_s - followed.left_s >= self._stay_s:
                     del self._followed[url]
                     merging.is_due = True
-                    merging.sources = [each for each in merging.sources if each is not source]
+                    merging.exporters = [each for each in merging.exporters if each is not followed]
             merging.check_owners()
             self._tell_troubles()
             self._publish_soon()
@@ -239,9 +239,9 @@ class RemoteFleet:
     def _tell_troubles(self) -> None:
         """Says which exporters do not answer that have no workers to show it, each once, in one line."""
         troubled = {
-            source.name: source.said.waiting
-            for url, source in self._followed.items()
-            if not source.targets and source.heard and url in self._asking and not self._answers(url)
+            followed.name: followed.said.waiting
+            for url, followed in self._followed.items()
+            if not followed.targets and followed.heard and url in self._asking and not self._answers(url)
         }
         new = [name for name, why in troubled.items() if self._in_trouble.get(name, "") != why]
         if self._merging.workers and new:

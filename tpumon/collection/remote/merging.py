@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import Send
-from tpumon.collection.remote.places import Place
+from tpumon.collection.remote.exporter_list import Place
 from tpumon.model import (
     Address,
     ExporterSnapshot,
@@ -38,7 +38,7 @@ Key = tuple[str | None, str | None, str]
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class FollowedExporter:
     """One exporter, and what it says.
 
     Attributes:
@@ -108,7 +108,7 @@ class Source:
         return not self.is_gone and last is not None and not last.is_stale(now_unix_s, now_s)
 
 
-Candidate = tuple[Source, str]
+Candidate = tuple[FollowedExporter, str]
 """A worker of an exporter, by its name there."""
 
 
@@ -126,7 +126,7 @@ class Merging:
         monotonic_s: reads a monotonic clock.
 
     Attributes:
-        sources: of all exporters, in the order in which they are named, then those that are gone.
+        exporters: in the order in which they are named, then those that are gone.
         is_due: whether the workers have to be published.
     """
 
@@ -142,7 +142,7 @@ class Merging:
         self._keeps_apart = keeps_apart
         self._clock = clock
         self._monotonic_s = monotonic_s
-        self.sources: Sequence[Source] = ()
+        self.exporters: Sequence[FollowedExporter] = ()
         self.finders: Mapping[str, bool] = {}
         self.is_due = False
         self._published: Workers | None = None
@@ -160,23 +160,23 @@ class Merging:
         """Number of the workers that are followed."""
         return len(self._names)
 
-    def take(self, source: Source, event: SourceEvent) -> None:
+    def take(self, exporter: FollowedExporter, event: SourceEvent) -> None:
         """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
-        source.heard = True
+        exporter.heard = True
         if isinstance(event, Workers):
-            source.follow(event)
+            exporter.follow(event)
             self.is_due = True
             return
-        if isinstance(event, Sample) and event.worker in source.targets:
-            source.last[event.worker] = event
+        if isinstance(event, Sample) and event.worker in exporter.targets:
+            exporter.last[event.worker] = event
             if event.findings is not None:
-                source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
+                exporter.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
         elif isinstance(event, ExporterSnapshot):
-            source.note(event)
-        if source.is_new:
-            source.held.append(event)
+            exporter.note(event)
+        if exporter.is_new:
+            exporter.held.append(event)
         else:
-            self._pass_on(source, event)
+            self._pass_on(exporter, event)
 
     def publish(self, waiting: str | None = None) -> None:
         """Sends the workers, if they have changed, then what waited for them.
@@ -198,13 +198,13 @@ class Merging:
             for each in (self._shared[key] if self._is_split(key) else [self._owners[key]] * self._is_doubted(key))
         }
         targets = tuple(_target(*each, name, ambiguous=each in doubted) for each, name in names.items())
-        runs = dict.fromkeys(run for source in self.sources if not source.is_gone for run in source.said.via)
+        runs = dict.fromkeys(run for exporter in self.exporters if not exporter.is_gone for run in exporter.said.via)
         workers = Workers(
             targets=targets,
             waiting=None if targets else waiting or self._waiting(),
             finders=self.finders,
             via=tuple(sorted(runs)[:MOST_RUNS]),
-            unheard=tuple(each.name for each in self.sources if each.is_unheard),
+            unheard=tuple(each.name for each in self.exporters if each.is_unheard),
         )
         self.is_due = False
         if workers != self._published:
@@ -214,10 +214,10 @@ class Merging:
             name = names.get(owner)
             if name is not None and (before_owners.get(key, owner), before_names.get(owner, name)) != (owner, name):
                 self._catch_up(*owner)
-        for source in self.sources:
-            held, source.held, source.is_new = source.held, [], False
+        for exporter in self.exporters:
+            held, exporter.held, exporter.is_new = exporter.held, [], False
             for event in held:
-                self._pass_on(source, event)
+                self._pass_on(exporter, event)
 
     def check_owners(self) -> None:
         """Checks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
@@ -235,7 +235,9 @@ class Merging:
             if key not in self._said and (both_live_s >= _TWICE_S or _are_two(key, live)):
                 self._said.add(key)
                 self.is_due = True
-                first, second = (f"{source.targets[worker].address} of {source.name}" for source, worker in live[:2])
+                first, second = (
+                    f"{exporter.targets[worker].address} of {exporter.name}" for exporter, worker in live[:2]
+                )
                 _log.warning(
                     "%s is two workers; tell them apart by --job where they are sampled: %s, and %s; %s shown, "
                     "compared with none",
@@ -264,9 +266,9 @@ class Merging:
     def _choose(self) -> None:
         """Assigns each worker to an exporter: the first in which the worker is live, else its exporter so far."""
         having: dict[Key, list[Candidate]] = {}
-        for source, worker in self._each():
-            target = source.targets[worker]
-            having.setdefault((target.job, target.slice, _plain(target)), []).append((source, worker))
+        for exporter, worker in self._each():
+            target = exporter.targets[worker]
+            having.setdefault((target.job, target.slice, _plain(target)), []).append((exporter, worker))
         before, self._owners, self._shared = self._owners, {}, {}
         for key, candidates in having.items():
             owner = candidates[0]
@@ -278,8 +280,8 @@ class Merging:
                 self._shared[key] = candidates
                 if self._is_split(key):
                     job, slice_name, name = key
-                    for source, worker in candidates:
-                        self._owners[job, slice_name, f"{source.name.rpartition('://')[2]}/{name}"] = source, worker
+                    for exporter, worker in candidates:
+                        self._owners[job, slice_name, f"{exporter.name.rpartition('://')[2]}/{name}"] = exporter, worker
                     continue
             self._owners[key] = owner
         self._said &= self._shared.keys()
@@ -287,7 +289,7 @@ class Merging:
 
     def _each(self) -> Iterator[Candidate]:
         """All workers, of each exporter as many as there is room for."""
-        counts = sorted(len(source.targets) for source in self.sources)
+        counts = sorted(len(exporter.targets) for exporter in self.exporters)
         room, most = MOST_WORKERS, MOST_WORKERS
         for at, count in enumerate(counts):
             share = room // (len(counts) - at)
@@ -298,9 +300,9 @@ class Merging:
         if counts and counts[-1] > most and not self._is_cut:
             _log.warning("more than %s workers: of each exporter the first %s are followed", MOST_WORKERS, most)
         self._is_cut = bool(counts) and counts[-1] > most
-        for source in self.sources:
-            for worker in list(source.targets)[:most]:
-                yield source, worker
+        for exporter in self.exporters:
+            for worker in list(exporter.targets)[:most]:
+                yield exporter, worker
 
     def _named(self) -> dict[Candidate, str]:
         """Name of each worker: its name at the exporter, with job and slice if others have the same name."""
@@ -324,38 +326,38 @@ class Merging:
         return names
 
     def _waiting(self) -> str | None:
-        lines = [source.said.waiting for source in self.sources if source.said.waiting is not None]
+        lines = [exporter.said.waiting for exporter in self.exporters if exporter.said.waiting is not None]
         more = f" (and {len(lines) - 1} more exporters have no workers)" if len(lines) > 1 else ""
         return f"{lines[0]}{more}" if lines else None
 
-    def _catch_up(self, source: Source, worker: str) -> None:
+    def _catch_up(self, exporter: FollowedExporter, worker: str) -> None:
         """Sends what was known of a worker that has another exporter or another name from now on."""
-        source.ask_for_everything()
-        if source.snapshot is not None and worker in source.statuses:  # until it comes
-            self._pass_on(source, replace(source.snapshot, statuses=(source.statuses[worker],)))
-        held = any(isinstance(event, Sample) and event.worker == worker for event in source.held)
-        if worker in source.last and not held:
-            self._pass_on(source, replace(source.last[worker], traced_s=0.0))
+        exporter.ask_for_everything()
+        if exporter.snapshot is not None and worker in exporter.statuses:  # until it comes
+            self._pass_on(exporter, replace(exporter.snapshot, statuses=(exporter.statuses[worker],)))
+        held = any(isinstance(event, Sample) and event.worker == worker for event in exporter.held)
+        if worker in exporter.last and not held:
+            self._pass_on(exporter, replace(exporter.last[worker], traced_s=0.0))
 
-    def _pass_on(self, source: Source, event: SourceEvent) -> None:
+    def _pass_on(self, exporter: FollowedExporter, event: SourceEvent) -> None:
         if isinstance(event, Sample):
-            name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
+            name, target = self._names.get((exporter, event.worker)), exporter.targets.get(event.worker)
             if name is not None and target is not None:
                 self._send(replace(event, worker=name, job=event.job or target.job, slice=event.slice or target.slice))
         elif isinstance(event, ExporterSnapshot):
 
             def name_of(worker: str) -> str | None:
                 """Name in the stream, also of a worker that has left; None: the worker belongs to another exporter."""
-                shown_as = self._names.get((source, worker))
-                return shown_as or (None if worker in source.targets or worker in self._shown else worker)
+                shown_as = self._names.get((exporter, worker))
+                return shown_as or (None if worker in exporter.targets or worker in self._shown else worker)
 
             self._send(_renamed(event, name_of))
         else:
             self._send(event)
 
 
-def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Target:
-    target = source.targets[worker]
+def _target(exporter: FollowedExporter, worker: str, name: str, *, ambiguous: bool) -> Target:
+    target = exporter.targets[worker]
     plain = _plain(target)
     return replace(target, worker=name, name=None if name == plain else plain, ambiguous=ambiguous)
 
@@ -367,12 +369,12 @@ def _plain(target: Target) -> str:
 
 def _are_two(key: Key, live: Sequence[Candidate]) -> bool:
     """True if no job moves, and the ports or the machines differ."""
-    places = [_place(source, source.targets[worker].address) for source, worker in live]
+    places = [_place(exporter, exporter.targets[worker].address) for exporter, worker in live]
     machines, ports = ({place[at] for place in places} for at in (0, 1))
     return key[0] is None and (len(ports) > 1 or (None not in machines and len(machines) > 1))
 
 
-def _place(source: Source, address: str) -> tuple[str | None, str]:
+def _place(exporter: FollowedExporter, address: str) -> tuple[str | None, str]:
     """Machine and port of a worker; None: the machine is not known, as of a tunnel."""
     host, _, port = address.rpartition(":")
     try:
@@ -380,8 +382,8 @@ def _place(source: Source, address: str) -> tuple[str | None, str]:
             return host, port
     except ValueError:
         return None, address
-    exporter = urlsplit(source.name).hostname
-    return (exporter if exporter and len(source.said.via) < 2 and not Address(exporter, 0).is_this_host else None), port
+    machine = urlsplit(exporter.name).hostname
+    return (machine if machine and len(exporter.said.via) < 2 and not Address(machine, 0).is_this_host else None), port
 
 
 def _joined(key: Key) -> str:

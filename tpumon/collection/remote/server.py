@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from tpumon.collection.exchange import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
+from tpumon.collection.http_get import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
 from tpumon.errors import Reason, UsageError
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected

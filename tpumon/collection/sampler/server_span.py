@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from tpumon.model import (
     FamilyFigures,
+    FamilyRuns,
     Figures,
     Percentiles,
     ProgramFamily,
-    ProgramRuns,
     Sample,
     ServerFigures,
     TracedPrograms,
@@ -215,7 +215,7 @@ def _padding_ratio(windows: Sequence[_Window]) -> float | None:
 
 def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFigures, ...]:
     """The families that ran, the one with most time first."""
-    runs: dict[ProgramFamily, list[ProgramRuns]] = {}
+    runs: dict[ProgramFamily, list[FamilyRuns]] = {}
     for window in windows:
         for each in window.programs.families:
             runs.setdefault(each.family, []).append(each)

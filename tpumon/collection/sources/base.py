@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
-from tpumon.collection.sources.examination import Examination, RpcAnswer
+from tpumon.collection.sources.doctor_reports import Examination, RpcAnswer
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
 from tpumon.collection.sources.traces.slots import TraceSlots
 from tpumon.model import JobSigns, ProcessState, Query

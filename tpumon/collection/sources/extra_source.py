@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from msgspec import Struct, field
 from msgspec.structs import fields
 
-from tpumon.collection.sources.examination import About, ExtraSourceReport
+from tpumon.collection.sources.doctor_reports import About, ExtraSourceReport
 from tpumon.model import Figures
 
 if TYPE_CHECKING:

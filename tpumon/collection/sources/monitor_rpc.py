@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tpumon import proto as wire
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
-from tpumon.collection.sources.examination import Examination
+from tpumon.collection.sources.doctor_reports import Examination
 from tpumon.collection.sources.rpc import Client
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from msgspec.structs import replace
 
 from tpumon import proto as wire
-from tpumon.collection.sources.examination import About, ExtraSourceReport, Offered
+from tpumon.collection.sources.doctor_reports import About, ExtraSourceReport, Offered
 from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.rpc import Client
 from tpumon.collection.sources.runtime_rows import METRICS, reading_of

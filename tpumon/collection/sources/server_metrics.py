@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from tpumon.collection.exchange import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
-from tpumon.collection.sources.examination import About, ExtraSourceReport
+from tpumon.collection.http_get import AddressCache, AnswerTooLargeError, Endpoint, decoded, get
+from tpumon.collection.sources.doctor_reports import About, ExtraSourceReport
 from tpumon.collection.sources.extra_source import ExtraSource, OpenClient, Reading
 from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
 from tpumon.errors import Reason, SourceError

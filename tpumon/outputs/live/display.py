@@ -12,9 +12,9 @@ from rich.segment import Segment
 
 from tpumon.moments import EXAMPLES, moment_of
 from tpumon.outputs import Output
-from tpumon.outputs.live.drawing.cells import age_changes_in_s
-from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
+from tpumon.outputs.drawing.cells import age_changes_in_s
+from tpumon.outputs.drawing.line import Lines, plain, tame, wrapped
+from tpumon.outputs.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.outputs.live.loop.keys import CLICKED, PASTED
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
@@ -125,10 +125,11 @@ class Display(Output):
             self._messages.reply(self._now_unix_s, one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
-        """Takes in the latest status and sorts its rows. Never raises.
+        """Takes in what came; call it once for everything that came together. Never raises."""
+        self._take_in(now_unix_s)
 
-        Call it once for everything that came together.
-        """
+    def _take_in(self, now_unix_s: float) -> None:
+        """Takes in the latest status and sorts its rows. Never raises."""
         self._failed = None
         try:
             self._take_notices(now_unix_s)
@@ -231,8 +232,8 @@ class Display(Output):
         latest = self._controls.latest
         is_old = latest.fresh_until_unix_s is not None and now_unix_s > latest.fresh_until_unix_s
         if is_old or any(is_paused_no_more(row, self.progress) for row in latest.rows):
-            # Old figures are never shown as fresh. A player's own `refresh` takes another time than this one.
-            Display.refresh(self, now_unix_s)
+            # Old figures are never shown as fresh.
+            self._take_in(now_unix_s)
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
@@ -392,15 +393,15 @@ class Display(Output):
         except ValueError as error:
             self._say(f"{text}: {error}")
         else:
-            self._look_at(at_unix_s)
+            self._go_to_time(at_unix_s)
 
     def _known(self) -> Span | None:
         """The time that can be gone to; None: none."""
         return self._controls.known()
 
-    def _look_at(self, at_unix_s: float) -> None:
+    def _go_to_time(self, at_unix_s: float) -> None:
         """Shows a moment: its graphs, for the figures of no other time than now are kept."""
-        self._controls.look_at(at_unix_s)
+        self._controls.go_to(at_unix_s)
 
 
 def _answer(ask: Callable[P, T], *about: P.args, **more: P.kwargs) -> T | None:

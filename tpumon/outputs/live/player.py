@@ -8,12 +8,12 @@ from math import inf
 from typing import NamedTuple
 
 from tpumon.analysis import Analysis
-from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Reading, Recorded, began_then
+from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Playback, Recorded, began_then
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Lines
 from tpumon.outputs.live.display import Display
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Lines
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
@@ -36,7 +36,7 @@ _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
 _FIRST_ANSWERS_S = 60.0
-_LOOK_S = 0.3  # for a change, before the screen is drawn and keys are read again
+_SEARCH_S = 0.3  # for a change, before the screen is drawn and keys are read again
 
 
 _Looking = Generator[float, None, tuple[float, Change] | None]
@@ -87,21 +87,21 @@ class Player(Display):
         self._at_unix_s = at_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
         if is_asked_for:
-            self._look_at(at_unix_s)
+            self._go_to_time(at_unix_s)
         else:
             self._jump(at_unix_s)
 
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now, or to the change that is looked for."""
         if self._search is not None:
-            self._look_further(self._search)
+            self._search_further(self._search)
             return
         at_unix_s = self._time(now_unix_s)
         self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
         self.recorded = f"RECORDED {self._pace(at_unix_s)}"
-        super().refresh(at_unix_s)
+        self._take_in(at_unix_s)
 
     def _pace(self, at_unix_s: float) -> str:
         if self._playing:
@@ -144,9 +144,9 @@ class Player(Display):
             self._go_to(at_unix_s + _MOVES_S[name])
             self._messages.end()  # what was passed by may be long over
         elif name == "[":
-            self._look_further(_Search(self._changes_before(at_unix_s), self._first_unix_s, "since"))
+            self._search_further(_Search(self._changes_before(at_unix_s), self._first_unix_s, "since"))
         elif name == "]":
-            self._look_further(_Search(self._changes_after(at_unix_s), self._last_unix_s, "up to"))
+            self._search_further(_Search(self._changes_after(at_unix_s), self._last_unix_s, "up to"))
         elif name == "x":
             self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
             self._go_to(at_unix_s, playing=True)
@@ -206,10 +206,10 @@ class Player(Display):
             yield self._at_unix_s
         return None
 
-    def _look_further(self, search: _Search) -> None:
+    def _search_further(self, search: _Search) -> None:
         """Looks for a change for a moment; goes there, or to the end that it comes to, or is to look further."""
         self._search = None
-        until_s = time.monotonic() + _LOOK_S
+        until_s = time.monotonic() + _SEARCH_S
         try:
             at_unix_s = next(search.looking)
             while time.monotonic() < until_s:
@@ -233,7 +233,7 @@ class Player(Display):
     def _known(self) -> Span:
         return Span(self._begin_unix_s, self._last_unix_s)
 
-    def _look_at(self, at_unix_s: float) -> None:
+    def _go_to_time(self, at_unix_s: float) -> None:
         """Shows a moment that was named, with what was known in that second; says what began in it and was known later.
 
         Events name when a change began. However somebody came there, it is the same picture.
@@ -255,10 +255,10 @@ class Player(Display):
         self.start_again(self._read.analysis)
         self._read_to(at_unix_s)
 
-    def _from(self, begin_unix_s: float) -> Reading:
-        """A reading from a time on."""
+    def _from(self, begin_unix_s: float) -> Playback:
+        """Playback from a time on."""
         begin_unix_s = -inf if begin_unix_s <= self._first_unix_s else begin_unix_s
-        return Reading(self._recording, begin_unix_s, Analysis(self._thresholds, recorded=RecordedClock()))
+        return Playback(self._recording, begin_unix_s, Analysis(self._thresholds, recorded=RecordedClock()))
 
     def _read_to(self, at_unix_s: float) -> None:
         for update in self._read.read_to(at_unix_s):

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from tpumon.analysis.findings import Thresholds
 from tpumon.model.figure_table import SORT_KEYS
-
-if TYPE_CHECKING:
-    from tpumon.analysis import WorkerStatus
-
-_LEAST_LETTERS = 3
 
 
 class KeyWords(Struct, frozen=True):
@@ -61,15 +55,3 @@ class DisplaySettings(Struct, frozen=True, kw_only=True):
     from_url: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     more_keys: Sequence[KeySection] = ()
-
-
-def fits(text: str, worker: WorkerStatus) -> bool:
-    """True if a worker's name, address or slice contains this text, or its state or a finding of it begins so.
-
-    Case does not matter. Of states and findings at least three letters count: most names have one or two of theirs.
-    """
-    wanted, target, verdict = text.lower(), worker.target, worker.verdict
-    if any(wanted in (name or "").lower() for name in (target.worker, target.address, target.slice)):
-        return True
-    words = (verdict.state, verdict.severity, *(cause.finding or "" for cause in verdict.causes))
-    return len(wanted) >= _LEAST_LETTERS and any(name.startswith(wanted.replace(" ", "-")) for name in words)

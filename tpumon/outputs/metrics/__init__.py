@@ -39,7 +39,7 @@ __all__ = [
     "SAMPLE_METRICS",
     "TARGET_METRICS",
     "ExporterMetric",
-    "Family",
+    "ExposedFamily",
     "FindingMetric",
     "HistogramMetric",
     "Metric",
@@ -53,7 +53,7 @@ METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, *FINDING_METRICS, *
 """All metrics, in the order of the page."""
 
 
-class Family(Struct, frozen=True):
+class ExposedFamily(Struct, frozen=True):
     """A metric and its values at one time.
 
     Attributes:
@@ -76,7 +76,7 @@ def collect(
     workers: Sequence[WorkerStatus] | None = None,
     names: AbstractSet[str] | None = None,
     whole: bool = False,
-) -> Iterator[Family]:
+) -> Iterator[ExposedFamily]:
     """Reads every metric, in the order of the table; also those without values.
 
     Values are finite, and no two series have the same labels. A metric that raises for a worker has no value there.
@@ -109,9 +109,9 @@ def collect(
             case ExporterMetric(values=of_all):
                 reads = ((None, of_all, (status,)),)
             case HistogramMetric():
-                yield Family(metric, histograms=_histograms(metric, current, on_error), since=since)
+                yield ExposedFamily(metric, histograms=_histograms(metric, current, on_error), since=since)
                 continue
-        yield Family(metric, _series(metric, reads, on_error), since=since)
+        yield ExposedFamily(metric, _series(metric, reads, on_error), since=since)
 
 
 def _since(metric: Metric, followed: Iterable[WorkerStatus]) -> Mapping[str | None, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from tpumon.outputs.live.drawing.graphs import soft_axis
+from tpumon.outputs.drawing.graphs import soft_axis
 from tpumon.report.blocks import Block, Facts, HeatMap, ReportColumn, SectionPage, StackedGraph, Table
 from tpumon.report.render.svg import LEAST_SPAN, squeezed
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from tpumon.outputs.live.drawing.graphs import soft_axis
+from tpumon.outputs.drawing.graphs import soft_axis
 from tpumon.report.blocks import HeatMap, StackedGraph
 from tpumon.report.formats import time_text
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 
 from tpumon.quantities import Quantity
-from tpumon.simulator.scenario.step_work import Draft, Slow, StepPart, Stop
+from tpumon.simulator.scenario.step_work import Draft, SlowCores, StepPart, Stop
 
 TIME = Quantity("time", "5m", unit="s")
 _SHARE = Quantity("share", "10%", most="100%")
@@ -101,7 +101,7 @@ def _stretch(draft: Draft, fault: ActiveFault) -> None:
 
 
 def _slow(draft: Draft, fault: ActiveFault) -> None:
-    draft.slow.append(Slow(fault.worker or 0, fault.core, fault.by))
+    draft.slow.append(SlowCores(fault.worker or 0, fault.core, fault.by))
 
 
 def _noise(draft: Draft, fault: ActiveFault) -> None:

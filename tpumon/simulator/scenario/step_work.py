@@ -149,7 +149,7 @@ def _number(program: StepProgram) -> int:
     return int.from_bytes(blake2b(repr(astuple(program)).encode(), digest_size=8).digest(), "little") >> 1
 
 
-class Slow(NamedTuple):
+class SlowCores(NamedTuple):
     """Cores that compute longer: those of a worker, or one of them; `by` is a fraction of their compute time."""
 
     worker: int
@@ -175,7 +175,7 @@ class StepWork(Struct, frozen=True, kw_only=True):
     program: StepProgram
     ms: tuple[float, ...]
     elastic: tuple[StepPart, ...]
-    slow: tuple[Slow, ...] = ()
+    slow: tuple[SlowCores, ...] = ()
     noise: float = 0.0
     slowest: float = 1.0
     stop: Stop | None = None
@@ -198,7 +198,7 @@ class StepWork(Struct, frozen=True, kw_only=True):
         return 1.0 + _excess(self.slow, worker, core) + self.noise * noise
 
 
-def _excess(slow: tuple[Slow, ...], worker: int, core: int | None) -> float:
+def _excess(slow: tuple[SlowCores, ...], worker: int, core: int | None) -> float:
     return sum(slow_core.by for slow_core in slow if slow_core.worker == worker and slow_core.core in {None, core})
 
 
@@ -214,7 +214,7 @@ class Draft:
     program: StepProgram = TRAINING
     stretch: float = 1.0
     shares: dict[StepPart, float] = field(default_factory=dict)
-    slow: list[Slow] = field(default_factory=list)
+    slow: list[SlowCores] = field(default_factory=list)
     noise: float = 0.0
     stop: Stop | None = None
     missing: int | None = None

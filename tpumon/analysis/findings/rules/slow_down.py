@@ -16,7 +16,7 @@ from tpumon.analysis.findings.step_blocks import LIMIT_RATIO, Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
 from tpumon.model.figure_table import MXU, STEP
-from tpumon.model.kept import MOST_KEPT_PROGRAMS
+from tpumon.model.kept_state import MOST_KEPT_PROGRAMS
 
 _CRITICAL_RATIO = 0.5
 _OTHERS = 10  # samples of other programs after which a slow one has ended

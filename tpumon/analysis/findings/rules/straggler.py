@@ -27,7 +27,7 @@ from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
     FEWEST,
     IDLE_SHARE,
-    Comparison,
+    BesideOthers,
     Noise,
     SliceWork,
     WorkAndWaiting,
@@ -163,7 +163,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             return (_ALONE if member.seen.target.independent else _NO_OTHER) if known is None else known
         usual = others.usual(last)
         if usual is not None:
-            beside = Comparison(
+            beside = BesideOthers(
                 waited=last.waited,
                 work_s=last.work_s,
                 others_waited=usual.waited,
@@ -271,7 +271,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         self,
         detail: FindingDetail,
         names: tuple[str, str],
-        beside: Comparison,
+        beside: BesideOthers,
         excess: _Excess,
         member: Member[WorkAndWaiting, _Slices],
     ) -> FindingDetail:
@@ -329,16 +329,16 @@ def _shown(seen: Observation) -> Mapping[str, float]:
     return {name: share for name, share in shares.items() if share is not None}
 
 
-def _told(beside: Comparison, others: str) -> str:
+def _told(beside: BesideOthers, others: str) -> str:
     """Words for the figure that shows the waiting: "collectives 16%, the median 39%"."""
     name, own, theirs = beside.telling()
     return f"{_LABELS[name]} {own:.0%}, {others} {theirs:.0%}"
 
 
-def _showing(compared: Reversible[Comparison], excess: _Excess) -> Comparison:
+def _showing(compared: Reversible[BesideOthers], excess: _Excess) -> BesideOthers:
     """The newest comparison that shows an excess: where that is over, the last sample does not."""
     shows = (one for one in reversed(compared) if one.more >= _STILL_RATIO * excess.more)
-    return next(shows, Comparison())
+    return next(shows, BesideOthers())
 
 
 def _others(member: Member[WorkAndWaiting, _Slices]) -> SliceWork:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
-from tpumon.collection.sources.examination import COST, Examination, RpcAnswer, figures_by_traces, release_of
+from tpumon.collection.sources.doctor_reports import COST, Examination, RpcAnswer, figures_by_traces, release_of
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost

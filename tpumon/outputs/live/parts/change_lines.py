@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tpumon.model import Change
 from tpumon.model.state import SINCE_OR_EARLIER
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import DIM, LOOKS, NOT_SEEN_LOOK
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import BADGES, DIM, NOT_SEEN_BADGE
 from tpumon.outputs.live.parts.frame import Frame
 
 _TIME = 11
@@ -20,18 +20,18 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
     lines: Lines = []
     labels = frame.scene.labels.at(name_width) if name_width else {}
     for change in changes:
-        look = LOOKS[change.status] if change.is_seen else NOT_SEEN_LOOK
+        badge = BADGES[change.status] if change.is_seen else NOT_SEEN_BADGE
         line = Line(frame.width).fill(1).add(clock(change.time_unix_s, frame.now_unix_s).rjust(_TIME), DIM).fill(2)
-        line.add(look.mark, look.style).fill(1)
+        line.add(badge.mark, badge.style).fill(1)
         if change.what == "exporter":
             name = tame(change.worker, ascii_only=frame.glyphs.ascii)
-            line.add(cut(f"{name} {change.sentence}", line.room, frame.glyphs.ellipsis), look.style)
+            line.add(cut(f"{name} {change.sentence}", line.room, frame.glyphs.ellipsis), badge.style)
             lines.append(line.segments())
             continue
         if name_width:
             name = labels.get(change.worker) or tame(change.worker, ascii_only=frame.glyphs.ascii)
             line.add(cut(name, name_width, frame.glyphs.ellipsis).ljust(name_width)).fill(2)
-        line.add(_what(change, look.word), look.style)
+        line.add(_what(change, badge.word), badge.style)
         why = tame(change.words, ascii_only=frame.glyphs.ascii)
         if why and change.what != "restart" and line.room > 4:
             line.add(": ").add(cut(why, line.room, frame.glyphs.ellipsis))
@@ -45,5 +45,5 @@ def _what(change: Change, words: str) -> str:
         return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"
     if change.since_or_earlier:
         return f"{words} {SINCE_OR_EARLIER}"
-    was = None if change.before is None else LOOKS[change.before].word
+    was = None if change.before is None else BADGES[change.before].word
     return words if was is None or was == words else f"{words}, was {was}"

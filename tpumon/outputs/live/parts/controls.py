@@ -7,12 +7,11 @@ from typing import Literal
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.history import RollupSeries
-from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.drawing.cells import clock
 from tpumon.outputs.live.parts.op_lines import BY_TIME
 from tpumon.outputs.live.parts.order import Order, is_of, kinds
 from tpumon.outputs.live.parts.scene import Scene
 from tpumon.outputs.live.parts.spans import SPANS_S, Span, known_of, span_of
-from tpumon.outputs.live.view_settings import fits
 from tpumon.untrusted_text import one_line
 
 _LONGEST_FILTER = 100
@@ -69,7 +68,7 @@ class Controls:
         self.span_s: float | None = None
         self.end_unix_s: float | None = None
         self.said = ""
-        self._looked_unix_s: float | None = None  # the moment that graphs were moved to
+        self._gone_to_unix_s: float | None = None  # the moment that graphs were moved to
 
     def update(self, scene: Scene) -> None:
         """Takes the fleet as it is now; shows it unless the picture is frozen."""
@@ -176,24 +175,24 @@ class Controls:
             end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
             if known is not None and not later:
                 end_unix_s = max(end_unix_s, min(known.begin_unix_s + length_s, span.end_unix_s))
-            before, self._looked_unix_s = self.end_unix_s, None
+            before, self._gone_to_unix_s = self.end_unix_s, None
             self.end_unix_s = None if end_unix_s > now_unix_s - length_s / 4 else end_unix_s
             if self.end_unix_s == before:
                 self.said = "end" if later else "beginning"
 
-    def look_at(self, at_unix_s: float) -> None:
+    def go_to(self, at_unix_s: float) -> None:
         """Shows graphs until a moment."""
         span = self._span()
         if span is not None:
             self.span_s = span.end_unix_s - span.begin_unix_s
-            self.end_unix_s = self._looked_unix_s = at_unix_s
+            self.end_unix_s = self._gone_to_unix_s = at_unix_s
 
-    def look_at_change(self, *, later: bool) -> None:
+    def go_to_change(self, *, later: bool) -> None:
         """Shows graphs until the next or the previous change; of a worker, if its page is open."""
         span = self._span()
         if span is None:
             return
-        at_unix_s = span.end_unix_s if self._looked_unix_s is None else self._looked_unix_s
+        at_unix_s = span.end_unix_s if self._gone_to_unix_s is None else self._gone_to_unix_s
         changes = self.scene.status.by_slice(self.scene.changes_of(self.opened))
         if later:
             change = next((each for each in changes if each.time_unix_s > at_unix_s), None)
@@ -202,13 +201,13 @@ class Controls:
         if change is None:
             self.said = f"no {'later' if later else 'earlier'} change"
         else:
-            self.look_at(change.time_unix_s)
+            self.go_to(change.time_unix_s)
             when = clock(change.time_unix_s, self.scene.time_unix_s)
             self.said = f"{when} {change.worker}: {change.sentence}"
 
     def show_now(self) -> None:
         """Shows graphs until now again."""
-        self.end_unix_s = self._looked_unix_s = None
+        self.end_unix_s = self._gone_to_unix_s = None
 
     # ---- moving
 
@@ -323,7 +322,7 @@ class Controls:
         if self.kind:
             rows = list(filter(is_of(self.kind), rows))
         if self.filter:
-            rows = [row for row in rows if fits(self.filter, row)]
+            rows = [row for row in rows if row.matches(self.filter)]
         place = self._place()
         self.rows = rows
         if place is not None and rows and self._place() is None:

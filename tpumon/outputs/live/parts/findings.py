@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.state_findings import down_by_reason
 from tpumon.model import Finding, NotJudged
-from tpumon.outputs.live.drawing.cells import clock, evidence_words, last_words
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
+from tpumon.outputs.drawing.cells import clock, evidence_words, last_words
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BADGES, BOLD, DIM
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene
 from tpumon.untrusted_text import listed
@@ -46,7 +46,7 @@ def worst_line(frame: Frame) -> Lines:
     marked = marking(frame.scene)
     if not marked:
         return []
-    worst, look = marked[0], LOOKS[marked[0].severity]
+    worst, badge = marked[0], BADGES[marked[0].severity]
     who, sentence = _who(frame, worst)
     texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
@@ -54,12 +54,12 @@ def worst_line(frame: Frame) -> Lines:
     more = f" (+{others}, see w)" if others else ""
     shortest = min(texts, key=cell_len)
     for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
-        line = Line(frame.width).add(f" {look.mark} {who}{head}: ", look.style)
+        line = Line(frame.width).add(f" {badge.mark} {who}{head}: ", badge.style)
         room = line.room - len(tail)
         if cell_len(shortest) <= room:
             break
     text = next((text for text in texts if cell_len(text) <= room), shortest)
-    return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
+    return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), badge.style).add(tail).segments()]
 
 
 def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
@@ -86,8 +86,8 @@ def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
     lines: Lines = []
     for cause in row.verdict.causes:
         if cause.finding is not None:
-            look, line = LOOKS[cause.severity], Line(frame.width).fill(2)
-            line.add(f"{look.mark} {cause.finding}", look.style)
+            badge, line = BADGES[cause.severity], Line(frame.width).fill(2)
+            line.add(f"{badge.mark} {cause.finding}", badge.style)
             if cause.since_unix_s is not None:
                 began = clock(cause.since_unix_s, frame.now_unix_s, or_earlier=cause.since_or_earlier)
                 line.add(f" since {began}")
@@ -110,8 +110,8 @@ def _last(frame: Frame, finding: Finding, since_unix_s: float) -> str:
 
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
     """A title, and below it the sentence, the workers, the evidence and the remedy."""
-    look, dot = LOOKS[finding.severity], frame.glyphs.dot
-    title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
+    badge, dot = BADGES[finding.severity], frame.glyphs.dot
+    title = Line(frame.width).add(f" {badge.mark} ", badge.style).add(finding.finding, badge.style or BOLD)
     title.add(f"{dot}{finding.severity}")
     if finding.since_unix_s is not None:
         title.add(f"{dot}since {_since(frame, finding)}")

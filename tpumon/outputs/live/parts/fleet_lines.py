@@ -12,10 +12,10 @@ from tpumon.analysis import FigureStats, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.figure import Figure
-from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
-from tpumon.outputs.live.drawing.graphs import Axis, level, spark
-from tpumon.outputs.live.drawing.line import Line
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
+from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
+from tpumon.outputs.drawing.graphs import Axis, level, spark
+from tpumon.outputs.drawing.line import Line
+from tpumon.outputs.drawing.style import BADGES, BOLD, DIM, GRAPH, Glyphs
 from tpumon.outputs.live.parts.rows import LEAST_SPARK, axis_of
 from tpumon.outputs.live.parts.scene import Scene
 
@@ -102,10 +102,12 @@ def counts_line(scene: Scene, width: int) -> list[Segment]:
     counts = scene.status.counts()
     for kind in _COUNTED:
         if kind in counts:
-            look = LOOKS[kind]
-            text = f"{counts[kind]} {look.word}" if look.style is None else f"{look.mark} {counts[kind]} {look.word}"
+            badge = BADGES[kind]
+            text = (
+                f"{counts[kind]} {badge.word}" if badge.style is None else f"{badge.mark} {counts[kind]} {badge.word}"
+            )
             if line.room >= len(text) + 3:
-                line.fill(1 if line.room == width else 3).add(text, look.style)
+                line.fill(1 if line.room == width else 3).add(text, badge.style)
     return line.segments()
 
 
@@ -137,9 +139,9 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=lambda row: row.verdict.rank)
-    look = LOOKS[worst.verdict.mark]
-    if look.style is not None:
-        return look.mark, look.style
+    badge = BADGES[worst.verdict.mark]
+    if badge.style is not None:
+        return badge.mark, badge.style
     values = [use.value(row.sample.figures) for row in rows if row.sample is not None]
     known = [value for value in values if value is not None]
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)

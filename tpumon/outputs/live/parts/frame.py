@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model.progress import Progress
-from tpumon.outputs.live.drawing.style import Glyphs
+from tpumon.outputs.drawing.style import Glyphs
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.notes import Message
 from tpumon.outputs.live.parts.scene import Scene

@@ -19,9 +19,9 @@ from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
 from tpumon.model.progress import TRACED_S
-from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, NOT_SEEN_LOOK, Glyphs, look_of, state_look
+from tpumon.outputs.drawing.cells import NOT_KNOWN, age, clock, short_time
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import BADGES, HEADER, HEADER_WORD, NOT_SEEN_BADGE, Glyphs, badge_of, state_badge
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
@@ -133,7 +133,7 @@ def _must(
         right.append(recorded)
     if (unheard := len(scene.status.exporters_unheard)) and scene.rows:
         words = "1 EXPORTER DOWN" if unheard == 1 else f"{unheard} EXPORTERS DOWN"
-        right.append(HeaderPiece(words, LOOKS["down"].header))
+        right.append(HeaderPiece(words, BADGES["down"].header))
     shown = f"at {clock(clock_unix_s, clock_unix_s)}" if frame.recorded else f"last {clock(last_unix_s, clock_unix_s)}"
     return left, [*right, word, HeaderPiece(shown, HEADER_WORD)]
 
@@ -152,11 +152,13 @@ def _may(frame: Frame, row: WorkerStatus | None) -> list[HeaderPiece]:
     if (traced_ratio := most_traced(frame)) is not None:
         pieces.append(HeaderPiece(f"traced {100 * traced_ratio:.1f}%"))
     if row is None and len(scene.rows) > 1:
-        counts = Counter(map(look_of, scene.rows))
+        counts = Counter(map(badge_of, scene.rows))
         pieces += [
-            HeaderPiece(f"{look.mark} {counts[look]} {look.word}", look.header, brief=f"{look.mark}{counts[look]}")
-            for look in (*(LOOKS[kind] for kind in _PROBLEMS), NOT_SEEN_LOOK)
-            if counts[look]
+            HeaderPiece(
+                f"{badge.mark} {counts[badge]} {badge.word}", badge.header, brief=f"{badge.mark}{counts[badge]}"
+            )
+            for badge in (*(BADGES[kind] for kind in _PROBLEMS), NOT_SEEN_BADGE)
+            if counts[badge]
         ]
     if methods := _methods(scene, row):
         pieces.append(HeaderPiece(methods))
@@ -200,21 +202,21 @@ def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> Hea
     """LIVE, STALE and its age, and so on, of one worker or of all: LIVE as long as any worker is."""
     rows = scene.rows if row is None else [row]
     if not rows:
-        return HeaderPiece("WAITING", LOOKS["waiting"].header)
+        return HeaderPiece("WAITING", BADGES["waiting"].header)
     live = sum(each.verdict.state == "live" for each in rows)
     share = f" {live}/{len(rows)}" if live < len(rows) else ""
     if live:
         return HeaderPiece(f"LIVE{share}", HEADER_WORD)
     if all(map(exporter_failed, rows)):
-        return HeaderPiece(f"EXPORTER DOWN{_lasting(rows, now_unix_s)}", LOOKS["down"].header)
+        return HeaderPiece(f"EXPORTER DOWN{_lasting(rows, now_unix_s)}", BADGES["down"].header)
     worst = next(state for state in _STATES if any(each.verdict.state == state for each in rows))
     like = [each for each in rows if each.verdict.state == worst]
     first = min(like, key=lambda each: (not each.is_seen, each.verdict.rank))
-    look, share = look_of(first), f" {len(like)}/{len(rows)}" if len(like) < len(rows) else ""
-    word = state_look(first).word.upper() + share
+    badge, share = badge_of(first), f" {len(like)}/{len(rows)}" if len(like) < len(rows) else ""
+    word = state_badge(first).word.upper() + share
     if worst == "stale" and row is None and scene.last_unix_s is not None:
-        return HeaderPiece(f"{word} {age(now_unix_s - scene.last_unix_s)}", look.header)
-    return HeaderPiece(word + ("" if worst == "waiting" else _lasting(like, now_unix_s)), look.header)
+        return HeaderPiece(f"{word} {age(now_unix_s - scene.last_unix_s)}", badge.header)
+    return HeaderPiece(word + ("" if worst == "waiting" else _lasting(like, now_unix_s)), badge.header)
 
 
 def _lasting(rows: Sequence[WorkerStatus], now_unix_s: float) -> str:

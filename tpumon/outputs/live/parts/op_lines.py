@@ -9,9 +9,9 @@ from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import OpCategoryFigures, OpFigures, Sample
-from tpumon.outputs.live.drawing.cells import percent, step_cell
-from tpumon.outputs.live.drawing.line import Line, Lines, tame
-from tpumon.outputs.live.drawing.style import BOLD, Glyphs
+from tpumon.outputs.drawing.cells import percent, step_cell
+from tpumon.outputs.drawing.line import Line, Lines, tame
+from tpumon.outputs.drawing.style import BOLD, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, cut_within, table
 
 BY_TIME, BY_CATEGORY = "time", "category"

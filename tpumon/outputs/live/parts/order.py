@@ -10,7 +10,7 @@ from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.history import WELL
 from tpumon.model import Figures, FindingId
 from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
-from tpumon.outputs.live.drawing.names import natural
+from tpumon.outputs.drawing.names import natural
 from tpumon.outputs.live.parts.scene import Scene
 
 _HOLD_S = 5.0

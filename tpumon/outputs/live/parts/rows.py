@@ -14,11 +14,11 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Cause, Sample
 from tpumon.model.figure import Figure, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
-from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
-from tpumon.outputs.live.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
-from tpumon.outputs.live.drawing.line import Line, cut, tame
-from tpumon.outputs.live.drawing.names import short_processes
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, SORTED, look_of, state_look
+from tpumon.outputs.drawing.cells import FORMATS, NOT_KNOWN, age, gib
+from tpumon.outputs.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.drawing.line import Line, cut, tame
+from tpumon.outputs.drawing.names import short_processes
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, SORTED, badge_of, state_badge
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Scene, methods
 from tpumon.outputs.live.parts.waiting import waiting_words
@@ -220,11 +220,11 @@ class Rows:
         return line.segments()
 
     def row(self, row: WorkerStatus, now_unix_s: float, *, selected: bool) -> list[Segment]:
-        look = look_of(row)
+        badge = badge_of(row)
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
-        line.add(look.mark, look.style).fill(self._before - 2)
+        line.add(badge.mark, badge.style).fill(self._before - 2)
         label = self._labels.get(row.name, "")
         line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
         if self._processes:
@@ -241,7 +241,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.marks(column.key)
-        style = DIM if text == NOT_KNOWN else look_of(row).style if stands_out else None
+        style = DIM if text == NOT_KNOWN else badge_of(row).style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: WorkerStatus) -> list[Segment]:
@@ -261,12 +261,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), look_of(row).style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), badge_of(row).style)
         return line.segments()
 
     def _absent(self, line: Line, row: WorkerStatus, now_unix_s: float) -> list[Segment]:
         """State of a worker without figures, and for how long; after n/a cells if there is room."""
-        look = look_of(row)
+        badge = badge_of(row)
         words = absent_words(row, now_unix_s)
         findings = (cause for cause in row.verdict.reasons if cause.finding is not None)
         message = next(cause_words(findings), row.history.failure_words)
@@ -278,7 +278,7 @@ class Rows:
                 self._figure(line, column, row)
         line.fill(self._gap)
         text = tame(f"{words}: {message}" if message else words, ascii_only=self._glyphs.ascii)
-        return line.add(cut(text, line.room, self._glyphs.ellipsis), look.style).segments()
+        return line.add(cut(text, line.room, self._glyphs.ellipsis), badge.style).segments()
 
 
 def axis_of(scene: Scene, figure: Figure) -> Axis:
@@ -313,7 +313,7 @@ def has_figures(row: WorkerStatus) -> bool:
 
 def absent_words(row: WorkerStatus, now_unix_s: float) -> str:
     """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING; from the first look on: DOWN >20s."""
-    word = state_look(row).word.upper()
+    word = state_badge(row).word.upper()
     return word if row.verdict.state == "waiting" else f"{word} {lasting(row, now_unix_s)}".rstrip()
 
 

@@ -16,9 +16,9 @@ from tpumon.model.figure import Figure
 from tpumon.model.figure_table import MXU, STEP, held_by, of_job
 from tpumon.model.progress import Progress
 from tpumon.model.server_figures import BUSY, PROGRAM
-from tpumon.outputs.live.drawing.names import Labels
-from tpumon.outputs.live.drawing.stable_axes import StableAxes
-from tpumon.outputs.live.drawing.style import Glyphs
+from tpumon.outputs.drawing.names import Labels
+from tpumon.outputs.drawing.stable_axes import StableAxes
+from tpumon.outputs.drawing.style import Glyphs
 
 _USUAL_INTERVAL_S = 10.0
 _LATE = 1.2  # queries come at most so many times later than they are due

@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tpumon.analysis.history import Point, RollupSeries, State
-from tpumon.outputs.live.drawing.graphs import Band
+from tpumon.outputs.drawing.graphs import Band
 
 SPANS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080))
 """The spans that graphs can show: a minute to a week."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 from rich.cells import cell_len
 
-from tpumon.outputs.live.drawing.cells import NOT_KNOWN
-from tpumon.outputs.live.drawing.graphs import bar
-from tpumon.outputs.live.drawing.line import Line, cut, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, Glyphs
+from tpumon.outputs.drawing.cells import NOT_KNOWN
+from tpumon.outputs.drawing.graphs import bar
+from tpumon.outputs.drawing.line import Line, cut, tame
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, Glyphs
 
 _LEAST_NAME, _MOST_NAME = 16, 60
 _TAIL = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
-from tpumon.outputs.live.drawing.line import plain
-from tpumon.outputs.live.drawing.style import BOLD
+from tpumon.outputs.drawing.line import plain
+from tpumon.outputs.drawing.style import BOLD
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Hit, Picture, Screen, opening

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history import State
 from tpumon.model import Severity
-from tpumon.outputs.live.drawing.cells import clock
-from tpumon.outputs.live.drawing.line import Line, Lines, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, LOOKS, Glyphs
+from tpumon.outputs.drawing.cells import clock
+from tpumon.outputs.drawing.line import Line, Lines, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BADGES, BOLD, Glyphs
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Picture, Screen
 
@@ -85,8 +85,8 @@ class HelpScreen(Screen):
                 page.text(f"{clock(message.at_unix_s, frame.now_unix_s)}  {message.text}")
         page.title("Marks of workers")
         for kind, text in _MARKS:
-            look = LOOKS[kind]
-            page.pair(f"{look.mark}  {look.word}", text)
+            badge = BADGES[kind]
+            page.pair(f"{badge.mark}  {badge.word}", text)
         for title, pairs in (
             ("In the header", _HEADER),
             ("Graphs and comparisons", _GRAPHS),

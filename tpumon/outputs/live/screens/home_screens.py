@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.outputs.live.drawing.line import Line, tame, wrapped
+from tpumon.outputs.drawing.line import Line, tame, wrapped
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import SPAN_KEYS, Picture, Screen
 from tpumon.outputs.live.screens.workers_screen import OPEN_WORKER, filter_notes
@@ -48,4 +48,4 @@ class AloneScreen(Screen):
 
     def draw(self, frame: Frame) -> Picture:
         """Figures first; graphs fill the rest."""
-        return Picture(lines=WorkerPage(frame, frame.rows[0]).screen(frame.height), notes=filter_notes(frame))
+        return Picture(lines=WorkerPage(frame, frame.rows[0]).lines_that_fit(frame.height), notes=filter_notes(frame))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tpumon.analysis import WorkerStatus
-from tpumon.outputs.live.drawing.cells import percent
-from tpumon.outputs.live.drawing.line import Lines, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM
+from tpumon.outputs.drawing.cells import percent
+from tpumon.outputs.drawing.line import Lines, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BOLD, DIM
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.op_lines import BY_CATEGORY, BY_TIME, category_table, op_table, sorted_ops, why_no_ops

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from tpumon.analysis import WorkerStatus
-from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.drawing.line import Lines
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.parts.frame import Frame
 
@@ -151,7 +151,7 @@ SPAN_KEYS: tuple[Key, ...] = (
     Key(
         names=("[", "]"),
         words="show graphs until the previous change, or the next one; on a worker's page, of this worker",
-        press=lambda controls, key: controls.look_at_change(later=key == "]"),
+        press=lambda controls, key: controls.go_to_change(later=key == "]"),
     ),
     Key(
         names=("t",),

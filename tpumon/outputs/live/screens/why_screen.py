@@ -6,8 +6,8 @@ from operator import methodcaller
 
 from tpumon.analysis import WorkerStatus
 from tpumon.analysis.state_findings import all_findings
-from tpumon.outputs.live.drawing.line import Lines, plain, wrapped
-from tpumon.outputs.live.drawing.style import BOLD
+from tpumon.outputs.drawing.line import Lines, plain, wrapped
+from tpumon.outputs.drawing.style import BOLD
 from tpumon.outputs.live.parts.findings import concerns, finding_lines, not_judged_lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.screens.screen import Hit, Picture, Screen, opening

@@ -37,6 +37,6 @@ class WorkerScreen(Screen):
         row = frame.opened_row
         assert row is not None, "shown only where it fits"
         page = WorkerPage(frame, row, about(frame.messages, row.history.target))
-        lines = page.all(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
+        lines = page.all_lines(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
         place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
         return Picture(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])

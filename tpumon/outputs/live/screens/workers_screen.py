@@ -7,8 +7,8 @@ from operator import methodcaller
 from rich.segment import Segment
 
 from tpumon.analysis.history import WELL
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame
+from tpumon.outputs.drawing.style import BADGES, BOLD, DIM
 from tpumon.outputs.live.parts import fleet_lines
 from tpumon.outputs.live.parts.findings import marking, worst_line
 from tpumon.outputs.live.parts.frame import Frame
@@ -118,7 +118,7 @@ def filter_notes(frame: Frame) -> list[str]:
 
 def kind_words(kind: str) -> str:
     """Words of the footer for a kind of workers."""
-    return next((look.word for name, look in LOOKS.items() if name == kind), kind)
+    return next((badge.word for name, badge in BADGES.items() if name == kind), kind)
 
 
 def _no_match(frame: Frame) -> list[Segment]:
@@ -181,11 +181,11 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
     room -= len(worst)
     rule = Line(frame.width).add(frame.glyphs.rule * frame.width, DIM).segments()
     above: Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
-    return [*worst, *above, *WorkerPage(frame, row).preview(room - len(above))]
+    return [*worst, *above, *WorkerPage(frame, row).preview_lines(room - len(above))]
 
 
 def _worst(frame: Frame) -> Lines:
     """One line about the worst live worker, as rows do not say since when; no line if all are ok."""
     marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
-    return [] if worst is None else [WorkerPage(frame, worst).line()]
+    return [] if worst is None else [WorkerPage(frame, worst).verdict_line()]

@@ -11,10 +11,10 @@ from rich.segment import Segment
 
 from tpumon.analysis.history import RollupSeries, State
 from tpumon.model.figure import Figure
-from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
-from tpumon.outputs.live.drawing.graphs import RATIO, Axis, chart
-from tpumon.outputs.live.drawing.line import Line, Lines, cut
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, NOT_SEEN_LOOK, Glyphs, Look
+from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
+from tpumon.outputs.drawing.graphs import RATIO, Axis, chart
+from tpumon.outputs.drawing.line import Line, Lines, cut
+from tpumon.outputs.drawing.style import BADGES, BOLD, DIM, GRAPH, NOT_SEEN_BADGE, Badge, Glyphs
 from tpumon.outputs.live.parts.spans import Span, SpanColumns, columns_of
 
 _AXIS = 8
@@ -45,9 +45,9 @@ class Graphed(Struct, frozen=True, kw_only=True):
     axis: Callable[[Figure, Sequence[float]], Axis]
     is_seen: bool = True
 
-    def look(self, state: State) -> Look:
-        """The look of a state that it was in."""
-        return LOOKS[state] if self.is_seen or state != "no-activity" else NOT_SEEN_LOOK
+    def badge(self, state: State) -> Badge:
+        """The badge of a state that it was in."""
+        return BADGES[state] if self.is_seen or state != "no-activity" else NOT_SEEN_BADGE
 
 
 def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) -> str:
@@ -133,14 +133,14 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
             label = f"{100 * end:.0f}%" if figure.unit == "ratio" else FORMATS[figure.unit].cell(end)
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
         if place == height - 2:
-            _add_states(line, text, shown.states, graphed.look)
+            _add_states(line, text, shown.states, graphed.badge)
         else:
             line.add(text.rstrip(), GRAPH)
         lines.append(line.segments())
     return lines
 
 
-def _add_states(line: Line, text: str, states: Sequence[State | None], look: Callable[[State], Look]) -> None:
+def _add_states(line: Line, text: str, states: Sequence[State | None], badge: Callable[[State], Badge]) -> None:
     """Adds the lowest line of a chart: where the worker had no figures, the mark of its state."""
     at = 0
     for state, columns in groupby(states):
@@ -150,7 +150,7 @@ def _add_states(line: Line, text: str, states: Sequence[State | None], look: Cal
         if state is None:
             line.add(here if at < len(text) else here.rstrip(), GRAPH)
         else:
-            line.add(look(state).mark * count, look(state).style)
+            line.add(badge(state).mark * count, badge(state).style)
 
 
 def _title(figure: Figure, shown: SpanColumns, graphed: Graphed, width: int, glyphs: Glyphs) -> list[Segment]:
@@ -165,8 +165,8 @@ def _title(figure: Figure, shown: SpanColumns, graphed: Graphed, width: int, gly
     if shown.ends is not None:
         form = FORMATS[figure.unit]
         ends = f"{form.cell(shown.ends[0])} {glyphs.dash} {form.cell(shown.ends[1])}{form.unit}"
-    looks = [graphed.look(state) for state in dict.fromkeys(shown.states) if state]
-    marks = "".join(f", {look.mark} {look.word}" for look in looks)
+    badges = [graphed.badge(state) for state in dict.fromkeys(shown.states) if state]
+    marks = "".join(f", {badge.mark} {badge.word}" for badge in badges)
     texts = (f"{ends}, {words}{marks}", f"{ends}, {words}", f"{words}{marks}")
     text = next((text for text in texts if len(text) <= line.room), words)
     return line.add(cut(text, line.room, glyphs.ellipsis), DIM).segments()

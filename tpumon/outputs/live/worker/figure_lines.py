@@ -8,10 +8,10 @@ from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
 from tpumon.model.figure import Figure, is_on_cpu
 from tpumon.model.figure_table import FIGURES, STEP, held_by
-from tpumon.outputs.live.drawing.cells import FORMATS, gib
-from tpumon.outputs.live.drawing.graphs import bar
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, Glyphs, look_of
+from tpumon.outputs.drawing.cells import FORMATS, gib
+from tpumon.outputs.drawing.graphs import bar
+from tpumon.outputs.drawing.line import Line, Lines, cut, tame
+from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, Glyphs, badge_of
 from tpumon.outputs.live.worker.peers import ALONE, Peers
 
 _NAME = 10
@@ -64,7 +64,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
-    style = look_of(row).style
+    style = badge_of(row).style
     lines = [Line(width)]
     for figure in held_by([row.sample]):
         if figure.level > level or not figure.always_shown:
@@ -115,7 +115,7 @@ def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peer
             reason = tame(figure.why_absent(figures) or "", ascii_only=glyphs.ascii)
             lines.append(line.add(text, DIM).fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
             continue
-        line.add(text, look_of(row).style if row.marks(figure.key) else BOLD)
+        line.add(text, badge_of(row).style if row.marks(figure.key) else BOLD)
         if line.room > 8:
             line.fill(2)
             if figure.unit == "ratio":

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tpumon.model import Figures, JobKind
 from tpumon.model.server_figures import families_of
-from tpumon.outputs.live.drawing.cells import NOT_KNOWN, clock, number, percent, step_cell, step_word
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame
-from tpumon.outputs.live.drawing.style import BOLD, DIM, Glyphs
+from tpumon.outputs.drawing.cells import NOT_KNOWN, clock, number, percent, step_cell, step_word
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame
+from tpumon.outputs.drawing.style import BOLD, DIM, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, table
 
 _NAME = 12

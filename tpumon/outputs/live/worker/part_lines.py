@@ -5,10 +5,10 @@ from __future__ import annotations
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures
 from tpumon.model.figure_table import STEP, STEP_PARTS
-from tpumon.outputs.live.drawing.cells import percent, step_cell, step_word
-from tpumon.outputs.live.drawing.line import Line, Lines, tame
-from tpumon.outputs.live.drawing.stable_axes import StableAxes
-from tpumon.outputs.live.drawing.style import BOLD, Glyphs
+from tpumon.outputs.drawing.cells import percent, step_cell, step_word
+from tpumon.outputs.drawing.line import Line, Lines, tame
+from tpumon.outputs.drawing.stable_axes import StableAxes
+from tpumon.outputs.drawing.style import BOLD, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
 from tpumon.outputs.live.worker.peers import Peers
 

@@ -8,7 +8,7 @@ from statistics import median
 from msgspec import Struct, field
 
 from tpumon.analysis import WorkerStatus
-from tpumon.analysis.findings import group_of
+from tpumon.analysis.findings import slice_key_of
 from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.parts.scene import Scene
 
@@ -34,9 +34,9 @@ ALONE = Peers()
 
 def peers_of(scene: Scene, row: WorkerStatus) -> Peers:
     """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
-    group = group_of(row.target)
+    group = slice_key_of(row.target)
     present = [each for each in scene.rows if each.sample is not None]
-    rows = [each for each in present if group_of(each.target) == group]
+    rows = [each for each in present if slice_key_of(each.target) == group]
     if len(rows) < 2:
         return ALONE
     known = {key: [value for each in rows if (value := each.figures[key]) is not None] for key in COMPARED}

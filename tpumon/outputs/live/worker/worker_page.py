@@ -13,7 +13,7 @@ from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
 from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, held_by
-from tpumon.outputs.live.drawing.cells import (
+from tpumon.outputs.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
     age,
@@ -24,9 +24,9 @@ from tpumon.outputs.live.drawing.cells import (
     step_cell,
     step_word,
 )
-from tpumon.outputs.live.drawing.graphs import Axis, soft_axis
-from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
-from tpumon.outputs.live.drawing.style import BOLD, DIM, Look, look_of
+from tpumon.outputs.drawing.graphs import Axis, soft_axis
+from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame, wrapped
+from tpumon.outputs.drawing.style import BOLD, DIM, Badge, badge_of
 from tpumon.outputs.live.parts.change_lines import change_lines
 from tpumon.outputs.live.parts.findings import cause_lines
 from tpumon.outputs.live.parts.frame import Frame
@@ -104,7 +104,7 @@ class WorkerPage:
         self._notices = notices
         self._peers = peers_of(frame.scene, row)
 
-    def top(self) -> Lines:
+    def _main_lines(self) -> Lines:
         """Identity, verdict and figures of the worker."""
         return self._who() + self._process() + self._kind() + self._verdict() + self._figures()
 
@@ -123,9 +123,9 @@ class WorkerPage:
             return []
         return part_line(self._row, self._peers, self._scene.stable_axes, self._width, self._glyphs)
 
-    def screen(self, height: int) -> Lines:
+    def lines_that_fit(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
-        lines = self.top()
+        lines = self._main_lines()
         if len(lines) <= height:
             return self._filled(lines, height)
         return (
@@ -137,17 +137,17 @@ class WorkerPage:
             + self._figures()
         )
 
-    def preview(self, height: int) -> Lines:
+    def preview_lines(self, height: int) -> Lines:
         """Everything that its row does not say, in at most `height` lines."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
-    def line(self) -> list[Segment]:
+    def verdict_line(self) -> list[Segment]:
         """Verdict on the worker in one line, with name, begin and reason."""
         name = self._scene.labels.whole(self._row.name)
         mark, text = self._verdict_text()
-        text = text.removeprefix(f"{self._look.word} ")  # the mark says so already
+        text = text.removeprefix(f"{self._badge.word} ")  # the mark says so already
         text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
-        return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
+        return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._badge.style)
 
     def _filled(self, lines: Lines, height: int) -> Lines:
         room = height - len(lines) - 1
@@ -158,12 +158,12 @@ class WorkerPage:
                 break
         return lines + self._blank(self._charts(room)) if room >= LEAST_CHART else lines
 
-    def all(self, chart_height: int) -> Lines:
+    def all_lines(self, chart_height: int) -> Lines:
         """Everything; on wide screens step parts, cores and devices are side by side.
 
         Graphs have `chart_height` lines, or more if lines of the screen would be empty otherwise.
         """
-        above = self.top() + cause_lines(self._frame, self._row)
+        above = self._main_lines() + cause_lines(self._frame, self._row)
         sample = self._row.sample
         if sample is not None and self._level > 1:
             above += self._fitting_parts() + self._more(sample)
@@ -310,11 +310,11 @@ class WorkerPage:
         """Mark and state of the worker; without figures, or while they are late, also the sampler's present action."""
         mark, text = self._verdict_text()
         doing = waiting_words(self._frame, self._row, late_only=has_figures(self._row))
-        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._look.style, indent=1)
+        return self._text(f"{mark} {text}{doing and '; '}{doing}".lstrip(), self._badge.style, indent=1)
 
     @property
-    def _look(self) -> Look:
-        return look_of(self._row)
+    def _badge(self) -> Badge:
+        return badge_of(self._row)
 
     def _verdict_text(self) -> tuple[str, str]:
         """Mark of the worker, and its state with begin and reason."""
@@ -325,9 +325,9 @@ class WorkerPage:
                 since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{self._look.word}{self._since_critical() or since}"
+            text = f"{self._badge.word}{self._since_critical() or since}"
         causes = ", ".join(cause_words(verdict.reasons))
-        return self._look.mark, f"{text}: {causes}" if causes else text
+        return self._badge.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:
         """Time since which it is critical, if it was in trouble before."""

@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from tpumon.cli.doctor.checklist import render
-from tpumon.cli.doctor.diagnosis import Diagnosis, diagnose
-from tpumon.cli.doctor.problems import problems_of
+from tpumon.cli.commands.doctor.checklist import render
+from tpumon.cli.commands.doctor.diagnosis import Diagnosis, diagnose
+from tpumon.cli.commands.doctor.problems import problems_of
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import NoTargetError
 from tpumon.model.documents import encoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from tpumon.cli.doctor.diagnosis import Diagnosis, ExtraSourceReports, Problem, ServerDiagnosis
+from tpumon.cli.commands.doctor.diagnosis import Diagnosis, ExtraSourceReports, Problem, ServerDiagnosis
 from tpumon.discovery.host.jobs import HostJob
 from tpumon.discovery.host.port_survey import HIDDEN, USUAL_PORTS, line_for, of_others
 from tpumon.errors import MEANING, remedy

@@ -7,8 +7,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tpumon.cli.doctor.diagnosis import Diagnosis, ExtraSourceReports, ServerDiagnosis
-from tpumon.collection.sources.examination import ExtraSourceReport
+from tpumon.cli.commands.doctor.diagnosis import Diagnosis, ExtraSourceReports, ServerDiagnosis
+from tpumon.collection.sources.doctor_reports import ExtraSourceReport
 from tpumon.discovery.host.pci_chips import Chip
 from tpumon.model import SIMULATED_MARK
 from tpumon.untrusted_text import listed

@@ -22,7 +22,7 @@ HEADER = Style(reverse=True)
 HEADER_WORD = Style(reverse=True, bold=True)
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Badge(Struct, frozen=True, kw_only=True):
     """Mark, word and style of a state or severity.
 
     Attributes:
@@ -41,34 +41,34 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 # Signs are severities of workers that are live; letters are states of those that are not.
-LOOKS: Mapping[Status, Look] = {
-    "ok": Look(mark=" ", word="ok"),
-    "live": Look(mark=" ", word="live"),
-    "critical": Look(mark="X", word="critical", style=CRITICAL),
-    "warning": Look(mark="!", word="warning", style=WARN),
-    "info": Look(mark=" ", word="info"),
-    "down": Look(mark="D", word="down", style=CRITICAL),
-    "no-activity": Look(mark="N", word="no activity", style=WARN),
-    "stale": Look(mark="S", word="stale", style=UNKNOWN),
-    "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
-    "waiting": Look(mark="W", word="waiting", style=UNKNOWN),
-    "busy": Look(mark="B", word="busy", style=WARN),
-    "continuous": Look(mark="C", word="continuous", style=WARN),
-    "paused": Look(mark="P", word="sampling paused", style=WARN),
+BADGES: Mapping[Status, Badge] = {
+    "ok": Badge(mark=" ", word="ok"),
+    "live": Badge(mark=" ", word="live"),
+    "critical": Badge(mark="X", word="critical", style=CRITICAL),
+    "warning": Badge(mark="!", word="warning", style=WARN),
+    "info": Badge(mark=" ", word="info"),
+    "down": Badge(mark="D", word="down", style=CRITICAL),
+    "no-activity": Badge(mark="N", word="no activity", style=WARN),
+    "stale": Badge(mark="S", word="stale", style=UNKNOWN),
+    "unknown": Badge(mark="?", word="unknown", style=UNKNOWN),
+    "waiting": Badge(mark="W", word="waiting", style=UNKNOWN),
+    "busy": Badge(mark="B", word="busy", style=WARN),
+    "continuous": Badge(mark="C", word="continuous", style=WARN),
+    "paused": Badge(mark="P", word="sampling paused", style=WARN),
 }
 
 
-NOT_SEEN_LOOK = Look(mark="?", word="not seen", style=UNKNOWN)
+NOT_SEEN_BADGE = Badge(mark="?", word="not seen", style=UNKNOWN)
 """That of a worker that answers without showing whether anything runs."""
 
 
-def look_of(worker: WorkerStatus) -> Look:
-    """The look of a worker: that of its mark."""
-    return LOOKS[worker.verdict.mark] if worker.is_seen else NOT_SEEN_LOOK
+def badge_of(worker: WorkerStatus) -> Badge:
+    """The badge of a worker: that of its mark."""
+    return BADGES[worker.verdict.mark] if worker.is_seen else NOT_SEEN_BADGE
 
 
-def state_look(worker: WorkerStatus) -> Look:
-    return LOOKS[worker.verdict.state] if worker.is_seen else NOT_SEEN_LOOK
+def state_badge(worker: WorkerStatus) -> Badge:
+    return BADGES[worker.verdict.state] if worker.is_seen else NOT_SEEN_BADGE
 
 
 class Glyphs(Struct, frozen=True, kw_only=True):

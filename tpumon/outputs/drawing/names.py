@@ -11,8 +11,8 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Process
-from tpumon.outputs.live.drawing.line import tame
-from tpumon.outputs.live.drawing.style import Glyphs
+from tpumon.outputs.drawing.line import tame
+from tpumon.outputs.drawing.style import Glyphs
 
 _NUMBERS = re.compile(r"(\d+)")
 _MOST_WIDTHS = 4

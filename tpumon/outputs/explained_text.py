@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tpumon.analysis.explain import by_reason
+from tpumon.analysis.fleet_verdict import by_reason
 from tpumon.outputs import Output
 from tpumon.untrusted_text import one_line
 

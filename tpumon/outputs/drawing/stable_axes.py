@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
-from tpumon.outputs.live.drawing.graphs import Axis
+from tpumon.outputs.drawing.graphs import Axis
 
 _TOO_LONG = 2.0  # an axis is, when it is longer by this factor than needed
 _SHRINKS_AFTER_S = 300.0

@@ -19,7 +19,7 @@ from tpumon import __version__
 from tpumon.collection import sources
 from tpumon.collection.sampler.host_traces import explained
 from tpumon.collection.sources import Client, ExtraSource, SourceOptions
-from tpumon.collection.sources.examination import Examination, ExtraSourceReport, RpcAnswer, State
+from tpumon.collection.sources.doctor_reports import Examination, ExtraSourceReport, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import HostJob, find_job
 from tpumon.discovery.host.listening import signs_at, signs_of

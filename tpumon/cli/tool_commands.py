@@ -154,7 +154,7 @@ def doctor_command(context: typer.Context, targets: TargetOptions, output: Forma
       tpumon doctor
       tpumon doctor --service-addr 10.0.0.2:9999
     """
-    from tpumon.cli.doctor import command as doctor
+    from tpumon.cli.commands.doctor import command as doctor
 
     return partial(
         doctor.run,

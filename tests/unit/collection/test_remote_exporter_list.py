@@ -11,7 +11,7 @@ import pytest
 from tpumon.cli.resolve import origin_of
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.remote import shown
-from tpumon.collection.remote.places import ExporterList, Place, sources_of
+from tpumon.collection.remote.exporter_list import ExporterList, Place, sources_of
 from tpumon.discovery.identity import JobNames
 from tpumon.errors import UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tpumon.outputs.live.drawing.style import Glyphs
+from tpumon.outputs.drawing.style import Glyphs
 
 Axis = tuple[float, float]
 """The values at the bottom and the top."""

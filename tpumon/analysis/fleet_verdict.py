@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.findings.rule import PAUSING, SERVERS
 from tpumon.analysis.state_findings import (
-    MOST_WORKERS,
+    MOST_NAMED,
     STATES,
     all_findings,
     first_of_last,
@@ -46,7 +46,7 @@ from tpumon.moments import date_and_time
 from tpumon.untrusted_text import ascii_line, plain_word, quote, quote_names
 
 NOTHING_WRONG = "Nothing is wrong, as far as it can be judged."
-MOST_FINDINGS = 10
+_MOST_FINDINGS_SHOWN = 10
 
 _MOST_EVIDENCE = 4
 _MOST_NAMES = 200  # of one sample
@@ -79,7 +79,7 @@ class LastRestart(NamedTuple):
     runs: bool
 
 
-class Diagnosis(Struct, frozen=True, kw_only=True):
+class FleetVerdict(Struct, frozen=True, kw_only=True):
     """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
     Attributes:
@@ -129,7 +129,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         Args:
             brief: leave out what is not judged.
         """
-        shown, grouped = self.findings[:MOST_FINDINGS], by_reason(self.not_judged)
+        shown, grouped = self.findings[:_MOST_FINDINGS_SHOWN], by_reason(self.not_judged)
         return WhyDocument(
             time_unix_s=round(self.time_unix_s, 1),
             workers=self.workers,
@@ -208,9 +208,9 @@ def _shortened(finding: Finding) -> WhyFinding:
     return WhyFinding(**given)
 
 
-def diagnose(
+def verdict_on(
     status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False, recorded: bool = False
-) -> Diagnosis:
+) -> FleetVerdict:
     """The verdict, from the status of a fleet: the worst of states and findings.
 
     Args:
@@ -248,7 +248,7 @@ def diagnose(
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
     otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
-    return Diagnosis(
+    return FleetVerdict(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),
         answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
@@ -293,7 +293,7 @@ def _programs(sample: Sample) -> Iterator[str]:
 
 def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
     """Copy of a finding with names made plain words; an exporter's own text is quoted, the remedy is this tpumon's."""
-    own = finding.naming(MOST_WORKERS)
+    own = finding.naming(MOST_NAMED)
     # Not as the other names, anywhere: a slice is often called 0.
     own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain_word(own.slice or "")}" '))
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
@@ -343,12 +343,13 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool, recor
         unseen = ascii_line(workers[0].history.failure_words.removeprefix(f"{NOT_SEEN}: "))
         why = f" ({unseen})" if words == _NOT_SEEN else ""
         why = _silent(workers, status.time_unix_s) if words == _GAPS["no-activity"] else why
-        yield f"{len(workers)} of {len(status.workers)} workers {words}: {quoted(each.name for each in workers)}{why}."
+        names = quoted(worker.name for worker in workers)
+        yield f"{len(workers)} of {len(status.workers)} workers {words}: {names}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in like and not watched and not recorded:
         one_look = "One look cannot tell a hang from a pause"
         how = f"{one_look}; tpumon once --state DIR, begun while it runs, goes on from its last run"
-        if keeps and any("hang" in one.judged for one in like[_GAPS["no-activity"]]):
+        if keeps and any("hang" in worker.judged for worker in like[_GAPS["no-activity"]]):
             how = f"{one_look}; the next run with this --state goes on from here"
         elif keeps:
             how = "A hang is told of what was seen running, which no run with this --state has seen"
@@ -357,12 +358,12 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool, recor
 
 def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
     """Words for silence: since when, by how old a sample; of a possible notebook also that its user may be idle."""
-    since_unix_s = earliest(each.verdict.since_unix_s for each in workers)
+    since_unix_s = earliest(worker.verdict.since_unix_s for worker in workers)
     since = "" if since_unix_s is None else f", since {date_and_time(since_unix_s)}"
-    since += " or earlier" * any(each.verdict.since_or_earlier for each in workers)
-    age_s = max((now_unix_s - each.history.last.time_unix_s for each in workers if each.history.last), default=0.0)
+    since += " or earlier" * any(worker.verdict.since_or_earlier for worker in workers)
+    age_s = max((now_unix_s - last.time_unix_s for worker in workers if (last := worker.history.last)), default=0.0)
     since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
-    pauses = any(each.history.kind in {None, *PAUSING} for each in workers)
+    pauses = any(worker.history.kind in {None, *PAUSING} for worker in workers)
     return since + "; a notebook or an interactive session looks so while its user does nothing" * pauses
 
 
@@ -399,7 +400,7 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
 
 def _stepless(status: FleetStatus) -> list[str]:
     """Sentence on why a job that should have steps shows none; of which workers, if others have steps."""
-    reasons = {one.name: why_no_step(one.sample) for one in status.all() if one.sample is not None}
+    reasons = {worker.name: why_no_step(worker.sample) for worker in status.all() if worker.sample is not None}
     why = next(filter(None, reasons.values()), None)
     if why is None:
         return []
@@ -410,16 +411,16 @@ def _stepless(status: FleetStatus) -> list[str]:
 
 def _without_tpu(status: FleetStatus) -> Iterator[str]:
     """Of workers on a CPU, sentences that their steps run, and what cannot be known of them."""
-    on_cpu = [one.sample for one in status.all() if one.sample is not None and is_on_cpu(one.sample)]
+    on_cpu = [sample for worker in status.all() if (sample := worker.sample) is not None and is_on_cpu(sample)]
     if not on_cpu:
         return
     yield from _steps_run(status)
-    names = "" if len(on_cpu) == len(status.workers) else f": {quoted(one.worker for one in on_cpu)}"
+    names = "" if len(on_cpu) == len(status.workers) else f": {quoted(sample.worker for sample in on_cpu)}"
     yield f"{WITHOUT_TPU}{names}."
 
 
 def _live(status: FleetStatus) -> list[Figures]:
-    return [one.history.last.figures for one in status.all() if one.verdict.state == "live" and one.history.last]
+    return [last.figures for worker in status.all() if worker.verdict.state == "live" and (last := worker.history.last)]
 
 
 def _steps_run(status: FleetStatus) -> Iterator[str]:

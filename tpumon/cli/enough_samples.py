@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis import FleetStatus, WorkerStatus
-from tpumon.analysis.explain import Diagnosis
+from tpumon.analysis.fleet_verdict import FleetVerdict
 from tpumon.analysis.history import WorkerHistory, state_of
-from tpumon.analysis.state_findings import MOST_WORKERS
+from tpumon.analysis.state_findings import MOST_NAMED
 from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
 from tpumon.collection.event_sources import EventSource, NearbySource, RecordingSource
 from tpumon.collection.remote.nearby import find_nearby
@@ -28,7 +28,7 @@ from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
 from tpumon.moments import local_time
-from tpumon.outputs.live.progress import Bar
+from tpumon.outputs.drawing.progress_bar import Bar
 from tpumon.pipeline import FeedSettings, open_feed
 from tpumon.system.signals import StoppedError, send_soon
 from tpumon.untrusted_text import LONGEST_PATH, listed, one_line
@@ -240,7 +240,7 @@ class _Waiting:
         words = f"{self._taken} of {self._wanted} samples"
         if self._down:
             are = "is" if len(self._down) == 1 else "are"
-            words = f"{listed(self._down, MOST_WORKERS)} {are} down; the others are waited for: {words}"
+            words = f"{listed(self._down, MOST_NAMED)} {are} down; the others are waited for: {words}"
         if self._taken == self._wanted:
             words += ", some findings take more"
         doing, target = self._doing, self._waits_for
@@ -323,7 +323,7 @@ def moment_of_recording(origin: EventSource, time_unix_s: float) -> str:
     return f"So it was at {local_time(time_unix_s)}; what happened before: {before}"
 
 
-def told_when(answer: Diagnosis, settings: FeedSettings, needs: Needs, status: FleetStatus) -> Diagnosis:
+def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status: FleetStatus) -> FleetVerdict:
     """The answer with the moment, or the command, at which more is known, if it rests on few samples.
 
     Args:

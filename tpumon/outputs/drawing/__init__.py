@@ -1,0 +1,1 @@
+"""Lines, numbers as short text, graphs, colors, short names; a progress bar."""

@@ -1,1 +1,0 @@
-"""Lines, numbers as short text, graphs, colors, short names."""
