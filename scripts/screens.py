@@ -138,7 +138,7 @@ def _play(story: Story) -> Iterator[Workers | Sample | float]:
             if job.serves:
                 pages = [*pages[-1:], page_of(metrics_page(job, int(start_s * _NS)).encode())]
                 sample = _served(story, job, worker, sample, figures_of(pages[1], pages[0], story.interval_s))
-                sample = spans[worker].joined(sample, start_s, looked=True)
+                sample = spans[worker].joined(sample, start_s, extra_read=True)
             yield _on_cpu(sample) if story.on_cpu else sample
         yield _BEGIN_UNIX_S + start_s
 
