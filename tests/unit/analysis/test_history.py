@@ -231,6 +231,7 @@ CLOSED = failed("unavailable", message="connection refused")
         ([answered(process=job(), runtime=runtime(5.0)), answered(process=job(8), runtime=runtime(6.0))], True),
         ([answered(process=job()), CLOSED, answered(process=job())], False),  # its profiler server was stopped
         ([answered(process=job()), CLOSED, answered()], True),
+        ([answered(process=job()), CLOSED, answered(), answered(process=job(8))], False),  # told already, by the port
         ([answered(process=job(started_unix_s=None)), answered(process=job())], False),
     ],
 )

@@ -181,6 +181,8 @@ class WorkerHistory(Struct):
         if is_restart and not _is_of(self.restarted, sample):
             self.restarted, self.restart_unix_s = sample, restart_unix_s(sample, self._listened_unix_s)
             self._uptime_s = self.job_began_unix_s = None  # of the job before it; the new one's may become known later
+            if sample.process is None:
+                self._process = self._found = None
         if listens(sample):
             self._listened_unix_s = sample.time_unix_s
         uptime_s = sample.figures.runtime.uptime_s
