@@ -281,7 +281,8 @@ async def test_a_host_that_hung_its_job_is_spared_and_that_is_told_once(said, mo
             assert host_levels(node) == [1, 0, 0]
             (told,) = [line for line in said if "although" in line]
             assert re.search(
-                r"tpumon's trace of it at \d\d:\d\d:\d\d has probably hung the job; so it stays until", told
+                r"tpumon's trace of it at \d\d:\d\d:\d\d has probably hung the job that ran then; so it stays until",
+                told,
             )
             node._generation = "new"
             await client.close()

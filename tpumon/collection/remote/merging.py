@@ -115,7 +115,7 @@ Candidate = tuple[FollowedExporter, str]
 class Merging:
     """Sends what exporters say as if they were one.
 
-    (job, slice, name) is one worker: the first live one in the order of the exporters. Where two are live for long,
+    (job, slice, name) is one worker: the worst of those that answer, which mostly is one. Where two are live for long,
     these are different workers, compared with none: that in the worse state is shown, or, where they are kept apart,
     each as EXPORTER/NAME. Where workers differ in job or slice only, each is JOB/SLICE/NAME.
 
@@ -227,12 +227,12 @@ class Merging:
             owner = self._owners.get(key)
             if live and owner is not None and self._best(key, live) != owner:
                 self.is_due = True
-            if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
+            if len(live) < 2 or _are_same(live):
                 self.is_due |= self._is_doubted(key)
                 self._both_live.pop(key, None)
                 continue
             both_live_s = now_s - self._both_live.setdefault(key, now_s)
-            if key not in self._said and (both_live_s >= _TWICE_S or _are_two(key, live)):
+            if key not in self._said and (both_live_s >= _TWICE_S or _are_two(live)):
                 self._said.add(key)
                 self.is_due = True
                 first, second = (
@@ -256,8 +256,14 @@ class Merging:
         return self._keeps_apart and key in self._said
 
     def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
-        """The candidate to show among live ones: the first, or the worst if they may be different workers."""
-        return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
+        """The candidate to show among live ones: the worst, as they may be different workers.
+
+        While they may be one that moves, the worst of those that answer: it answers in one place at a time.
+        """
+        if not self._is_doubted(key):
+            answering = [each for each in live if each[0].last[each[1]].failure is None]
+            live = live[:1] if _are_same(live) else answering or live[:1]
+        return min(live, key=lambda each: each[0].grades.get(each[1], 9))
 
     def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         now_unix_s, now_s = self._clock(), self._monotonic_s()
@@ -367,11 +373,20 @@ def _plain(target: Target) -> str:
     return target.name or target.worker
 
 
-def _are_two(key: Key, live: Sequence[Candidate]) -> bool:
-    """True if no job moves, and the ports or the machines differ."""
+def _are_same(live: Sequence[Candidate]) -> bool:
+    """True if the first two hand on the same samples, by two ways."""
+    return len(live) > 1 and bool(set(live[0][0].said.via) & set(live[1][0].said.via))
+
+
+def _are_two(live: Sequence[Candidate]) -> bool:
+    """True if no job moves, as none is known where they are sampled, and the ports or the machines differ."""
     places = [_place(exporter, exporter.targets[worker].address) for exporter, worker in live]
     machines, ports = ({place[at] for place in places} for at in (0, 1))
-    return key[0] is None and (len(ports) > 1 or (None not in machines and len(machines) > 1))
+    sampled = [
+        next(filter(None, (each.job for each in exporter.said.targets if each.worker == worker)), None)
+        for exporter, worker in live
+    ]
+    return not any(sampled) and (len(ports) > 1 or (None not in machines and len(machines) > 1))
 
 
 def _place(exporter: FollowedExporter, address: str) -> tuple[str | None, str]:

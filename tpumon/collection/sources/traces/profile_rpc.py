@@ -161,8 +161,8 @@ class Profiler:
         if self.known.spares_host:
             return (
                 "the host is not traced, although --host-tracer-level says so: tpumon's trace of it at "
-                f"{time_of_day(max(self._hung_s, self.known.signs.hung_before_s))} has probably hung the job; so it "
-                "stays until the job has jaxlib 0.9 or newer, or for a day"
+                f"{time_of_day(max(self._hung_s, self.known.signs.hung_before_s))} has probably hung the job that ran "
+                "then; so it stays until the job has jaxlib 0.9 or newer, or for a day"
             )
         unless = "" if self.known.signs.framework == "JAX" else ", unless the job is TensorFlow or PyTorch/XLA"
         return (
