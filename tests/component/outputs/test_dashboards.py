@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -14,11 +15,13 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
 
+from grafana import worker as worker_dashboard
 from grafana.alerting import kubernetes_rules
 from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
+from tpumon.model.figure import Figure, Unit
 from tpumon.outputs.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS
 
 LINTED_UNITS = {"percentunit", "s", "bytes", "Bps", "short", "none", "ops"}
@@ -48,6 +51,17 @@ def test_the_dashboards_are_as_generated():
     files = {path.name: path.read_text() for path in (GRAFANA / "dashboards").glob("*.json")}
 
     assert files == dashboards(Config()), "run: python -m grafana.generate"
+
+
+@pytest.mark.parametrize("unit", get_args(Unit))
+def test_a_figure_of_any_unit_has_a_panel(unit, monkeypatch):
+    names: dict[str, Any] = {"key": "new", "fields": ("new",), "label": "New", "about": "New.", "metric": "tpu_new"}
+    row = Figure(**names, origin="device", unit=unit, value=lambda _: 0.5)
+    monkeypatch.setattr(worker_dashboard, "FIGURES", (row,))
+
+    panels = [panel for part in worker_dashboard.dashboard(Config()).rows for panel in part.panels]
+
+    assert "New" in [panel.title for panel in panels]
 
 
 def test_the_manifests_have_the_rules_as_generated():
