@@ -159,7 +159,7 @@ class _Waiting:
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
         self._down: tuple[str, ...] = ()  # workers that do not answer, while others are waited for
-        self._has_said_down = self._has_said_wait = self._has_said_beyond = False
+        self._said: frozenset[str] = frozenset()  # what was said of the wait
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -209,16 +209,16 @@ class _Waiting:
         """
         now_s, needed_s = time.monotonic(), self._needed_s
         is_beyond = needed_s > self._needs.timeout_s
-        is_news = is_beyond and not self._has_said_beyond
+        holds = {"down": bool(self._down), "long": self._waits_long or is_beyond, "beyond": is_beyond}
+        now = {name for name, is_so in holds.items() if is_so}
+        news = now - self._said
         if bar.refresh_s is not None:
             bar.count(self._taken, self._wanted, self._words())
+            is_due = "beyond" in news
         else:
-            is_news = is_news or bool(self._down and not self._has_said_down) or now_s >= self._next_line_s
-            is_news = is_news or (self._waits_long and not self._has_said_wait)
-        if is_news:
-            self._has_said_beyond = self._has_said_beyond or is_beyond
-            self._has_said_down, waits = bool(self._down), self._waits_long or is_beyond
-            self._has_said_wait = self._has_said_wait or waits
+            is_due = bool(news) or now_s >= self._next_line_s
+        if is_due:
+            self._said = self._said - {"down"} | now  # who is down anew is named again
             self._next_line_s = now_s + _BETWEEN_LINES_S
             limit = f"{self._needs.timeout_s:g} s at most (--timeout)"
             longer = f", too few for that; to wait so long: {_command(f'--timeout {_minutes(_LONGER * needed_s)}')}"

@@ -358,6 +358,7 @@ def _core_step_list(steps: Steps) -> Table:
     """Steps of cores with their parts: where there are too many, the slowest, the median and the fastest of each."""
     every = sum(len(core.durations_s) for core in steps.cores)
     is_short = steps.matched and every > _MOST_LISTED and len(steps.cores) > len(_SHOWN_OF_MANY)
+    most_steps = _MOST_LISTED // len(_SHOWN_OF_MANY) if is_short else _MOST_LISTED
     rows = [
         CoreStep(
             step=i,
@@ -366,13 +367,10 @@ def _core_step_list(steps: Steps) -> Table:
             duration_s=core.durations_s[i],
             parts_s={name: times_s[i] for name, times_s in core.step_parts_s.items()},
         )
-        for i in range(min(max(len(core.durations_s) for core in steps.cores), _MOST_LISTED))
+        for i in range(min(max(len(core.durations_s) for core in steps.cores), most_steps))
         for place, core in (_few(steps.cores, i) if is_short else zip(repeat(""), steps.cores))
         if i < len(core.durations_s)
-    ]
-    if is_short:
-        del rows[_MOST_LISTED // len(_SHOWN_OF_MANY) * len(_SHOWN_OF_MANY) :]
-    del rows[_MOST_LISTED:]
+    ][:_MOST_LISTED]
     of = f"{', '.join(_SHOWN_OF_MANY)} of {len(steps.cores)} cores by time outside of collectives; " if is_short else ""
     return Table(
         title="By step and core",

@@ -15,6 +15,7 @@ import pytest
 
 from tpumon.discovery.host import last_job, servers
 from tpumon.discovery.host.last_job import WithLastJob, gone_job
+from tpumon.discovery.host.processes import user_named
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.model import Process, Target, Workers
 
@@ -76,7 +77,7 @@ def test_a_later_tpumon_says_which_job_was_here_and_until_when(
     assert seen(here, workers(None)) == [here, workers(None)]
     end(job)
     (found,) = seen(NONE)
-    name = last_job.user_named(os.getuid())
+    name = user_named(os.getuid())
     assert found.waiting == (
         f"`python train.py` (pid {job.pid}, port 9999) is gone: tpumon {os.getpid()} of {name} sampled it from T100 "
         f"until T101; look at the end of its log; {NONE.waiting}"

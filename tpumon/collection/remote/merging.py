@@ -270,7 +270,7 @@ class Merging:
         return [each for each in candidates if each[0].is_live(each[1], now_unix_s, now_s)]
 
     def _choose(self) -> None:
-        """Assigns each worker to an exporter: the first in which the worker is live, else its exporter so far."""
+        """Assigns each worker to an exporter: the best in which the worker is live, else its exporter so far."""
         having: dict[Key, list[Candidate]] = {}
         for exporter, worker in self._each():
             target = exporter.targets[worker]
@@ -279,16 +279,16 @@ class Merging:
         for key, candidates in having.items():
             owner = candidates[0]
             if len(candidates) > 1:
-                there = [each for each in candidates if not each[0].is_gone] or candidates
-                live = self._live(there)
-                was = before.get(key)
-                owner = self._best(key, live) if live else was if was in there else there[0]
                 self._shared[key] = candidates
                 if self._is_split(key):
                     job, slice_name, name = key
                     for exporter, worker in candidates:
                         self._owners[job, slice_name, f"{exporter.name.rpartition('://')[2]}/{name}"] = exporter, worker
                     continue
+                there = [each for each in candidates if not each[0].is_gone] or candidates
+                live = self._live(there)
+                was = before.get(key)
+                owner = self._best(key, live) if live else was if was in there else there[0]
             self._owners[key] = owner
         self._said &= self._shared.keys()
         self._both_live = {key: since for key, since in self._both_live.items() if key in self._shared}
@@ -382,11 +382,10 @@ def _are_two(live: Sequence[Candidate]) -> bool:
     """True if no job moves, as none is known where they are sampled, and the ports or the machines differ."""
     places = [_place(exporter, exporter.targets[worker].address) for exporter, worker in live]
     machines, ports = ({place[at] for place in places} for at in (0, 1))
-    sampled = [
-        next(filter(None, (each.job for each in exporter.said.targets if each.worker == worker)), None)
-        for exporter, worker in live
-    ]
-    return not any(sampled) and (len(ports) > 1 or (None not in machines and len(machines) > 1))
+    has_job = any(
+        target.job for exporter, worker in live for target in exporter.said.targets if target.worker == worker
+    )
+    return not has_job and (len(ports) > 1 or (None not in machines and len(machines) > 1))
 
 
 def _place(exporter: FollowedExporter, address: str) -> tuple[str | None, str]:

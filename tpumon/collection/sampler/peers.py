@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpumon.discovery.host.processes import user_named
+from tpumon.discovery.host.processes import tpumon_named
 from tpumon.system.host_files import time_of_day
 from tpumon.system.ledger import PeerEntry
 
@@ -66,7 +66,7 @@ def named(peer: PeerEntry) -> tuple[str, int | None]:
 
 
 def _who(peer: PeerEntry) -> str:
-    return f"tpumon{f' {peer.pid}' if peer.pid else ''} of {user_named(peer.uid)}"
+    return tpumon_named(peer.pid, peer.uid)
 
 
 def _said_s(peer: PeerEntry) -> float:

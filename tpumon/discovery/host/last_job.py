@@ -11,13 +11,14 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated
 
-from msgspec import Meta, MsgspecError, Struct, json
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tpumon.discovery.finder import Discovery
 from tpumon.discovery.host.listening import read_listeners
-from tpumon.discovery.host.processes import start_ticks_of, state_of, user_named
+from tpumon.discovery.host.processes import start_ticks_of, state_of, tpumon_named
 from tpumon.model import Address, Process, Target, Workers
+from tpumon.model.documents import decoded, encoded
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s, time_of_day
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line
@@ -117,7 +118,7 @@ def _noted(before: Sequence[_Job], targets: Sequence[Target]) -> list[_Job]:
     jobs |= {(job.pid, job.start): job for job in now_here}
     latest = sorted(jobs.values(), key=lambda job: job.seen_s)[-_MOST_JOBS:]
     note = _Note(boot=boot(), network=network(), jobs=latest)
-    _FILES.write(path or _FILES.new_path(), json.encode(note).decode())
+    _FILES.write(path or _FILES.new_path(), encoded(note))
     return now_here
 
 
@@ -152,15 +153,14 @@ def gone_job(port: int | None = None) -> str:
     since = time_of_day(job.since_s)
     until = " on" if job.until_s is None else f" until {time_of_day(job.until_s)}"
     what = f"`{name}` (pid {job.pid}{at})" if name else f"the job (pid {job.pid}{at})"
-    who = f"tpumon {job.tpumon} of {user_named(uid)}"
-    return f"{what} is gone: {who} sampled it from {since}{until}; look at the end of its log"
+    return f"{what} is gone: {tpumon_named(job.tpumon, uid)} sampled it from {since}{until}; look at the end of its log"
 
 
 def _jobs_of(text: str, now_s: float) -> list[_Job]:
     """The jobs in a file that are of this boot, network and day."""
     try:
-        note = json.decode(text, type=_Note)
-    except (MsgspecError, RecursionError):
+        note = decoded(_Note, text)
+    except ValueError:
         return []
     if (note.boot, note.network) != (boot(), network()):
         return []

@@ -265,6 +265,11 @@ def user_named(uid: int) -> str:
         return str(uid)
 
 
+def tpumon_named(pid: int | None, uid: int) -> str:
+    """Words for a tpumon of this host: its process, where it says that, and its user."""
+    return f"tpumon{f' {pid}' if pid else ''} of {user_named(uid)}"
+
+
 @lru_cache(maxsize=1024)
 def _started_unix_s(pid: int, ticks: int) -> float:  # noqa: ARG001 - one moment per process
     """The start of a process by the wall clock, as it was set at the first look: it stays the same when that is set.

@@ -209,8 +209,10 @@ def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
 
 def is_paused_no_more(row: WorkerStatus, progress: Progress | None) -> bool:
     """True if its last sample says that it is paused, and the sampler asks it again, or waits for its turn."""
-    doing = None if progress is None else progress.of(row.target.address)
-    return row.verdict.state == "paused" and doing is not None and not doing.is_held
+    if progress is None or row.verdict.state != "paused":
+        return False
+    doing = progress.of(row.target.address)
+    return doing is not None and not doing.is_held
 
 
 def _of_jobs(status: FleetStatus) -> FleetStatus:
