@@ -43,6 +43,12 @@ release: $(UV)  ## dist/: all that goes out, from the last commit; the wheel is 
 publishable:  ## fails, with the reasons, while the last commit may not go out
 	@$(PYTHON) scripts/release.py publishable
 
+generated:  ## pages, schemas, screens, rules and dashboards that are made from the code; in .venv/, which `make test` makes
+	@PYTHONPATH=tests .venv/bin/python scripts/schemas.py
+	@.venv/bin/python scripts/reference_docs.py
+	@.venv/bin/python scripts/screens.py docs/screens
+	@.venv/bin/python -m grafana.generate
+
 proto: $(UV)  ## tpumon/proto/*_pb2.py from the .proto files
 	@$(UV) run --quiet --locked python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpumon/proto/*.proto
 

@@ -5,7 +5,7 @@
     ├── NoTargetError           3   no target ever answered
     └── SourceError             1   one query of one target failed; carries one of REASONS
 
-A message says what happened and what to do, in one line. Only `tpumon.cli.process` prints it.
+A message says what happened and what to do, in one line. Where it ends the command, `tpumon.cli.process` prints it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONNECTION_REFUSED = "connection refused"
 """How the message of a failure begins if the host is there, but nothing listens at the port."""
 
 NO_MORE = " any more"
-"""What follows that a server is not listening, in the message of a failure, if another tpumon here has sampled it."""
+"""Part of the message of a refused connection if a tpumon of this host has sampled the port: the job was there."""
 
 NOT_SEEN = "it cannot be seen whether anything runs"
 """How the message of an `empty-trace` begins if no trace of this server could show more."""

@@ -179,7 +179,7 @@ class Feed:
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
         try:
-            await self._settings.origin.send_to(send, self._settings.output_options.run)
+            await self._settings.origin.send_to(send, self._settings.output_options.run_id)
         finally:
             ticking.cancel()
 

@@ -58,7 +58,7 @@ class Pages:
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._lasts: dict[str, Sample] = {}
         self._sequence = 0
-        self._run = context.run.run
+        self._run = context.run.run_id
         self._via: Sequence[str] = ()
         self._ready = False
 

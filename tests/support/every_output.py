@@ -121,7 +121,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(analysis=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.context = Context(analysis=self.fleet, clock=clock, run=OutputOptions(run_id=run, expose="all"))
         self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:

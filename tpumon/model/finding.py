@@ -108,11 +108,11 @@ class FindingDetail(Struct, frozen=True, kw_only=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """Reason for which one worker is marked: a finding of it, or the failure of its last query.
+    """Reason for which one worker is marked: a finding of it, the failure of its last query, or figures that are old.
 
     Attributes:
         words: the reason in a few words, for display.
-        finding: ID of the finding; None for a failed query.
+        finding: ID of the finding; None for a failed query, or old figures.
         severity: "info", "warning" or "critical", for this worker.
         since_unix_s: since when this worker has it; None if unknown.
         since_or_earlier: whether its first samples showed it already, so that it may have begun before them.

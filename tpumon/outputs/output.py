@@ -47,7 +47,7 @@ class OutputOptions(Struct, frozen=True, kw_only=True):
         ops: the most top operations of a sample that they get, and categories; 0: none.
         expose: which metrics of workers that come from exporters are exposed.
         host: where all jobs of this host are sampled, and nothing else, its name; None: other workers are followed.
-        run: the name by which readers tell this run from others.
+        run_id: the name by which readers tell this run from others.
     """
 
     level: int = 2
@@ -56,7 +56,7 @@ class OutputOptions(Struct, frozen=True, kw_only=True):
     ops: int = 0
     expose: Expose = "findings"
     host: str | None = None
-    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 class Context(Struct, frozen=True, kw_only=True):

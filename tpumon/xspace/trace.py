@@ -242,7 +242,7 @@ def _trace(
         served=None
         if hardware == "GPU"
         else _served(space, lines, steps.functions, cores, runs, window_ps, truncation),
-        host_times=_host_times(activity, windows),
+        host_times=_host_part(activity, windows),
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         stop_unix_s=space.stop_unix_s,
@@ -348,7 +348,7 @@ def _host_for_times(space: Space, host: HostActivity | None, *, on_cores: bool) 
     return host
 
 
-def _host_times(host: HostActivity | None, windows: Sequence[tuple[int, int]]) -> HostTimes:
+def _host_part(host: HostActivity | None, windows: Sequence[tuple[int, int]]) -> HostTimes:
     if host is None:
         return HostTimes()
     known = [*windows, *filter(None, [host.window_ps])]

@@ -227,12 +227,12 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
 @contextlib.contextmanager
 def chained(*sources, port=0, run=None):
     """A tpumon that follows exporters and is one itself."""
-    options = OutputOptions() if run is None else OutputOptions(run=run)
+    options = OutputOptions() if run is None else OutputOptions(run_id=run)
     where = f"127.0.0.1:{port}"
     with contextlib.closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
 
         async def main(_send):
-            fleet = RemoteFleet(",".join(sources), own_run=options.run, poll_s=0.05)
+            fleet = RemoteFleet(",".join(sources), own_run=options.run_id, poll_s=0.05)
             await fleet.feed(output.take)
 
         with Background(main):

@@ -110,7 +110,7 @@ class Screen(Protocol):
         name: what `Controls.open` calls it.
         title: what users call it: `the list of workers`.
         opened_by: the key that opens it from everywhere; None: another screen opens it.
-        keys: what keys do here; they win over those of the display.
+        keys: what keys do here; they may take over keys that scroll, no others.
     """
 
     name: str

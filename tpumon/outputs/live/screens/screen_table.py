@@ -82,7 +82,7 @@ SCROLLING: tuple[Key, ...] = (
 
 
 def keys_on(screen: Screen) -> Iterator[Key]:
-    """Every key that works on a screen, in the footer's order; a screen's own replace those of the same name."""
+    """Every key that works on a screen, in the footer's order; a screen may take over those that scroll."""
     taken = {name for key in screen.keys for name in key.names}
     openers = [other.opened_by for other in SCREENS if other.opened_by is not None]
     yield from KEYS
