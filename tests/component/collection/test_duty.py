@@ -1432,3 +1432,53 @@ async def test_nobody_is_blamed_after_a_day_nor_the_process_that_follows():
         account.note_host_trace(now_s - 600, is_answered=False)
         account.note_process(start, now_s)
         assert bool(account.hung_by) == blames
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+async def test_the_share_told_of_a_job_that_was_restarted_soon_is_that_of_its_present_process(monkeypatch, beside):
+    """At any age, by all who trace it, also by one that comes only then."""
+    begun_s, job = asyncio.get_running_loop().time(), Job()
+    restarted_s = begun_s + 24
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: int((begun_s if pid < 2 else restarted_s) * ticks))
+    watching = [of_restarting(job, 24, interval_s=1.0) for _ in range(1 + beside)]
+    running, ages_s, told = asyncio.create_task(for_a_while(200, *watching)), range(5, 120, 5), []
+    for age_s in ages_s:
+        await asyncio.sleep(restarted_s + age_s - asyncio.get_running_loop().time())
+        if age_s == 60:
+            watching.append(of_restarting(job, 0, interval_s=1.0))
+            late = asyncio.create_task(for_a_while(100, watching[-1]))
+            await asyncio.sleep(1)
+        for sampler in watching:
+            await sampler._duty._exchange()  # what others traced since is not known before
+            ratio = sampler._duty._accounts[HERE].traced().ratio(time.time())
+            told.append((ratio or 0.0, job.share(restarted_s, asyncio.get_running_loop().time())))
+    assert [ratio for ratio, _ in told] == pytest.approx([truth for _, truth in told], abs=0.002)
+    await asyncio.gather(running, late)
+
+
+async def test_a_trace_that_has_not_ended_counts_as_it_runs():
+    """Of this tpumon: one under way, and one of the host without an answer until the server gives one again."""
+    account = DutyControl(0.01).follow(HERE)
+    clock_s = asyncio.get_running_loop().time
+    account.note_process(int(clock_s() * os.sysconf("SC_CLK_TCK")), clock_s())
+    await asyncio.sleep(40)
+    account.enter(0.1, clock_s())
+    traced = account.traced()
+    assert traced.ratio(time.time() + 40) == pytest.approx(0.5, abs=0.01)
+    await asyncio.sleep(40)
+    account.note_host_trace(clock_s() - 40, is_answered=False)
+    account.settle(0.1, 0.0, clock_s())
+    await asyncio.sleep(40)
+    assert account.traced().ratio(time.time()) == pytest.approx(2 / 3, abs=0.01)
+    account.note_host_trace(0.0, is_answered=True)
+    await asyncio.sleep(40)
+    assert account.traced().ratio(time.time()) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("said", ["unanswered_s", "waits_since_s"])
+async def test_a_trace_of_another_tpumon_that_has_not_ended_counts_as_it_runs(directory, said):
+    account, _ = await beside(directory, **{said: asyncio.get_running_loop().time() + 5})
+    assert not account.traced().since_unix_s, "it may be of another process"
+    account.process, account._peers = 7, [replace(peer, process=7) for peer in account._peers]
+    assert account.traced().since_unix_s

@@ -199,6 +199,14 @@ def test_the_header_says_for_how_long_all_tpumons_have_traced_the_job(clock, age
     assert "traced 0.0%" in lines(display, 120, 80)[0]
 
 
+def test_a_trace_that_has_not_ended_counts_in_the_header_as_it_runs(clock):
+    """Also the first one, whose job it may have hung."""
+    display = following(clock, answered("w"))
+    display.output.progress.note_traced(ADDRESS, Traced(NOW - 100, (), NOW - 20))
+    assert "traced 20.0%" in lines(display, 120, 24)[0]
+    assert "traced 60.0%" in lines(display, 120, 24, NOW + 100)[0]
+
+
 def without_a_job(waiting, **settings):
     display = empty_display(**settings)
     display.take(Workers(waiting=waiting))

@@ -437,7 +437,7 @@ class SampledWorker:
                 raise
         traced_s, answered, is_answered, is_gone = 0.0, False, False, False
         self._woken.clear()  # by what this query sees
-        self._progress.does(self.target.address, "it is asked", "asking")
+        self._words.asks()
         telling = None
         if profiler.costs_job:  # others trace no host
             telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._say_waits))
