@@ -171,7 +171,7 @@ def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_las
     assert f"no figures now; traced in 0 s: {why}" in screen(display, 140, 24, NOW + 30)
     two = following(clock, answered("v"), answered("w"), workers=("v", "w"))
     two.output.progress.waits(ADDRESS, "traced", 30.0, why)
-    assert re.search(r"S w .*STALE >25s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
+    assert re.search(r"S w .*STALE >28s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,8 @@ class SampledWorker:
             True if its process has ended, or is another one.
         """
         while True:
-            self._words.next(due_s - self._clock_s(), self._cost_s, is_held=bool(self.held.why))
+            left_s = min(due_s - self._clock_s(), self.held.left_s)  # it is asked at once when a pause ends
+            self._words.next(left_s, self._cost_s, is_held=bool(self.held.why))
             if self._woken.is_set() or due_s - self._clock_s() <= _FAR_S:
                 break
             await self._wait_for_wake(_FAR_S / 2)
