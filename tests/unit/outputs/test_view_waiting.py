@@ -107,6 +107,17 @@ def test_a_clock_that_is_set_makes_no_countdown_longer_than_the_wait(clock):
     assert [doing.left_s(NOW + by) for by in (-1e6, 0.0, 8.5, 9.0, 1e6)] == [9, 9, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("wait_s", "every"), [(12.0, "every 10s  next 12s"), (20.0, "every 20s  next 20s")])
+def test_the_interval_beside_a_countdown_agrees_with_it(clock, wait_s, every):
+    """Though the last two samples were 2 s apart, and also once the wait is over and the trace is taken."""
+    display = following(clock, answered("w", NOW - 1.6), answered("w"))
+    display.output.progress.waits(ADDRESS, "asked again", wait_s)
+    assert every in lines(display, 100, 24)[0]
+    clock.unix_s = NOW + wait_s
+    display.output.progress.does(ADDRESS, "a trace of 500 ms is taken", "tracing")
+    assert every.split("  ")[0] + "  tracing" in lines(display, 100, 24, clock.unix_s)[0]
+
+
 @pytest.mark.parametrize("interval_s", [0.5, 1.0])
 def test_without_a_wait_worth_counting_there_is_no_countdown(clock, interval_s):
     """Samples that come all the time, of one worker or of many, and a frozen picture."""
