@@ -1482,3 +1482,19 @@ async def test_a_trace_of_another_tpumon_that_has_not_ended_counts_as_it_runs(di
     assert not account.traced().since_unix_s, "it may be of another process"
     account.process, account._peers = 7, [replace(peer, process=7) for peer in account._peers]
     assert account.traced().since_unix_s
+
+
+async def test_all_who_trace_a_job_tell_the_same_share_a_few_seconds_later():
+    """Also amid a long wait; not each second, as a look is dear."""
+    job, clock_s, late = Job(), asyncio.get_running_loop().time, []
+    both = [tpumon(job, interval_s=1.0) for _ in range(2)]
+    running = asyncio.create_task(for_a_while(300, *both))
+    await asyncio.sleep(30)
+    while clock_s() < job.spans[0][0] + 280:
+        await asyncio.sleep(1)
+        if clock_s() - job.spans[-1][1] > 5:
+            told = [sampler._options.progress.traced(ADDRESS) for sampler in both]
+            late += [[each.ratio(time.time()) for each in told]] * (not any(each.since_unix_s for each in told))
+    assert len(late) > 100
+    assert all(one == pytest.approx(other) for one, other in late)
+    await running
