@@ -1498,3 +1498,10 @@ async def test_all_who_trace_a_job_tell_the_same_share_a_few_seconds_later():
     assert len(late) > 100
     assert all(one == pytest.approx(other) for one, other in late)
     await running
+
+
+async def test_what_another_one_traced_counts_once_though_it_did_not_know_the_process_at_first(directory):
+    account, now_s = await beside(directory, traced_s=0.5, debt_s=0.5)
+    account.process = 7
+    account.note_peers([replace(peer, process=7) for peer in account._peers], now_s)
+    assert sum(traced_s for _, _, traced_s in account.traced().spans) == pytest.approx(0.1 + 0.5)

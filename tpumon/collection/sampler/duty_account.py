@@ -442,7 +442,8 @@ class DutyAccount:
         And True if it has traced the server since: what it counts before its call, it may take back.
         """
         entry = peer.entry
-        tally = self._counted_peers.pop(named(peer), None)
+        unknown = self._counted_peers.pop((peer.file, None), None)  # it did not know the process at first
+        tally = self._counted_peers.pop(named(peer), unknown)
         debt_s = 0.0
         if tally is None:
             begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
