@@ -58,10 +58,12 @@ class Traced(Struct, frozen=True):
     Attributes:
         begun_unix_s: when the job began; 0: not known.
         spans: begin and end, and for how many seconds it was traced in between.
+        since_unix_s: when a trace began that has not ended; 0: there is none.
     """
 
     begun_unix_s: float
     spans: tuple[tuple[float, float, float], ...]
+    since_unix_s: float = 0.0
 
     def of_s(self, now_unix_s: float) -> float:
         """The time of which `ratio` is a share."""
@@ -70,11 +72,11 @@ class Traced(Struct, frozen=True):
     def ratio(self, now_unix_s: float) -> float | None:
         """The share of that time for which it was traced; None: it was not."""
         from_unix_s = now_unix_s - self.of_s(now_unix_s)
-        traced_s = 0.0
+        traced_s = max(now_unix_s - max(self.since_unix_s, from_unix_s), 0.0) if self.since_unix_s else 0.0
         for begin_s, end_s, seconds in self.spans:
             within_s = end_s - max(begin_s, from_unix_s)
             traced_s += seconds * (min(within_s / (end_s - begin_s), 1.0) if end_s > begin_s else 1.0) * (within_s >= 0)
-        return min(max(traced_s, 0.0) / self.of_s(now_unix_s), 1.0) if self.spans else None
+        return min(max(traced_s, 0.0) / self.of_s(now_unix_s), 1.0) if self.spans or self.since_unix_s else None
 
 
 class Progress:

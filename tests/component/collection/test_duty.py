@@ -1432,3 +1432,76 @@ async def test_nobody_is_blamed_after_a_day_nor_the_process_that_follows():
         account.note_host_trace(now_s - 600, is_answered=False)
         account.note_process(start, now_s)
         assert bool(account.hung_by) == blames
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+async def test_the_share_told_of_a_job_that_was_restarted_soon_is_that_of_its_present_process(monkeypatch, beside):
+    """At any age, by all who trace it, also by one that comes only then."""
+    begun_s, job = asyncio.get_running_loop().time(), Job()
+    restarted_s = begun_s + 24
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: int((begun_s if pid < 2 else restarted_s) * ticks))
+    watching = [of_restarting(job, 24, interval_s=1.0) for _ in range(1 + beside)]
+    running, ages_s, told = asyncio.create_task(for_a_while(200, *watching)), range(5, 120, 5), []
+    for age_s in ages_s:
+        await asyncio.sleep(restarted_s + age_s - asyncio.get_running_loop().time())
+        if age_s == 60:
+            watching.append(of_restarting(job, 0, interval_s=1.0))
+            late = asyncio.create_task(for_a_while(100, watching[-1]))
+            await asyncio.sleep(1)
+        for sampler in watching:
+            await sampler._duty._exchange()  # what others traced since is not known before
+            ratio = sampler._duty._accounts[HERE].traced().ratio(time.time())
+            told.append((ratio or 0.0, job.share(restarted_s, asyncio.get_running_loop().time())))
+    assert [ratio for ratio, _ in told] == pytest.approx([truth for _, truth in told], abs=0.002)
+    await asyncio.gather(running, late)
+
+
+async def test_a_trace_that_has_not_ended_counts_as_it_runs():
+    """Of this tpumon: one under way, and one of the host without an answer until the server gives one again."""
+    account = DutyControl(0.01).follow(HERE)
+    clock_s = asyncio.get_running_loop().time
+    account.note_process(int(clock_s() * os.sysconf("SC_CLK_TCK")), clock_s())
+    await asyncio.sleep(40)
+    account.enter(0.1, clock_s())
+    traced = account.traced()
+    assert traced.ratio(time.time() + 40) == pytest.approx(0.5, abs=0.01)
+    await asyncio.sleep(40)
+    account.note_host_trace(clock_s() - 40, is_answered=False)
+    account.settle(0.1, 0.0, clock_s())
+    await asyncio.sleep(40)
+    assert account.traced().ratio(time.time()) == pytest.approx(2 / 3, abs=0.01)
+    account.note_host_trace(0.0, is_answered=True)
+    await asyncio.sleep(40)
+    assert account.traced().ratio(time.time()) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("said", ["unanswered_s", "waits_since_s"])
+async def test_a_trace_of_another_tpumon_that_has_not_ended_counts_as_it_runs(directory, said):
+    account, _ = await beside(directory, **{said: asyncio.get_running_loop().time() + 5})
+    assert not account.traced().since_unix_s, "it may be of another process"
+    account.process, account._peers = 7, [replace(peer, process=7) for peer in account._peers]
+    assert account.traced().since_unix_s
+
+
+async def test_all_who_trace_a_job_tell_the_same_share_a_few_seconds_later():
+    """Also amid a long wait; not each second, as a look is dear."""
+    job, clock_s, late = Job(), asyncio.get_running_loop().time, []
+    both = [tpumon(job, interval_s=1.0) for _ in range(2)]
+    running = asyncio.create_task(for_a_while(300, *both))
+    await asyncio.sleep(30)
+    while clock_s() < job.spans[0][0] + 280:
+        await asyncio.sleep(1)
+        if clock_s() - job.spans[-1][1] > 5:
+            told = [sampler._options.progress.traced(ADDRESS) for sampler in both]
+            late += [[each.ratio(time.time()) for each in told]] * (not any(each.since_unix_s for each in told))
+    assert len(late) > 100
+    assert all(one == pytest.approx(other) for one, other in late)
+    await running
+
+
+async def test_what_another_one_traced_counts_once_though_it_did_not_know_the_process_at_first(directory):
+    account, now_s = await beside(directory, traced_s=0.5, debt_s=0.5)
+    account.process = 7
+    account.note_peers([replace(peer, process=7) for peer in account._peers], now_s)
+    assert sum(traced_s for _, _, traced_s in account.traced().spans) == pytest.approx(0.1 + 0.5)

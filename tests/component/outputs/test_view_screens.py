@@ -187,7 +187,8 @@ def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
     assert any(word in top for word in (*WORDS, "FROZEN")), top
     if simulated:
         assert "SIMULATED" in top
-    if display._controls.scene.intervals_s is not None and display._controls.scene.rows:
+    scene = display._controls.scene
+    if any(row.history.kept_interval_s(scene.time_unix_s) is not None for row in scene.rows):
         assert f"{INTERVAL_S:.0f}s" in top, top
     if display._controls.frozen:
         assert "FROZEN" in top

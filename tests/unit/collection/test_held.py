@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 
 import pytest
 
@@ -151,6 +152,14 @@ def test_what_comes_after_a_pause_is_known_at_once_also_where_the_job_may_not_be
     assert not any(is_held for at_s, is_held in held.items() if at_s >= 1013.1)
     assert doing[1014.0].words == "traced"
     assert doing[1014.0].left_s(0) is not None
+
+
+def test_when_a_pause_ends_the_worker_is_asked_and_that_is_what_is_counted_down():
+    """Not until the next look while it lasts."""
+    doing, ends_s = {}, 1030.5
+    told(Fake(), paused=[(1010.5, ends_s)], until=lambda now_s: time.time() + ends_s - now_s, doing=doing)
+    left_s = doing[1013.0].until_unix_s - doing[1013.0].begun_unix_s
+    assert ends_s - 1013 <= left_s <= ends_s - 1010
 
 
 def test_however_often_a_pause_ends_the_job_is_probed_now_and_then_only():

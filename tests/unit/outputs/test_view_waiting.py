@@ -107,6 +107,17 @@ def test_a_clock_that_is_set_makes_no_countdown_longer_than_the_wait(clock):
     assert [doing.left_s(NOW + by) for by in (-1e6, 0.0, 8.5, 9.0, 1e6)] == [9, 9, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("wait_s", "every"), [(12.0, "every 10s  next 12s"), (20.0, "every 20s  next 20s")])
+def test_the_interval_beside_a_countdown_agrees_with_it(clock, wait_s, every):
+    """Though the last two samples were 2 s apart, and also once the wait is over and the trace is taken."""
+    display = following(clock, answered("w", NOW - 1.6), answered("w"))
+    display.output.progress.waits(ADDRESS, "asked again", wait_s)
+    assert every in lines(display, 100, 24)[0]
+    clock.unix_s = NOW + wait_s
+    display.output.progress.does(ADDRESS, "a trace of 500 ms is taken", "tracing")
+    assert every.split("  ")[0] + "  tracing" in lines(display, 100, 24, clock.unix_s)[0]
+
+
 @pytest.mark.parametrize("interval_s", [0.5, 1.0])
 def test_without_a_wait_worth_counting_there_is_no_countdown(clock, interval_s):
     """Samples that come all the time, of one worker or of many, and a frozen picture."""
@@ -171,7 +182,7 @@ def test_a_sample_that_waits_for_another_tpumon_says_so_before_and_after_the_las
     assert f"no figures now; traced in 0 s: {why}" in screen(display, 140, 24, NOW + 30)
     two = following(clock, answered("v"), answered("w"), workers=("v", "w"))
     two.output.progress.waits(ADDRESS, "traced", 30.0, why)
-    assert re.search(r"S w .*STALE >25s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
+    assert re.search(r"S w .*STALE >28s: traced in 2 s: tpumon 12 of ann goes first", screen(two, 140, 24, NOW + 28))
 
 
 @pytest.mark.parametrize(
@@ -197,6 +208,14 @@ def test_the_header_says_for_how_long_all_tpumons_have_traced_the_job(clock, age
     assert f"{page} tpumons of this host" in screen(display, 120, 80)
     press(display, "p")
     assert "traced 0.0%" in lines(display, 120, 80)[0]
+
+
+def test_a_trace_that_has_not_ended_counts_in_the_header_as_it_runs(clock):
+    """Also the first one, whose job it may have hung."""
+    display = following(clock, answered("w"))
+    display.output.progress.note_traced(ADDRESS, Traced(NOW - 100, (), NOW - 20))
+    assert "traced 20.0%" in lines(display, 120, 24)[0]
+    assert "traced 60.0%" in lines(display, 120, 24, NOW + 100)[0]
 
 
 def without_a_job(waiting, **settings):

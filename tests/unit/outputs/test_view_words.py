@@ -69,6 +69,12 @@ def test_words_for_times_are_short(time_s):
     assert len(age(time_s)) <= 7
 
 
+@given(st.floats(0, 59.99))
+def test_below_a_minute_an_age_is_true_to_a_second(time_s):
+    """It stands beside countdowns and times of day, which are."""
+    assert time_s - 1 < float(age(time_s).removesuffix("s")) <= time_s
+
+
 @given(st.integers(0, 30 * 86400 * 4).map(lambda quarters: quarters / 4))
 def test_an_age_changes_exactly_when_it_is_said_to(time_s):
     """Not before, so that nothing is drawn for nothing; not later, so that nothing wrong is shown."""

@@ -115,16 +115,24 @@ class WorkerHistory(Struct):
     _was_closed: bool = False
     monotonic_s: Callable[[], float] = time.monotonic
 
-    def kept_interval_s(self, now_unix_s: float) -> float | None:
+    def kept_interval_s(self, now_unix_s: float, next_unix_s: float | None = None) -> float | None:
         """The interval as it is kept now: samples say the one in the long run, and the first come sooner or later.
 
-        None: not known yet.
+        Args:
+            now_unix_s: the present time.
+            next_unix_s: when the next query is planned, or began; None: not known.
+
+        Returns:
+            The interval; as long as the present wait, if that is longer by more than chance. None: not known yet.
         """
         interval_s = None if self.last is None else self.last.interval_s
         if self.last is None or interval_s is None or self.gap_s is None:
             return None
-        is_sooner = 0 < self.gap_s < _ON_TIME * interval_s and now_unix_s - self.last.time_unix_s < _LATE * self.gap_s
-        return self.gap_s if is_sooner else interval_s
+        planned_s = 0.0 if next_unix_s is None else next_unix_s - self.last.time_unix_s
+        waits_s = max(now_unix_s - self.last.time_unix_s, planned_s)
+        is_sooner = 0 < self.gap_s < _ON_TIME * interval_s and waits_s < _LATE * self.gap_s
+        kept_s = self.gap_s if is_sooner else interval_s
+        return planned_s if planned_s > _LATE * kept_s else kept_s
 
     @property
     def interval_s(self) -> float:

@@ -17,6 +17,7 @@ from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
 from tpumon.errors import CONNECTION_REFUSED, NO_MORE, SourceError
+from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory
 from tpumon.system.ledger import DutyLedger, Entry
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
+_SHARED_AGAIN_S = 4.0  # so that all who show for how long a job was traced agree
 _AGAIN_S = 60.0  # after the files could not be used
 _ANSWER_S = 2.0  # of the file system
 _BETWEEN_S = 0.03
@@ -42,11 +44,13 @@ class DutyControl:
     Args:
         duty_ratio: the share of time for which a server may be traced.
         ledger: where all tpumons of this host write what they trace; None: nobody else counts.
+        progress: told for how long each job was traced, when others say what they have; None: nobody asks.
     """
 
-    def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None) -> None:
+    def __init__(self, duty_ratio: float, ledger: DutyLedger | None = None, progress: Progress | None = None) -> None:
         self._duty_ratio = duty_ratio
         self._ledger = ledger
+        self._progress = progress
         self._accounts: dict[str, DutyAccount] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
@@ -252,6 +256,8 @@ class DutyControl:
         now_s = _now_s()
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
+            if self._progress is not None and account.followers:
+                self._progress.note_traced(account.address, account.traced())
         self._say_shared(command)
         self._inform_again()
         self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _EXCHANGE_RATIO)
@@ -274,8 +280,10 @@ class DutyControl:
         """Exchanges now and then, however rarely a query is due: late entries do not tell when the others traced."""
         if self._again is not None:
             self._again.cancel()
-        if any(account.interval_s for account in self._accounts.values()):
-            self._again = asyncio.get_running_loop().call_later(INFORM_AGAIN_S, self._exchange_soon)
+        asking = [account for account in self._accounts.values() if account.interval_s]
+        if asking:
+            again_s = _SHARED_AGAIN_S if any(account.is_shared for account in asking) else INFORM_AGAIN_S
+            self._again = asyncio.get_running_loop().call_later(again_s, self._exchange_soon)
 
     async def _in_thread(self, use: Callable[[], _Result]) -> _Result:
         """Uses the ledger in a thread: in one at a time, also where the last one hangs in a file system.

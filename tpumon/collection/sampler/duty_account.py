@@ -79,7 +79,16 @@ class DutyAccount:
         """Number of this tpumon's workers that have this server: several names may mean one."""
         self._woken = asyncio.Event()
         self._under_way_s = 0.0  # estimates of calls that were entered and not settled
+        self._calls_since_s = 0.0  # when the first of them began, since boot; 0: there is none
+        self._spans = TracedSpans()  # of all of them, whatever process they traced
+        self._counted_peers: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
+        self._begin_entry()
         self._begin(now_s)
+
+    def _begin_entry(self) -> None:
+        """Begins the entry of one process: what it says was traced is of that one; a call under way may be."""
+        self._own_s = self._under_way_s
+        self._since_s: float | None = None  # when it was first written
 
     def _begin(self, now_s: float) -> None:
         """Begins with all of the credit; a call under way may trace the new process."""
@@ -88,24 +97,20 @@ class DutyAccount:
         self._debt_s = self._under_way_s  # of the credit, at the moment that was counted last
         self._counted_s = now_s
         self._unused_s = 0.0  # of the share, since the others were last asked
-        self._own_s = self._under_way_s
         self._calls = 0
         self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
         self._was_passed = False  # one without a figure has gone first since then
         self._before: tuple[float | None, bool] = None, False  # the same before that call
         self._saves = False  # it asks less often, for the reserve
-        self._spans = TracedSpans()  # of all of them
         self._before_debt: tuple[float, float] | None = None  # of the process before, at the time it was restarted
         self._first: PeerEntry | None = None  # of those that go before it
         self._ahead_s = 0.0  # likely cost of their calls
         self._goes_s = float("-inf")  # when the last of them is likely to go
         self._gives_way_s: tuple[float, float] | None = None  # from when only they keep it waiting; until when at most
-        self._since_s: float | None = None  # when its entry was first written
         self._informed_s = float("inf")  # when they were last asked what they have traced
         self._peers: Sequence[PeerEntry] = ()
         self._charged_s = float("-inf")  # when another one was charged last, since boot
-        self._counted_peers: dict[tuple[str, int | None], CountedPeer] = {}  # by file and process
         self._sharing: Sequence[PeerEntry] = ()
         self._went_first: PeerEntry | None = None  # who has traced it since this tpumon's last call
 
@@ -233,6 +238,7 @@ class DutyAccount:
         elif before != start:
             self.answered_s = 0.0
             self._before_debt = self._debt_at(now_s), now_s
+            self._begin_entry()
             self._begin_if_due(now_s)
             self.wake()
 
@@ -268,6 +274,7 @@ class DutyAccount:
         """Counts a call before it is made."""
         self._begin_if_due(now_s)
         self._under_way_s += estimate_s
+        self._calls_since_s = self._calls_since_s or since_boot_s()
         self._spend(estimate_s, now_s)
         self._before = self._last_s, self._was_passed
         self._last_s, self._was_passed, self._went_first = now_s, False, None
@@ -285,7 +292,7 @@ class DutyAccount:
 
     def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
         """Counts what the call that was entered cost, not the estimate."""
-        self._under_way_s = max(0.0, self._under_way_s - estimate_s)
+        self._under_way_s, self._calls_since_s = max(0.0, self._under_way_s - estimate_s), 0.0
         self._spend(traced_s - estimate_s, now_s)
         if traced_s:
             self._spans.note(traced_s)
@@ -299,6 +306,8 @@ class DutyAccount:
         """Notes a trace of the host that has no answer, or none; and if the server has answered, or is gone, since."""
         if is_gone:
             self._note_hung()
+        if is_answered and self.unanswered_s:  # it went on until lately
+            self._spans.note(since_boot_s() - self.unanswered_s)
         self.unanswered_s = 0.0 if is_answered or is_gone else self.unanswered_s or begun_s
         if is_answered and any(entry.unanswered_s for entry in of_process(self._peers, self.process)):
             self.answered_s = since_boot_s()
@@ -433,7 +442,8 @@ class DutyAccount:
         And True if it has traced the server since: what it counts before its call, it may take back.
         """
         entry = peer.entry
-        tally = self._counted_peers.pop(named(peer), None)
+        unknown = self._counted_peers.pop((peer.file, None), None)  # it did not know the process at first
+        tally = self._counted_peers.pop(named(peer), unknown)
         debt_s = 0.0
         if tally is None:
             begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
@@ -463,8 +473,12 @@ class DutyAccount:
         return traced_s, debt_s, has_traced
 
     def traced(self) -> Traced:
-        """For how long all tpumons have traced it lately."""
-        return self._spans.traced(self.process)
+        """For how long all tpumons have traced it lately, a trace that has not ended included."""
+        peers = of_process(self._peers, self.process)
+        answered_s = max([self.answered_s, *(one.answered_s for one in peers)])
+        hangs = (self.unanswered_s, *(max(one.unanswered_s, one.waits_since_s) for one in peers))
+        begun = [begun_s for begun_s in (self._calls_since_s, *hangs) if begun_s > answered_s]
+        return self._spans.traced(self.process, min(begun, default=0.0))
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -35,6 +37,11 @@ class Held:
         self._state_of = state_of
         self._seen: tuple[_Why, int | None] = "", None
         self._until_unix_s = 0.0  # the end of the pause, as it was told
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the pause that holds it ends; infinity: not known, or none does."""
+        return max(self._until_unix_s - time.time(), 0.0) if self.why == "paused" else math.inf
 
     def see_pause(self, pause: Pause) -> bool:
         """Notes that this host is paused; returns whether it is to be told, as it is new, or its end is another."""

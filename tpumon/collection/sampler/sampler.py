@@ -87,7 +87,7 @@ class Sampler:
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, SampledWorker] = {}
-        self._duty = DutyControl(pace.max_duty_ratio, ledger)
+        self._duty = DutyControl(pace.max_duty_ratio, ledger, self._options.progress)
         self._keeping_up = KeepingUp()
 
     async def run(self) -> None:

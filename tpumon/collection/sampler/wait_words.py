@@ -28,6 +28,11 @@ class WaitWords:
         """Notes that a query begins: all until the next one is of that."""
         self._left -= 1
 
+    def asks(self) -> None:
+        """Its query is made now."""
+        self._progress.note_traced(self._address, self._account.traced())
+        self._progress.does(self._address, "it is asked", "asking")
+
     def next(self, left_s: float, cost_s: float, *, is_held: bool) -> None:
         """The next query comes in so many seconds; as long as the worker is held, it asks nothing."""
         self._progress.note_traced(self._address, self._account.traced())

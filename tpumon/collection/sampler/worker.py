@@ -192,7 +192,8 @@ class SampledWorker:
             True if its process has ended, or is another one.
         """
         while True:
-            self._words.next(due_s - self._clock_s(), self._cost_s, is_held=bool(self.held.why))
+            left_s = min(due_s - self._clock_s(), self.held.left_s)  # it is asked at once when a pause ends
+            self._words.next(left_s, self._cost_s, is_held=bool(self.held.why))
             if self._woken.is_set() or due_s - self._clock_s() <= _FAR_S:
                 break
             await self._wait_for_wake(_FAR_S / 2)
@@ -437,7 +438,7 @@ class SampledWorker:
                 raise
         traced_s, answered, is_answered, is_gone = 0.0, False, False, False
         self._woken.clear()  # by what this query sees
-        self._progress.does(self.target.address, "it is asked", "asking")
+        self._words.asks()
         telling = None
         if profiler.costs_job:  # others trace no host
             telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._say_waits))

@@ -124,11 +124,10 @@ def _two_digits(value: float) -> str:
 
 
 def age(time_s: float) -> str:
-    """An age, coarser the older it is: 7s, 35s, 12m, 2h05m, 3d4h."""
+    """An age, coarser the older it is: 7s, 37s, 12m, 2h05m, 3d4h."""
     minutes = int(max(time_s, 0.0) // 60)
     if minutes < 1:
-        seconds = int(max(time_s, 0.0))
-        return f"{seconds if seconds < 10 else seconds // 5 * 5}s"
+        return f"{int(max(time_s, 0.0))}s"
     if minutes < 60:
         return f"{minutes}m"
     return f"{minutes // 60}h{minutes % 60:02}m" if minutes < 1440 else f"{minutes // 1440}d{minutes % 1440 // 60}h"
@@ -137,7 +136,7 @@ def age(time_s: float) -> str:
 def age_changes_in_s(time_s: float) -> float:
     """Seconds until the text of `age` changes."""
     time_s = max(time_s, 0.0)
-    step_s = 1 if time_s < 10 else 5 if time_s < 60 else 60 if time_s < 86400 else 3600
+    step_s = 1 if time_s < 60 else 60 if time_s < 86400 else 3600
     return step_s - time_s % step_s
 
 

@@ -26,7 +26,7 @@ from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.rows import lasting
 from tpumon.outputs.live.parts.scene import Scene, exporter_failed
 from tpumon.outputs.live.parts.scene import methods as methods_of
-from tpumon.outputs.live.parts.waiting import countdown
+from tpumon.outputs.live.parts.waiting import countdown, doing_of
 
 _STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = (
@@ -112,7 +112,7 @@ def _must(
     """The pieces that are never left out. At the right, the state is the last but one and the time is the last."""
     scene, clock_unix_s = frame.scene, frame.clock_unix_s
     looked_for_s = _FIND_AGAIN_S if frame.from_url is None else _ASK_AGAIN_S
-    left = [HeaderPiece(_interval(scene, row) if scene.rows else f"every {short_time(looked_for_s)}")]
+    left = [HeaderPiece(_interval(frame, row) if scene.rows else f"every {short_time(looked_for_s)}")]
     right = [*extra]
     if scene.simulated:
         right.append(HeaderPiece("SIMULATED", HEADER_WORD))
@@ -189,13 +189,21 @@ def _methods(scene: Scene, row: WorkerStatus | None) -> str:
     return " ".join(words)
 
 
-def _interval(scene: Scene, row: WorkerStatus | None) -> str:
-    own_s = None if row is None else row.history.kept_interval_s(scene.time_unix_s)
-    intervals_s = scene.intervals_s if own_s is None else (own_s, own_s)
-    if intervals_s is None:
+def _interval(frame: Frame, row: WorkerStatus | None) -> str:
+    """The interval of a worker, or the shortest and the longest one of all."""
+    own_s = None if row is None else _kept_s(frame, row)
+    all_s = (_kept_s(frame, each) for each in frame.scene.rows) if own_s is None else (own_s,)
+    known = sorted(kept_s for kept_s in all_s if kept_s is not None)
+    if not known:
         return f"every {NOT_KNOWN}"
-    low, high = (short_time(value_s) for value_s in intervals_s)
+    low, high = short_time(known[0]), short_time(known[-1])
     return f"every {low}" if low == high else f"every {low}-{high}"
+
+
+def _kept_s(frame: Frame, row: WorkerStatus) -> float | None:
+    doing = doing_of(frame, row)
+    next_unix_s = None if doing is None else doing.until_unix_s if doing.waits else doing.begun_unix_s
+    return row.history.kept_interval_s(frame.scene.time_unix_s, next_unix_s)
 
 
 def state_word(scene: Scene, now_unix_s: float, row: WorkerStatus | None) -> HeaderPiece:

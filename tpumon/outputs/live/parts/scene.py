@@ -100,12 +100,6 @@ class Scene(Struct, frozen=True, kw_only=True):
         return max(self.began_unix_s.values(), default=None)
 
     @property
-    def intervals_s(self) -> tuple[float, float] | None:
-        """Shortest and longest interval that is kept now; None: not known yet."""
-        known = [kept_s for row in self.rows if (kept_s := row.history.kept_interval_s(self.time_unix_s)) is not None]
-        return (min(known), max(known)) if known else None
-
-    @property
     def simulated(self) -> bool:
         """True if figures are made up, those of graphs too: a failure may not say so of the samples before it."""
         histories = (row.history for row in self.rows)
