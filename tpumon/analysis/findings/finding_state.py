@@ -184,6 +184,7 @@ class WorkerState:
         finding_states: what the judge knows of each finding, in the order of the rules; none before its first query.
         causes: what is shown of them.
         step_name: what its job steps by, as its samples said last.
+        has_answered: whether it had figures at any time, also before a restart of tpumon.
     """
 
     target: Target
@@ -192,6 +193,7 @@ class WorkerState:
     seen: Observation | None = None
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
+    has_answered: bool = False
 
     def judged(self) -> tuple[tuple[FindingId, ...], tuple[NotJudged, ...], bool]:
         """The findings that can be judged of it, present or not; the others with the reason; if more samples help."""
@@ -258,6 +260,7 @@ class SliceState(ComparedWorkers):
         hidden: findings that others explain.
         interval_s: from one query of a worker to its next one, as of the last query.
         current: number of its workers that had figures at the last look.
+        counted: number of those that were known then to be of it.
         not_followed: words for what is not followed of the slice or job, so that it is not compared; None: nothing.
         is_early: whether, at that look, some worker had too few samples to tell if the others wait for it.
         unseen: words for what is not followed of the slice, or for a single worker of a slice of unknown size.
@@ -269,6 +272,7 @@ class SliceState(ComparedWorkers):
     hidden: set[FindingId] = field(default_factory=set)
     interval_s: float = 0.0
     current: int = 0
+    counted: int = 0
     not_followed: str | None = None
     is_early: bool = False
     unseen: str | None = None
