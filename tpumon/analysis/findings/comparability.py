@@ -16,7 +16,7 @@ from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
 _ENOUGH_RATIO = 0.9
 _CAUSES = [RULE_INDEXES[finding] for finding in CAUSES]
 _FEW = 16  # workers: cheap to look at
-_EARLY = "has too few samples to tell who waits for whom"
+_EARLY = NeedsFewMoreSamples("has too few samples to tell who waits for whom")
 _ONE = "follows one worker of a slice of unknown size"
 
 

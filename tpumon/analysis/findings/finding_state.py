@@ -140,7 +140,7 @@ class FindingState:
             self.above = 0
             return
         is_new = self.since is None
-        self._note_known(severity_ratio, at)
+        self._note_known(severity_ratio, at, 1 if rule.rests_on_several(member) else self.needed)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:
             self.detail = rule.detail(member)
@@ -162,12 +162,12 @@ class FindingState:
         if isinstance(reason, NeedsFewMoreSamples) and self.began is None:
             self.began = at
 
-    def _note_known(self, severity_ratio: float, at: Moment) -> None:
+    def _note_known(self, severity_ratio: float, at: Moment, needed: int) -> None:
         self.above = self.above + 1 if severity_ratio > 1 else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = self.last[0] if self.last else at
         if self.since is None:
-            if self.above >= self.needed and self.began is not None:
+            if self.above >= needed and self.began is not None:
                 self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
             return
         self.below = self.below + 1 if severity_ratio < self.rule.leaves_below else 0
