@@ -465,6 +465,7 @@ class Analysis:
             judgement = self._judgements.get(status.worker)
             if judgement is not None:
                 judgement.resume(status)
+                self._judge.note_earlier(status)
                 judgement.number = self._changes.next_number()
                 self._take_findings(status, judgement)
         for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.findings is not None else ():

@@ -339,11 +339,38 @@ def test_by_figures_of_whole_workers_all_may_wait_for_the_one_that_idles_least(f
     known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0} if finding == "host-bound" else {}
     others = {"idle_ratio": 0.40}
     found = job.round(4, **{**IDLE, **known, **differs}, others=others | {"step_time_s": STEP, "per_core": ()})[finding]
-    assert ("or it waits for a, which idles least (38.5%)" in found.sentence) == is_named
+    assert ("or the others wait for it: it idles least (38.5%, the others up to 40.0%)" in found.sentence) == is_named
+    assert (found.workers[0] == "a") or not is_named
     of_a, of_b = (job.fleet.status(job.now + 1).workers[name].verdict.causes[0].words for name in "ab")
     assert ("may wait for a" in of_b) == is_named
-    assert "may wait" not in of_a
+    assert ("idles least (38.5%), others may wait for it" in of_a) == is_named
     assert ("look first at the cores" in found.remedy) == is_named
+
+
+@pytest.mark.parametrize(("idle", "marked"), [(0.21, {"a", "b", "c", "d"}), (0.195, set())])
+@pytest.mark.parametrize("finding", ["host-bound", "idle"])
+def test_the_one_that_may_be_waited_for_is_marked_with_those_that_wait_however_little_it_idles(finding, idle, marked):
+    """Else the culprit alone would be ok; where nobody idles too much, nobody waits."""
+    job = Job("a", "b", "c", "d")
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0} if finding == "host-bound" else {}
+    found = job.round(4, **{**IDLE, **known, "idle_ratio": idle - 0.012}, others={"idle_ratio": idle})
+    assert set(found) == ({finding} if marked else set())
+    if marked:
+        assert set(found[finding].workers) == marked
+        assert found[finding].workers[0] == "a"
+        workers = job.fleet.status(job.now + 1).workers
+        assert workers["a"].verdict.severity == found[finding].severity == "warning"
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_own_work_that_may_hold_collectives_is_called_so(tells):
+    """By Monitor: the others wait in them, too, so that the difference is greater than what is seen."""
+    work = {"step_work_s": 0.09} if tells else {}
+    others = {"idle_ratio": 0.2, **({"step_work_s": 0.08} if tells else {})}
+    found = Job("a", "b", "c").round(4, idle_ratio=0.1, **work, others=others)["straggler"]
+    words = "own work per step (time in collectives counts as work, as no trace tells it) is at least 1"
+    assert (words in found.sentence) == (not tells)
+    assert ("own work per step is 1" in found.sentence) == tells
 
 
 def test_what_would_tell_is_named():

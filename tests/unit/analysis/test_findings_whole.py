@@ -6,7 +6,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import ExporterSnapshot, Spread, StatusSnapshot, StepTimes, Target, Workers
 from tpumon.model.figure_table import OP_KINDS
 
 COMPARED = {"straggler", "collective-bound", "barrier-wait"}
@@ -122,3 +122,51 @@ def test_with_fewer_than_nine_tenths_nothing_is_compared():
     assert set(job.rounds(4)) >= {"straggler"}
     job.names = job.names[:8]
     assert not COMPARED & set(job.rounds(40)), "two fell silent"
+
+
+def _unnamed(**of_last):
+    """Five addresses of which nothing else is known, unless of the last."""
+    job = Job(5, job=None, slice=None)
+    named = [Target(worker=name, address=f"{name}:1", **(of_last if name == "s4" else {})) for name in job.names]
+    job.fleet.take(Workers(targets=tuple(named)))
+    return job
+
+
+def test_an_address_that_never_answered_is_no_worker_of_a_slice_that_nothing_names():
+    """Else one that was mistyped would end all comparing."""
+    job = _unnamed()
+    assert job.rounds(4, ["s4"])["straggler"].workers == ("s0",)
+    assert "straggler" in job.judged()
+    assert not COMPARED & set(job.rounds(4, ["s3", "s4"]))
+    reason = "fewer than nine tenths of its slice's 4 workers have current samples"
+    assert job.reasons()["straggler"] == reason, "s3 answered before"
+
+
+def test_before_it_was_asked_an_address_may_answer():
+    job = _unnamed()
+    job.names.remove("s4")
+    assert "straggler" not in job.rounds(4)
+
+
+@pytest.mark.parametrize("known", [{"job": "j", "slice": "s"}, {"job": "j"}, {"slice": "s"}, {"slice_workers": 5}])
+def test_a_worker_counts_before_it_answers_where_something_names_it(known):
+    """Its job or slice, or how many workers the slice has."""
+    assert "straggler" not in Job(5, **({"job": None, "slice": None} | known)).rounds(4, ["s4"])
+
+
+def test_a_worker_that_answered_earlier_counts():
+    job = _unnamed()
+    job.rounds(4)
+    assert "straggler" not in job.rounds(4, ["s4"])
+
+
+@pytest.mark.parametrize(("state", "or_earlier", "is_judged"), [
+    ("live", True, False), ("down", False, False), ("down", True, True), ("waiting", False, True),
+])  # fmt: skip
+def test_an_exporter_tells_whether_a_worker_answered_before(state, or_earlier, is_judged):
+    """One that was down when it was first looked at, and is still, never did."""
+    job = _unnamed()
+    known = StatusSnapshot(worker="s4", state=state, severity="unknown", since_or_earlier=or_earlier)
+    job.fleet.take(ExporterSnapshot(complete=False, exporter="e", statuses=(known,)))
+    job.rounds(4, ["s4"])
+    assert ("straggler" in job.judged()) == is_judged

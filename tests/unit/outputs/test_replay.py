@@ -256,6 +256,23 @@ def test_it_plays_faster_and_stops_at_the_end(watching):
     assert watching.at == FIRST
 
 
+def test_a_speed_is_chosen_while_it_stands_and_starts_nothing(watching):
+    """The screen says which: it plays with that."""
+    watching.press(*"<" * 6, "x")
+    began = watching.at
+    assert "RECORDED stopped, 10x" in watching.picture
+    assert watching.after(5).at == began
+    assert watching.press(" ").after(5).at == began + 50
+
+
+def test_what_passes_until_a_picture_is_drawn_is_no_silence(eventless):
+    """At 60 times, a quarter of a second is longer than the figures hold."""
+    watching = Watching(eventless, START + 20).press("x", "x", " ").after(0.5)
+    assert "STALE" not in watching.picture
+    watching.now += 0.3
+    assert "STALE" not in watching.picture, "the next samples were not read yet"
+
+
 def test_the_next_change_is_found(watching):
     """From the start: w0 becomes critical after an hour, and is well again after two; then nothing changes."""
     found = changes_found(watching.press(*"<" * 18), "]")

@@ -432,6 +432,29 @@ def test_one_that_is_alone_is_compared_with_nobody():
     assert "fleet" not in screen(display_of(answered("w")), 120, 60)
 
 
+def test_one_that_is_compared_with_none_has_no_slices_figure_beside_its_own():
+    """Two exporters have a worker of this name; the others are compared, without it."""
+    display = empty_display()
+    display.take(
+        Workers(
+            targets=tuple(
+                Target(worker=w, address=f"{w}:1", slice="s", ambiguous=w == "w0") for w in ("w0", "w1", "w2")
+            )
+        )
+    )
+    for number in range(3):
+        display.take(answered(f"w{number}", mxu_utilization_ratio=0.1 + 0.3 * (number > 0)))
+    display.refresh(NOW)
+    shown = {}
+    for name in ("w0", "w1"):
+        press(display, "/", *name, "enter", "enter")
+        shown[name] = screen(display, 120, 30)
+        press(display, "esc", "esc")
+    assert "slice 10" not in shown["w0"]
+    assert "slice 40" not in shown["w0"]
+    assert "slice 40.0%" in shown["w1"], shown["w1"]
+
+
 def test_n_goes_to_the_next_worker_in_the_lists_order():
     """And N back; the footer says which one it is."""
     display = display_of(*fleet(5), failed(name_of(3)))

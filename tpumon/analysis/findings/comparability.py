@@ -16,7 +16,7 @@ from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
 _ENOUGH_RATIO = 0.9
 _CAUSES = [RULE_INDEXES[finding] for finding in CAUSES]
 _FEW = 16  # workers: cheap to look at
-_EARLY = "has too few samples to tell who waits for whom"
+_EARLY = NeedsFewMoreSamples("has too few samples to tell who waits for whom")
 _ONE = "follows one worker of a slice of unknown size"
 
 
@@ -45,6 +45,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
         job.slice_stats.clear()
         for slice_state in job.slices:
             slice_state.current = sum(_is_current(worker, stale) for worker in slice_state.workers)
+            slice_state.counted = _counted(slice_state)
             slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
 
 
@@ -62,7 +63,7 @@ def why_not_compared(slice_state: SliceState) -> str | None:
         return None
     kind = NeedsFewMoreSamples if any(worker.seen is None for worker in slice_state.workers) else NeedsMoreSamples
     return kind(
-        f"fewer than nine tenths of its slice's {len(slice_state.workers)} workers have current samples", takes=SAMPLES
+        f"fewer than nine tenths of its slice's {slice_state.counted} workers have current samples", takes=SAMPLES
     )
 
 
@@ -78,12 +79,25 @@ def why_not_alone(slice_state: SliceState) -> str | None:
 
 def has_enough(slice_state: SliceState) -> bool:
     """True if nearly all workers of a slice have figures."""
-    return slice_state.current >= _ENOUGH_RATIO * len(slice_state.workers)
+    return slice_state.current >= _ENOUGH_RATIO * max(slice_state.counted, 1)
 
 
 def lacks_some(job: JobState) -> bool:
     """True if any worker of a job has no figures."""
     return any(slice_state.current < len(slice_state.workers) for slice_state in job.slices)
+
+
+def _counted(slice_state: SliceState) -> int:
+    """Number of a slice's workers: an address that never answered is one only if something says so."""
+    known = _most(worker.target.slice_workers for worker in slice_state.workers) or 0
+    members = sum(not _is_mere_address(worker) for worker in slice_state.workers)
+    return max(members, min(known, len(slice_state.workers)))
+
+
+def _is_mere_address(worker: WorkerState) -> bool:
+    """True if nothing but the list of addresses names a worker: it was asked, and never had figures."""
+    target = worker.target
+    return worker.seen is not None and not worker.has_answered and target.job is None and target.slice is None
 
 
 def _not_followed(slice_state: SliceState) -> str | None:

@@ -140,7 +140,7 @@ class FindingState:
             self.above = 0
             return
         is_new = self.since is None
-        self._note_known(severity_ratio, at)
+        self._note_known(severity_ratio, at, 1 if rule.rests_on_several(member) else self.needed)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:
             self.detail = rule.detail(member)
@@ -162,12 +162,12 @@ class FindingState:
         if isinstance(reason, NeedsFewMoreSamples) and self.began is None:
             self.began = at
 
-    def _note_known(self, severity_ratio: float, at: Moment) -> None:
+    def _note_known(self, severity_ratio: float, at: Moment, needed: int) -> None:
         self.above = self.above + 1 if severity_ratio > 1 else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = self.last[0] if self.last else at
         if self.since is None:
-            if self.above >= self.needed and self.began is not None:
+            if self.above >= needed and self.began is not None:
                 self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
             return
         self.below = self.below + 1 if severity_ratio < self.rule.leaves_below else 0
@@ -184,6 +184,7 @@ class WorkerState:
         finding_states: what the judge knows of each finding, in the order of the rules; none before its first query.
         causes: what is shown of them.
         step_name: what its job steps by, as its samples said last.
+        has_answered: whether it had figures at any time, also before a restart of tpumon.
     """
 
     target: Target
@@ -192,6 +193,7 @@ class WorkerState:
     seen: Observation | None = None
     causes: tuple[Cause, ...] = ()
     step_name: str | None = None
+    has_answered: bool = False
 
     def judged(self) -> tuple[tuple[FindingId, ...], tuple[NotJudged, ...], bool]:
         """The findings that can be judged of it, present or not; the others with the reason; if more samples help."""
@@ -258,6 +260,7 @@ class SliceState(ComparedWorkers):
         hidden: findings that others explain.
         interval_s: from one query of a worker to its next one, as of the last query.
         current: number of its workers that had figures at the last look.
+        counted: number of those that were known then to be of it.
         not_followed: words for what is not followed of the slice or job, so that it is not compared; None: nothing.
         is_early: whether, at that look, some worker had too few samples to tell if the others wait for it.
         unseen: words for what is not followed of the slice, or for a single worker of a slice of unknown size.
@@ -269,6 +272,7 @@ class SliceState(ComparedWorkers):
     hidden: set[FindingId] = field(default_factory=set)
     interval_s: float = 0.0
     current: int = 0
+    counted: int = 0
     not_followed: str | None = None
     is_early: bool = False
     unseen: str | None = None

@@ -36,6 +36,7 @@ from tpumon.model import (
     JobKindName,
     KeptWorker,
     State,
+    StatusSnapshot,
     Target,
 )
 from tpumon.model.figure import is_on_cpu
@@ -54,6 +55,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
 }
 _NO_SERVER = "it serves no models"
 _EXPLAINED = frozenset(rule.finding for rule in RULES if CAUSES & (rule.hidden_by | rule.explained_if_new))
+_SILENT: frozenset[State] = frozenset({"waiting", "stale", "down"})
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
 
@@ -111,6 +113,7 @@ class Judge:
             until_unix_s: until when findings that were present stay without being judged.
         """
         known = self._workers[worker]
+        self.note_earlier(kept.snapshot)
         slice_state = self._slices[known.slice_key]
         self._begin(known, slice_state)
         present = {one.finding: one for one in kept.findings}
@@ -121,6 +124,14 @@ class Judge:
                 each.resume(finding, until_unix_s)
                 self._note(slice_state, finding.finding, known, each.since)
         slice_state.hidden = self._hidden(slice_state)
+
+    def note_earlier(self, snapshot: StatusSnapshot) -> None:
+        """Notes by an earlier status of a worker, kept or of its exporter, that it has answered."""
+        known = self._workers.get(snapshot.worker)
+        if known is None:
+            return
+        if snapshot.state not in _SILENT or (snapshot.state != "waiting" and not snapshot.since_or_earlier):
+            known.has_answered = True
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
         """Adds what `resume` needs of a worker.
@@ -176,6 +187,7 @@ class Judge:
                     each.rule.remember(each.memory, seen)
             slice_state.note_sampled(seen.target.worker, seen.at)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
+            worker.has_answered = worker.has_answered or seen.state not in _SILENT
             slice_state.interval_s = seen.sample.interval_s or slice_state.interval_s
             slice_state.job.queries += 1
             queried.setdefault(slice_state, []).append(worker)

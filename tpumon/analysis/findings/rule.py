@@ -188,6 +188,10 @@ class Rule(Generic[MemoryT, StatsT]):
         """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
         raise NotImplementedError
 
+    def rests_on_several(self, _member: Member[MemoryT, StatsT]) -> bool:
+        """True if what is above the limit comes from several samples already, so that it is there at once."""
+        return False
+
     def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
         """Begin of a finding that is present, if that was before the first sample above the limit."""
         return None

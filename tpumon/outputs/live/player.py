@@ -28,7 +28,7 @@ KEYS = KeySection(
             "[ ]", "go to the previous change, or the next; what a slice's workers had together is one", "[ ] change"
         ),
         KeyWords("t", "go to a time that you type: 03:12, -20m before the end, 2026-01-31T03:12", "t go to"),
-        KeyWords("x", "play faster: 1, 10, 60 or 600 times"),
+        KeyWords("x", "speed of playing: 1, 10, 60 or 600 times"),
     ],
 )
 
@@ -107,11 +107,14 @@ class Player(Display):
         if self._playing:
             return f"{self._speed}x"
         if at_unix_s >= self._last_unix_s:
-            return "end"
-        return "beginning" if at_unix_s <= self._first_unix_s else "stopped"
+            where = "end"
+        else:
+            where = "beginning" if at_unix_s <= self._first_unix_s else "stopped"
+        return where if self._speed == _SPEEDS[0] else f"{where}, {self._speed}x"
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
-        return super().render(width, height, self._time(now_unix_s))
+        # Not later than was read: while it plays fast, what passes until it is drawn would look like a silence.
+        return super().render(width, height, min(self._time(now_unix_s), self._read.until_unix_s))
 
     @property
     def waits(self) -> bool:
@@ -149,7 +152,7 @@ class Player(Display):
             self._search_further(_Search(self._changes_after(at_unix_s), self._last_unix_s, "up to"))
         elif name == "x":
             self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
-            self._go_to(at_unix_s, playing=True)
+            self._go_to(at_unix_s)
         elif name == " ":
             from_unix_s = self._first_unix_s if at_unix_s >= self._last_unix_s else at_unix_s
             self._go_to(at_unix_s if self._playing else from_unix_s, playing=not self._playing)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import Recent, alike_s
-from tpumon.analysis.findings.rule import SERVERS, Member, Observation, Peer, Rule
+from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, Suspected
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
@@ -18,14 +18,24 @@ _FEWEST = 3  # workers, of which one may idle less than the others
 _REMEDY_OF_BUSIEST = (
     "look first at the cores of the worker that idles least: `tpumon report --service-addr HOST:PORT --section steps`"
 )
+_MAY_BE_AWAITED = "it idles least, and others may wait for it: too few samples tell"
+_FIRST = 1.5  # beyond the distances from the limit that chance makes
 _LESS_RATIO, _APART = 0.005, 2.0  # of the time, and times as far as the others are from each other
 
 
 class Busiest(NamedTuple):
-    """The worker that idles clearly less than all others of its slice, and for what share of the time."""
+    """The worker that idles clearly less than all others of its slice.
+
+    Attributes:
+        worker, idle: the worker, and for what share of the time it idles.
+        most: the most that another one idles.
+        is_early: whether some have too few samples to tell.
+    """
 
     worker: str
     idle: float
+    most: float
+    is_early: bool = False
 
 
 def _between_ratio(seen: Observation) -> float | None:
@@ -42,6 +52,11 @@ def _idle_words(seen: Observation) -> str:
     return f"the {device} is idle {idle:.0%} of the time{where}"
 
 
+def _usual(peer: Peer[Recent]) -> float | None:
+    """Idle time of the last samples; that of the last one while they are few."""
+    return peer.seen.figures.idle_ratio if peer.memory.median is None else peer.memory.median
+
+
 class _WholeWorkers(Rule[Recent, Busiest | None]):
     """Idle time that only figures of whole workers tell: it may be waiting for a slow core of the busiest worker."""
 
@@ -56,25 +71,49 @@ class _WholeWorkers(Rule[Recent, Busiest | None]):
     def slice_stats(self, peers: Sequence[Peer[Recent]]) -> Busiest | None:
         """The worker for which the others may wait; None: none stands out, or cores are seen, as in traces."""
         live = [peer for peer in peers if peer.seen.state == "live"]
-        known = sorted((idle, peer.seen.target.worker) for peer in live if (idle := peer.memory.median) is not None)
+        known = sorted((idle, peer.seen.target.worker) for peer in live if (idle := _usual(peer)) is not None)
         steps = sorted(peer.seen.step_s or 0.0 for peer in live)
         if len(known) < max(_FEWEST, len(live)) or any(peer.seen.figures.per_core for peer in live):
             return None
         (least, worker), (second, _), (most, _) = known[0], known[1], known[-1]
         is_one_job = steps[0] > 0 and steps[-1] <= alike_s(steps[0], 0.0)[1]
         stands_out = second - least > max(_LESS_RATIO, _APART * (most - second))
-        return Busiest(worker, least) if is_one_job and stands_out else None
+        is_early = any(peer.memory.median is None for peer in live)
+        return Busiest(worker, least, most, is_early) if is_one_job and stands_out else None
 
     def may_wait(self, member: Member[Recent, Busiest | None]) -> Busiest | None:
         """The worker for which this one may wait."""
         busiest = member.slice_stats
-        return None if busiest is None or busiest.worker == member.seen.target.worker else busiest
+        is_own = busiest is None or busiest.is_early or busiest.worker == member.seen.target.worker
+        return None if is_own else busiest
+
+    def awaited(self, member: Member[Recent, Busiest | None]) -> Busiest | None:
+        """This worker, if the others may wait for it, idle beyond the limit; it then has the finding that they have."""
+        busiest = member.slice_stats
+        is_other = busiest is None or busiest.worker != member.seen.target.worker
+        return None if is_other or busiest is None or busiest.most <= IDLE_LIMIT_RATIO else busiest
+
+    def of_idle(self, idle: float, member: Member[Recent, Busiest | None]) -> float | str:
+        """Idle time relative to the limit; the worker for which others may wait comes before them."""
+        awaited = self.awaited(member)
+        if awaited is None:
+            return idle / IDLE_LIMIT_RATIO
+        if awaited.is_early:
+            return idle / IDLE_LIMIT_RATIO if idle > IDLE_LIMIT_RATIO else Suspected(_MAY_BE_AWAITED)
+        return _FIRST * awaited.most / IDLE_LIMIT_RATIO
+
+    def rests_on_several(self, member: Member[Recent, Busiest | None]) -> bool:
+        """True of the worker for which others may wait: medians of several samples tell that."""
+        awaited = self.awaited(member)
+        return awaited is not None and not awaited.is_early
 
     def of_waiting(
         self, member: Member[Recent, Busiest | None], words: str, why: str, *, beside: str = "", remedy: str = ""
     ) -> FindingDetail:
         """A device that waits; a warning only where that cannot be for a worker that is not followed."""
         seen, unseen = member.seen, member.unseen
+        if self.rests_on_several(member) and isinstance(unseen, NeedsFewMoreSamples):
+            unseen = None  # so that it counts no less than those that wait for it, which have later samples
         idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
         evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
         if between is not None:
@@ -85,6 +124,13 @@ class _WholeWorkers(Rule[Recent, Busiest | None]):
             waits += (
                 f"; or it waits for {listed((busiest.worker,), 1)}, which idles least ({busiest.idle:.1%}) while steps "
                 "are equally long: one of its cores may be slow"
+            )
+            remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
+        elif (awaited := self.awaited(member)) is not None and not awaited.is_early:
+            words = f"idles least ({awaited.idle:.1%}), others may wait for it"
+            waits += (
+                f"; or the others wait for it: it idles least ({awaited.idle:.1%}, the others up to {awaited.most:.1%})"
+                " while steps are equally long: one of its cores may be slow"
             )
             remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
         return FindingDetail(
@@ -120,7 +166,7 @@ class HostBound(_WholeWorkers):
             return self._of_callbacks(member.seen)
         if share is None:
             return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
-        return between / IDLE_LIMIT_RATIO
+        return self.of_idle(between, member)
 
     def _of_callbacks(self, seen: Observation) -> float | str:
         """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
@@ -145,7 +191,7 @@ class HostBound(_WholeWorkers):
             member,
             f"idle {member.seen.figures.idle_ratio:.0%}, not for input",
             why
-            if of_trace or self.may_wait(member)
+            if of_trace or self.may_wait(member) or self.rests_on_several(member)
             else f"{why}, or one core is slow, which figures of whole workers do not show",
             beside=f", and waits for input only {waited:.0%}",
         )
@@ -194,8 +240,8 @@ class Idle(_WholeWorkers):
         if idle is None:
             return "idle time is not known"
         if input_share(member.seen) is not None:
-            idle -= _between_ratio(member.seen) or 0.0
-        return idle / IDLE_LIMIT_RATIO
+            return (idle - (_between_ratio(member.seen) or 0.0)) / IDLE_LIMIT_RATIO
+        return self.of_idle(idle, member)
 
     def detail(self, member: Member[Recent, Busiest | None]) -> FindingDetail:
         """Says where it is idle, and what is not known."""

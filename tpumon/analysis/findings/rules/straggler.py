@@ -252,7 +252,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         beside, more = _showing(member.memory.slice_compared, excess), excess.more
         detail = FindingDetail(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
-            sentence=f"{{who}}, slice {member.seen.target.slice} is slow: own work per step is {more:.0%} longer than "
+            sentence=f"{{who}}, slice {member.seen.target.slice} is slow: {_work(member)} {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
             remedy=_REMEDY_OF_SLICE,
         )
@@ -262,7 +262,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         beside, more = _showing(member.memory.compared, excess), excess.more
         detail = FindingDetail(
             words=f"own work +{more:.0%}, others wait for it",
-            sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
+            sentence=f"{{who}}, {_work(member)} {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
         )
         return self._graded(detail, ("own_work_ratio", "own_work_s"), beside, excess, member)
@@ -327,6 +327,14 @@ def _shown(seen: Observation) -> Mapping[str, float]:
     """Known figures that show how a worker waits, by name."""
     shares = {COLLECTIVES_SHARE: op_time_ratio(seen, "collective"), IDLE_SHARE: seen.figures.idle_ratio}
     return {name: share for name, share in shares.items() if share is not None}
+
+
+def _work(member: Member[WorkAndWaiting, _Slices]) -> str:
+    """Words for what is compared; without traces the others' waiting in collectives counts as their work."""
+    figures = member.seen.figures
+    if figures.step_work_s is None and "collective" not in (figures.op_time_ratios or {}):
+        return "own work per step (time in collectives counts as work, as no trace tells it) is at least"
+    return "own work per step is"
 
 
 def _told(beside: BesideOthers, others: str) -> str:

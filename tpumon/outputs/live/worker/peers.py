@@ -33,11 +33,11 @@ ALONE = Peers()
 
 
 def peers_of(scene: Scene, row: WorkerStatus) -> Peers:
-    """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
+    """The medians of the worker's slice; of all workers if no slice is known; `ALONE` if it has no peers."""
     group = slice_key_of(row.target)
-    present = [each for each in scene.rows if each.sample is not None]
+    present = [each for each in scene.rows if each.sample is not None and not each.target.ambiguous]
     rows = [each for each in present if slice_key_of(each.target) == group]
-    if len(rows) < 2:
+    if len(rows) < 2 or row.target.ambiguous:
         return ALONE
     known = {key: [value for each in rows if (value := each.figures[key]) is not None] for key in COMPARED}
     figures = {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
