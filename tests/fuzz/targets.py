@@ -15,9 +15,9 @@ from support.samples import sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
 from tpumon.cli.commands import analyze
 from tpumon.collection.sources import SourceOptions
+from tpumon.collection.sources.answers import parse
 from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.collection.sources.runtime_rows import METRICS, reading_of
-from tpumon.collection.sources.traces.answers import parse
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target, bounded
 from tpumon.model.documents import encoded

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.exporter_snapshot import histories_of
 from tpumon.analysis.findings import Judge, Observation, Thresholds
-from tpumon.analysis.findings.rule_table import SPANNING
+from tpumon.analysis.findings.rule_table import NEED_WHOLE_JOB
 from tpumon.analysis.history import NO_FIGURES, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.history.fleet_average import FleetAverage
 from tpumon.analysis.job_kind import KindOfWorker
@@ -21,7 +21,7 @@ from tpumon.analysis.judgement import (
     add_failure,
     began_of,
     conclude,
-    note_raised,
+    note_added_here,
     note_status,
     snapshot_of,
     verdict_of,
@@ -143,11 +143,11 @@ class Analysis:
         known = self._judgements
         self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
         for worker in self._upstream.moved:
-            self._judgements[worker].judged_upstream, self._judgements[worker].handed_on = False, None
+            self._judgements[worker].judged_upstream, self._judgements[worker].from_upstream = False, None
         for target in workers.targets:
             if not self._upstream.compares(target):  # any more: no sample would end what comparing it has found
                 judgement = self._judgements[target.worker]
-                judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
+                judgement.added_here, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
         return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
@@ -217,7 +217,7 @@ class Analysis:
         except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
             for seen in observations:
                 judgement = self._judgements[seen.target.worker]
-                judgement.causes, judgement.judged, judgement.raised = (), (), ()
+                judgement.causes, judgement.judged, judgement.added_here = (), (), ()
                 judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
@@ -248,11 +248,11 @@ class Analysis:
         if judgement.judged_upstream:
             judgement.samples_unjudged += sample.responded
             if sample.findings is not None:
-                judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
+                judgement.from_upstream, judgement.judged = sample.findings, sample.judged or ()
                 judgement.samples_unjudged = 0
             elif judgement.samples_unjudged > _UNJUDGED:  # its exporter judges no more
-                judgement.judged_upstream, judgement.handed_on = False, None
-            judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
+                judgement.judged_upstream, judgement.from_upstream = False, None
+            judgement.causes = () if sample.of_exporter else judgement.from_upstream or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
             sample = judgement.with_findings(sample) if sample.findings is not None else sample
         elif not judgement.is_faulty:
@@ -275,10 +275,10 @@ class Analysis:
         judged, not_judged, needs_more = state.judged()
         judgement.is_faulty = False
         if judgement.judged_upstream:
-            before, judgement.raised = judgement.raised, self._upstream.added(state.causes)
-            judgement.compared = tuple(one for one in judged if one in SPANNING)
-            judgement.not_compared = tuple(one for one in not_judged if one.finding in SPANNING)
-            if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
+            before, judgement.added_here = judgement.added_here, self._upstream.added(state.causes)
+            judgement.compared = tuple(one for one in judged if one in NEED_WHOLE_JOB)
+            judgement.not_compared = tuple(one for one in not_judged if one.finding in NEED_WHOLE_JOB)
+            if [cause.finding for cause in before] != [cause.finding for cause in judgement.added_here]:
                 judgement.number = self._changes.next_number()
         else:
             judgement.causes = state.causes
@@ -293,7 +293,7 @@ class Analysis:
         if history.last.findings is not None:
             self._histories.put(history.with_last(judgement.with_findings(history.last)))
         if judgement.judged_upstream:
-            self._note_raised(history, at.time_unix_s)
+            self._note_added_here(history, at.time_unix_s)
         else:
             judgement.number = self._changes.next_number()
             severity = conclude(judgement, history.last, history.last_state)
@@ -335,7 +335,7 @@ class Analysis:
         changes = note_status(judgement, history, at, time_unix_s, state, severity, began, restarted=restarted)
         if judgement.judged_upstream:  # what an exporter judges, it also remembers, but for a restart while it was away
             self._add_changes(judgement, *filter(self._is_unsaid, changes or ()))
-            self._note_raised(history, time_unix_s)
+            self._note_added_here(history, time_unix_s)
         elif changes is not None:
             judgement.number = self._changes.next_number()
             self._add_changes(judgement, *changes)
@@ -351,10 +351,10 @@ class Analysis:
         known = (one.time_unix_s for one in self._changes.all() if sign_of(one)[:2] == sign_of(restart)[:2])
         return all(time_unix_s < since_unix_s for time_unix_s in known)
 
-    def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
+    def _note_added_here(self, history: WorkerHistory, time_unix_s: float) -> None:
         """Remembers a change of status that came from comparing a worker with workers of other exporters."""
         judgement = self._judgements[history.target.worker]
-        if (changed := note_raised(judgement)) is None:
+        if (changed := note_added_here(judgement)) is None:
             return
         severity, before = changed
         change = Change(
@@ -365,7 +365,7 @@ class Analysis:
             state="live",
             severity=severity,
             before=before,
-            words=one_line("".join(cause.words for cause in judgement.raised[:1])),
+            words=one_line("".join(cause.words for cause in judgement.added_here[:1])),
         )
         self._add_changes(judgement, change)
 
@@ -481,7 +481,7 @@ class Analysis:
         last = None if history is None else history.last
         if history is None or last is None or last.of_exporter or snapshot.findings is None:
             return
-        judgement.handed_on = judgement.causes = snapshot.findings
+        judgement.from_upstream = judgement.causes = snapshot.findings
         self._histories.put(history.with_last(judgement.with_findings(last)))
         add_failure(judgement, last)
 

@@ -49,10 +49,10 @@ class Judgement:
     Attributes:
         judged_upstream: True if its samples come judged, by the exporter that they come from.
         causes: its findings, as judged here or upstream, and why its last query failed.
-        handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
-            only the last has them.
-        raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
-        raised_to: the severity that these have raised it to, as noted last; None: to none.
+        from_upstream: the findings that came from upstream last; None: none came yet. Of several samples that come
+            together only the last has them.
+        added_here: of a worker that is judged upstream: findings from comparing it with workers of other exporters.
+        raised_here_to: the severity that these have raised it to, as noted last; None: to none.
         judged, not_judged, needs_more: as in `WorkerStatus`.
         compared, not_compared: of a worker that is judged upstream: findings that need the whole job; those
             that are judged here, and the others with the reason.
@@ -70,9 +70,9 @@ class Judgement:
 
     judged_upstream: bool = False
     causes: tuple[Cause, ...] = ()
-    handed_on: tuple[Cause, ...] | None = None
-    raised: tuple[Cause, ...] = ()
-    raised_to: Severity | None = None
+    from_upstream: tuple[Cause, ...] | None = None
+    added_here: tuple[Cause, ...] = ()
+    raised_here_to: Severity | None = None
     compared: tuple[FindingId, ...] = ()
     not_compared: tuple[NotJudged, ...] = ()
     judged: tuple[FindingId, ...] = ()
@@ -128,8 +128,8 @@ class Judgement:
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:
-        """Causes, with those raised here."""
-        return merged_causes(self.causes, self.raised) if self.raised else self.causes
+        """Causes, with those added here."""
+        return merged_causes(self.causes, self.added_here) if self.added_here else self.causes
 
     def kind_of(self, sample: Sample, history: WorkerHistory) -> JobKindName | None:
         """The kind of the worker's job as of a sample: as its exporter says; otherwise as is seen here."""
@@ -164,7 +164,7 @@ def _severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity
         return "unknown" if sample.of_exporter else judgement.severity_by_figures
     if judgement.is_faulty and not judgement.judged_upstream:
         return "unknown"
-    if judgement.judged_upstream and judgement.handed_on is None:
+    if judgement.judged_upstream and judgement.from_upstream is None:
         return judgement.timeline.severity
     if judgement.causes:
         return judgement.causes[0].severity
@@ -318,16 +318,16 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
     )
 
 
-def note_raised(judgement: Judgement) -> tuple[Severity, Status] | None:
+def note_added_here(judgement: Judgement) -> tuple[Severity, Status] | None:
     """Notes whether findings that comparing a worker here adds raise its severity.
 
     Returns:
         Severity and former status of the worker, if comparing here changed its severity.
     """
-    own, state, before = judgement.timeline.severity, judgement.timeline.state, judgement.raised_to
+    own, state, before = judgement.timeline.severity, judgement.timeline.state, judgement.raised_here_to
     now = _raised(judgement, own, None, None)[0]
-    judgement.raised_to = now if state == "live" and now != own and now not in WELL else None
-    if judgement.raised_to == before or state != "live" or now == before:
+    judgement.raised_here_to = now if state == "live" and now != own and now not in WELL else None
+    if judgement.raised_here_to == before or state != "live" or now == before:
         return None
     return now, before or own
 
@@ -346,7 +346,7 @@ def snapshot_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float)
         time_of(timeline.ok_since),
     )
     critical = time_of(timeline.critical_since)
-    if judgement.raised:
+    if judgement.added_here:
         severity, since, critical = _raised(judgement, severity, ok_since, critical)
         if timeline.state == "live" and severity not in WELL:
             status_since, ok, ok_since = (status_since if severity == timeline.severity else since), False, since
@@ -367,10 +367,10 @@ def _raised(
     judgement: Judgement, severity: Severity, since: float | None, critical: float | None
 ) -> tuple[Severity, float | None, float | None]:
     """Severity, since when, and since when it is critical, with the findings that comparing a worker here adds."""
-    if not judgement.raised or severity not in SEVERITY_LEVELS:
+    if not judgement.added_here or severity not in SEVERITY_LEVELS:
         return severity, since, critical
-    raised = judgement.raised[0].severity
-    began = earliest(one.since_unix_s for one in judgement.raised)
+    raised = judgement.added_here[0].severity
+    began = earliest(one.since_unix_s for one in judgement.added_here)
     if raised in WELL or SEVERITY_LEVELS[raised] < SEVERITY_LEVELS[severity]:
         return max(severity, raised, key=lambda one: SEVERITY_LEVELS[one]), since, critical
     since = began if severity in WELL or since is None else min(since, began or since)

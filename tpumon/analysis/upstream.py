@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.findings.rule_table import RULE_INDEXES, SPANNING
+from tpumon.analysis.findings.rule_table import NEED_WHOLE_JOB, RULE_INDEXES
 from tpumon.model import (
     SEVERITY_LEVELS,
     Cause,
@@ -28,7 +28,7 @@ from tpumon.model import (
 )
 
 _COMPARING: frozenset[FindingId] = frozenset(
-    rule.finding for rule in RULES if rule.compares or not rule.hidden_by.isdisjoint(SPANNING)
+    rule.finding for rule in RULES if rule.compares or not rule.hidden_by.isdisjoint(NEED_WHOLE_JOB)
 )
 """Findings that take more workers than one to be seen, or to be told from waiting for another one."""
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from tpumon.errors import Reason, SourceError, UsageError
 from tpumon.system.logdir import SESSIONS, TRACE_SUFFIX
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import one_line, unexpected
 
 _MAX_BYTES = 1 << 31  # the limit of protobuf
 _CPU_S, _CPU_S_PER_MB = 10.0, 0.5  # for reading a profile; all sections of a report take a fifteenth of that
@@ -163,4 +163,4 @@ def why_unread(error: Exception) -> tuple[Reason, str]:
 
 def bug(error: Exception) -> str:
     """Line about an unexpected error."""
-    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    return f"a bug in tpumon: {unexpected(error)}"

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tpumon.errors import SourceError
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import unexpected
 
 _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 
@@ -60,7 +60,7 @@ def _result(xspace: bytes, ops: int) -> object:
     except MemoryError:
         return "too-large", "reading this trace takes more memory than it may; ask for a shorter window"
     except Exception as error:  # noqa: BLE001 - a bug must not cost the process, nor read as a hostile trace
-        return "internal", f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+        return "internal", f"a bug in tpumon: {unexpected(error)}"
 
 
 if __name__ == "__main__":

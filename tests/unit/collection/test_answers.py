@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fakes.protobuf import field
-from tpumon.collection.sources.traces.answers import parse
+from tpumon.collection.sources.answers import parse
 from tpumon.errors import SourceError
 from tpumon.proto.profiler_pb2 import ProfileResponse
 

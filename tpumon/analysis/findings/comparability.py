@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable
 from tpumon.analysis.findings.finding_state import JobState, SliceState, WorkerState
 from tpumon.analysis.findings.recent import SAMPLES
 from tpumon.analysis.findings.rule import NeedsFewMoreSamples, NeedsMoreSamples
-from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES
+from tpumon.analysis.findings.rule_table import BLAMING, RULE_INDEXES
 
 _ENOUGH_RATIO = 0.9
-_CAUSES = [RULE_INDEXES[finding] for finding in CAUSES]
+_BLAMING = [RULE_INDEXES[finding] for finding in BLAMING]
 _FEW = 16  # workers: cheap to look at
 _EARLY = NeedsFewMoreSamples("has too few samples to tell who waits for whom")
 _ONE = "follows one worker of a slice of unknown size"
@@ -52,7 +52,7 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states
-    return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _CAUSES)
+    return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _BLAMING)
 
 
 def why_not_compared(slice_state: SliceState) -> str | None:

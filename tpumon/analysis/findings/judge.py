@@ -24,7 +24,7 @@ from tpumon.analysis.findings.comparability import (
 )
 from tpumon.analysis.findings.finding_state import FindingState, JobState, SliceKey, SliceState, WorkerState
 from tpumon.analysis.findings.rule import AnyRule, Member, Observation
-from tpumon.analysis.findings.rule_table import CAUSES, RULE_INDEXES, RULES, SPANNING
+from tpumon.analysis.findings.rule_table import BLAMING, NEED_WHOLE_JOB, RULE_INDEXES, RULES
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
 from tpumon.model import (
@@ -54,7 +54,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
-_EXPLAINED = frozenset(rule.finding for rule in RULES if CAUSES & (rule.hidden_by | rule.explained_if_new))
+_EXPLAINED = frozenset(rule.finding for rule in RULES if BLAMING & (rule.hidden_by | rule.explained_if_new))
 _SILENT: frozenset[State] = frozenset({"waiting", "stale", "down"})
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
@@ -157,7 +157,7 @@ class Judge:
         worker.step_name = None
 
     def _note(self, slice_state: SliceState, finding: FindingId, worker: WorkerState, since: Moment | None) -> None:
-        for compared in (slice_state, slice_state.job) if finding in SPANNING else (slice_state,):
+        for compared in (slice_state, slice_state.job) if finding in NEED_WHOLE_JOB else (slice_state,):
             compared.note(finding, worker.target.worker, since)
 
     def judge(self, observations: Sequence[Observation], stale: Collection[str] = frozenset()) -> list[str]:

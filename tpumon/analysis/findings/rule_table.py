@@ -65,7 +65,7 @@ RULES: tuple[type[AnyRule], ...] = (
 """Every rule. Of findings that are equally bad, the first in the table is named first."""
 
 RULE_INDEXES: Mapping[FindingId | StateId, int] = {rule.finding: index for index, rule in enumerate(RULES)}
-SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
+NEED_WHOLE_JOB: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
 """Findings that need the whole job to be judged."""
-CAUSES: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.names_cause)
+BLAMING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.names_cause)
 """Findings that name the worker for which the others wait."""

@@ -13,7 +13,7 @@ from tpumon.collection.sources import ExtraSource, OpenClient, Reading, SourceOp
 from tpumon.collection.sources.extra_source import present
 from tpumon.errors import MEANING, SourceError
 from tpumon.model import Failure, Figures, Sample, Target
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import unexpected
 
 _GAP_PER_WORKER_S = 0.02
 _GAP_WITHOUT_S = 20.0  # where nothing answered so far
@@ -132,7 +132,7 @@ async def _guarded(
 
 
 def _bug(kind: type[ExtraSource], error: Exception, address: str) -> Failure:
-    words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    words = f"a bug in tpumon: {unexpected(error)}"
     return Failure(source=kind.name, reason="internal", message=words, address=address)
 
 

@@ -23,7 +23,7 @@ from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import how_to_read
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import unexpected
 
 _OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _HELD_S = 1.0  # at least, from one sample to the next that says why nothing is asked
@@ -31,7 +31,7 @@ _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not de
 _FAR_S = 60.0  # to the next query
 _SILENT_S = 60.0  # without an op, as the runtime says
 _LOOKS_RATIO = 1 / 3  # of the time for which a job may be traced
-_LOOKS_ALIKE, _LOOKS_APART_S = 4, (2.0, 6.0)  # that show nothing, before that is believed
+_LOOKS_BEFORE_BELIEVED, _BETWEEN_LOOKS_S = 4, (2.0, 6.0)  # of looks that show nothing
 _LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
@@ -227,13 +227,13 @@ class SampledWorker:
         interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
         if self.held.why or not self._looks_help or now_s - max(self._looked_s, self.asked_s) < interval_s:
             return False
-        for number in range(_LOOKS_ALIKE):
+        for number in range(_LOOKS_BEFORE_BELIEVED):
             if self._woken.is_set() or await self.held.pause() is not None:
                 return False
             self._looked_s = now_s + number * interval_s  # each is paid
             if await self._runs(cost_s) is not False:
                 return False
-            await self._wait_for_wake(random.uniform(*_LOOKS_APART_S))
+            await self._wait_for_wake(random.uniform(*_BETWEEN_LOOKS_S))
         return not self._woken.is_set()
 
     async def _runs(self, cost_s: float) -> bool | None:
@@ -382,7 +382,7 @@ class SampledWorker:
             except _QueryFailedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
-                words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+                words = f"a bug in tpumon: {unexpected(error)}"
                 failure = self._failure(profiler.name, "internal", words)
                 break
             else:
@@ -489,7 +489,7 @@ class SampledWorker:
             address=self.target.address,
             time_unix_s=time_unix_s,
             window_s=self._window_s,
-            took_s=time.time() - time_unix_s,
+            took_s=self._clock_s() - self._account.probed_s,
             traced_s=profiler.unpaid_s,
             source=profiler.name,
             simulated=self._simulated,

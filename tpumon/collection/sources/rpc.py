@@ -20,8 +20,8 @@ from google.protobuf.message import Message
 
 from tpumon import __version__
 from tpumon import proto as wire
+from tpumon.collection.sources.answers import COMPRESSED, parse
 from tpumon.collection.sources.connecting import Connecting, ConnectTurn, Past
-from tpumon.collection.sources.traces.answers import COMPRESSED, parse
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
 from tpumon.system.limits import may_connect
 from tpumon.untrusted_text import one_line

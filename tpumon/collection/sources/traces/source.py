@@ -34,7 +34,7 @@ from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.host_files import since_boot_s
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
-from tpumon.untrusted_text import one_line
+from tpumon.untrusted_text import unexpected
 from tpumon.xspace.outline import outline
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class TraceSource(ProfilerSource):
                 raise await self._empty(taken, error, query) from error
             raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
-            message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+            message = f"a bug in tpumon: {unexpected(error)}"
             raise self._error("internal", message) from error
 
     async def _empty(self, taken: _Taken, error: SourceError, query: Query) -> SourceError:
