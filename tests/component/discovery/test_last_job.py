@@ -79,8 +79,8 @@ def test_a_later_tpumon_says_which_job_was_here_and_until_when(
     (found,) = seen(NONE)
     name = user_named(os.getuid())
     assert found.waiting == (
-        f"`python train.py` (pid {job.pid}, port 9999) is gone: tpumon {os.getpid()} of {name} sampled it from T100 "
-        f"until T101; look at the end of its log; {NONE.waiting}"
+        f"`python train.py` (pid {job.pid}, port 9999) is gone: sampled by tpumons of this host from T100 "
+        f"until T101 (last: tpumon {os.getpid()} of {name}); look at the end of its log; {NONE.waiting}"
     )
     assert seen(NONE, port=9012) == [NONE]
 
@@ -90,7 +90,16 @@ def test_the_end_is_not_told_where_nobody_saw_it(job: subprocess.Popen[bytes]) -
     end(job)
     assert f"(pid {job.pid})" in gone_job()  # nothing listens, so no port is named
     assert "until" not in gone_job()
-    assert gone_job().split("; ")[0].endswith(" on")
+    assert " on (last: " in gone_job()
+
+
+def test_jobs_of_another_network_are_kept(job: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen(workers(job.pid))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(last_job, "network", lambda: 1)
+        seen(workers(os.getpid()))
+    end(job)
+    assert f"(pid {job.pid})" in gone_job()
 
 
 def test_who_takes_a_profile_has_not_sampled(job: subprocess.Popen[bytes]) -> None:

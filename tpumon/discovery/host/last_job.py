@@ -105,7 +105,7 @@ def _noted(before: Sequence[_Job], targets: Sequence[Target]) -> list[_Job]:
         return []
     for file in _FILES.listed():
         read = _FILES.read(file.path) if file.uid == os.getuid() else None
-        if read is not None:
+        if read is not None and not _is_elsewhere(read[0], now_s):
             path, known = file.path, _jobs_of(read[0], now_s)
     jobs = {(job.pid, job.start): job for job in known}
     jobs |= {(job.pid, job.start): replace(job, until_s=now_s) for job in before}
@@ -153,7 +153,18 @@ def gone_job(port: int | None = None) -> str:
     since = time_of_day(job.since_s)
     until = " on" if job.until_s is None else f" until {time_of_day(job.until_s)}"
     what = f"`{name}` (pid {job.pid}{at})" if name else f"the job (pid {job.pid}{at})"
-    return f"{what} is gone: {tpumon_named(job.tpumon, uid)} sampled it from {since}{until}; look at the end of its log"
+    seen = f"from {since}{until} (last: {tpumon_named(job.tpumon, uid)})"
+    return f"{what} is gone: sampled by tpumons of this host {seen}; look at the end of its log"
+
+
+def _is_elsewhere(text: str, now_s: float) -> bool:
+    """True for a file of another network, as of a container that shares the folder: it is not to be overwritten."""
+    try:
+        note = decoded(_Note, text)
+    except ValueError:
+        return False
+    is_other = note.boot == boot() and note.network != network()
+    return is_other and any(now_s - job.seen_s <= _FORGOTTEN_S for job in note.jobs)
 
 
 def _jobs_of(text: str, now_s: float) -> list[_Job]:
