@@ -344,7 +344,8 @@ class DutyAccount:
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
 
-        So have all who share the server, between two of them, but for those that a command goes before. After the first few, its own share counts, too.
+        So have all who share the server, between two of them, but for those that a command goes before. After the first
+        few, its own share counts, too.
         """
         rivals = sum(one.entry.lacks > 0 for one in self._sharing) if self.lacks else len(self._sharing)
         between_s = (calls - 1) * cost_s * (1 + rivals)

@@ -173,7 +173,7 @@ class SampledWorker:
             due_s = max(due_s, start_s + window_s)
         if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
             due_s = start_s
-        if self._cost_s and not self._account.lacks:  # a command waits for its turn where others see it
+        if self._cost_s and not self._account.lacks:  # a command waits in turn
             gap_s = self._account.ready_s(self._cost_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
         due_s = max(due_s, self._not_before_s)
