@@ -43,7 +43,7 @@ class Turn(Struct, frozen=True, array_like=True):
     """A tpumon's place among those that wait to trace a server: the lowest rank goes first, then who waits longest.
 
     Attributes:
-        rank: 0: it has no figure yet, or has let one that had none go first; 1: otherwise.
+        rank: 0: it has no figure yet, lacks some for an answer, or has let such a one go first; 1: otherwise.
         since_s: when it traced the server last, or came, if it never did.
         cost_s: for how long it is likely to trace the server.
     """
@@ -80,6 +80,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
         waits_since_s: when it began such a trace that it still waits for; 0: there is none.
         said_turn: its place among those that wait to trace the server, as a `Turn`; null: it does not wait.
         hung_s: when such a trace began that hung the process before this one; 0: none is known.
+        lacks: how many calls a command still makes until it can answer; 0: none, or it is no command.
     """
 
     since_s: _Seconds
@@ -95,6 +96,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     waits_since_s: _Seconds = 0.0
     said_turn: Raw = Raw(b"null")
     hung_s: _Seconds = 0.0
+    lacks: Annotated[int, Meta(ge=0, le=2**62)] = 0
 
     @property
     def turn(self) -> Turn | None:

@@ -702,6 +702,42 @@ async def test_a_view_beside_commands_one_after_the_other_is_late_by_one_sample_
     assert max(later - before for before, later in itertools.pairwise(taken_s)) < 2 * 15 + 6
 
 
+class _Moments(list):
+    """Samples, and when each came."""
+
+    def append(self, sample):
+        super().append(asyncio.get_running_loop().time())
+
+
+@pytest.mark.parametrize("late_s", [75.0, 300.0, 330.0])
+@pytest.mark.parametrize("trace_s", [0.2, 0.3, 0.4])
+async def test_a_command_beside_a_view_that_has_figures_goes_first_until_it_can_answer(trace_s, late_s):
+    """As soon as the job may be traced, and about when it was told; then the view goes, before another command."""
+    job, seen, clock_s = Job(trace_s, first_s=0.55, figures=STEPS), _Moments(), asyncio.get_running_loop().time
+    view = asyncio.create_task(for_a_while(900, tpumon(job, samples=seen, window_s=None)))
+    await asyncio.sleep(late_s)
+    for is_first in (True, False):
+        samples, begun_s, promised = _Moments(), clock_s(), []
+        command = tpumon(job, samples=samples, window_s=None, interval_s=1.0)
+        command._pace = replace(command._pace, awaited=3)
+        running = asyncio.create_task(command.run())
+        while len(samples) < 3:
+            await asyncio.sleep(1)
+            doing = command._options.progress.of(ADDRESS)
+            if doing is not None and doing.all_unix_s is not None:
+                promised.append(clock_s() - begun_s + doing.all_unix_s - time.time())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        took_s = samples[2] - begun_s
+        if is_first:
+            assert took_s < 115
+            assert not any(samples[0] < at_s < samples[2] for at_s in seen)
+            assert promised[:1] == pytest.approx([took_s] * len(promised[:1]), rel=0.33)
+    await view
+    assert max(later - before for before, later in itertools.pairwise(seen)) < 60 + 3 * 100 * trace_s
+    assert job.largest_share_of(600) <= 0.015
+
+
 async def test_a_view_that_never_had_a_figure_waits_for_no_command_that_has_one():
     """Though its first trace is dearer than theirs: only for the first sample of those that came before it."""
     job, views, commands = Job(0.15, first_s=0.62, figures=STEPS), [], [[], [], []]

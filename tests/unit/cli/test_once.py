@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -456,6 +457,21 @@ def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_al
         origin.sources.progress.waits("w0:1", "traced", left_s, why, 2 * left_s + 0.5)
         run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
         assert said == lines
+
+
+def test_that_a_wait_is_beyond_the_time_limit_is_said_once(monkeypatch):
+    """Not withdrawn and said again as the forecast changes."""
+    said, now_s = [], [0.0]
+    monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
+    waiting = enough_samples._Waiting(FeedSettings(origin=SamplingSource(query=Query(level=2))), Needs(samples=3))
+    monkeypatch.setattr(enough_samples.time, "monotonic", lambda: now_s[0])
+    needed = iter((130.0, 110.0, 130.0))
+    monkeypatch.setattr(enough_samples._Waiting, "_needed_s", property(lambda _: next(needed)))
+    for _ in range(3):
+        now_s[0] += 1e7
+        with enough_samples.Bar(io.StringIO()) as bar:
+            waiting.show(bar)
+    assert ["too few for that" in line for line in said] == [True, False, False]
 
 
 @pytest.mark.parametrize(

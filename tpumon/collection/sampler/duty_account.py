@@ -77,6 +77,8 @@ class DutyAccount:
         """Likely cost of the call that waits for its turn; None: none does."""
         self.followers = 0
         """Number of this tpumon's workers that have this server: several names may mean one."""
+        self.awaited = 0
+        """Number of calls after which a command can answer; 0: it is no command."""
         self._woken = asyncio.Event()
         self._under_way_s = 0.0  # estimates of calls that were entered and not settled
         self._calls_since_s = 0.0  # when the first of them began, since boot; 0: there is none
@@ -100,7 +102,7 @@ class DutyAccount:
         self._calls = 0
         self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
-        self._was_passed = False  # one without a figure has gone first since then
+        self._was_passed = False  # a newcomer has gone first since then
         self._before: tuple[float | None, bool] = None, False  # the same before that call
         self._saves = False  # it asks less often, for the reserve
         self._before_debt: tuple[float, float] | None = None  # of the process before, at the time it was restarted
@@ -127,6 +129,11 @@ class DutyAccount:
     def _usual_pace_s(self) -> float:
         staying = sum(one.entry.calls >= _FIRST_CALLS for one in self._sharing)
         return (1 + staying) / self._ratio
+
+    @property
+    def lacks(self) -> int:
+        """Number of calls for which a command goes first: those that it lacks of its first few."""
+        return max(min(self.awaited, _FIRST_CALLS) - self._calls, 0)
 
     @property
     def is_informed(self) -> bool:
@@ -160,7 +167,7 @@ class DutyAccount:
             if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
             if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
         ]
-        self._ahead_s = sum(turn.cost_s for turn, _ in before)
+        self._ahead_s = sum(turn.cost_s * max(one.entry.lacks, 1) for turn, one in before)
         self._first = min(before, key=lambda each: each[0].order)[1] if before else None
         if before and self._gives_way_s is None and self.ready_s(mine.cost_s) <= now_s:
             all_s = self._debt_at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
@@ -186,7 +193,8 @@ class DutyAccount:
         since_s = self._since_s or since_boot_s()
         if self._last_s is not None:
             since_s = max(0.0, since_boot_s() - (now_s - self._last_s))
-        return Turn(0 if not self._calls or self._was_passed else 1, since_s, self.waits_for_s or 0.0)
+        rank = 0 if not self._calls or self._was_passed or self.lacks else 1
+        return Turn(rank, since_s, self.waits_for_s or self.likely_s or 0.0)
 
     def _should_have_gone(self, entry: Entry, turn: Turn, now_s: float) -> bool:
         """True if the credit has covered a call of another one for a while, also as that one counts it."""
@@ -345,9 +353,11 @@ class DutyAccount:
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
 
-        So have all who share the server, between two of them. After the first few, its own share counts, too.
+        So have all who share the server, between two of them, but for those that a command goes before. After the first
+        few, its own share counts, too.
         """
-        between_s = (calls - 1) * cost_s * (1 + len(self._sharing))
+        rivals = sum(one.entry.lacks > 0 for one in self._sharing) if self.lacks else len(self._sharing)
+        between_s = (calls - 1) * cost_s * (1 + rivals)
         later_s = between_s / self._ratio
         turn_s = max(self.ready_s(cost_s, self._ahead_s + between_s), self._goes_s + later_s)
         turn_s = max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
@@ -402,11 +412,14 @@ class DutyAccount:
             waits_since_s=self.waits_since_s,
             said_turn=said(self._turn(now_s) if self._waits(now_s) else None),
             hung_s=self.hung_s,
+            lacks=self.lacks,
         )
 
     def _waits(self, now_s: float) -> bool:
-        """True if a call waits for others, not for this tpumon's own share."""
-        return self.waits_for_s is not None and self._paced_s(self.waits_for_s) <= now_s
+        """True if a call waits for others, not for this tpumon's own share; a command's next one is soon to come."""
+        if self.waits_for_s is None:
+            return bool(self._calls and self.lacks)
+        return self._paced_s(self.waits_for_s) <= now_s
 
     def note_peers(self, peers: Sequence[PeerEntry], now_s: float) -> None:
         """Counts the entries of other tpumons for the same process, or for an unknown one."""
@@ -468,7 +481,7 @@ class DutyAccount:
         self._spans.note(traced_s)
         has_traced = entry.calls > tally.calls or (traced_s > 0 and not entry.interval_s)
         tally.calls = entry.calls
-        if tally.is_new and has_traced:
+        if tally.is_new and has_traced and not entry.lacks:
             tally.is_new, self._was_passed = False, self._was_passed or peer.trusted
         return traced_s, debt_s, has_traced
 

@@ -39,6 +39,8 @@ def others_words(first: PeerEntry | None, went_first: PeerEntry | None, sharing:
     """
     if first is not None:
         why = "has waited longer" if first.entry.calls else "has no figures yet"
+        if first.entry.calls and (lacks := first.entry.lacks):
+            why = f"lacks {lacks} sample{'s' * (lacks > 1)} for its answer"
         return f"{_who(first)} goes first, as it {why}"
     gone = "" if went_first is None else _who(went_first)
     before = gone and f"{gone} has just traced it"

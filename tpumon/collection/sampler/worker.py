@@ -88,6 +88,7 @@ class SampledWorker:
         self._clock_s = asyncio.get_running_loop().time
         self._duty = duty
         self._account = account
+        account.awaited = pace.awaited
         self._traced_s = 0.0  # by the last query
         self._took_s = 0.0  # by the last query
         self._window_s = query.window_s  # of the last answer
@@ -172,7 +173,7 @@ class SampledWorker:
             due_s = max(due_s, start_s + window_s)
         if self._probes_next and not self.gone:  # a probe has no figures: those come as soon as they may
             due_s = start_s
-        if self._cost_s:
+        if self._cost_s and not self._account.lacks:  # a command waits in turn
             gap_s = self._account.ready_s(self._cost_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
         due_s = max(due_s, self._not_before_s)
