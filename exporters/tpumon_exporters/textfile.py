@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ from tpumon.analysis import Update
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Output, not_to_stdout, takes
 from tpumon_exporters.exposition import Exposition
+
+_log = logging.getLogger(__name__)
 
 _REFRESH_S = 10.0
 _SHORTEST_INTERVAL_S = 0.1
@@ -72,7 +75,9 @@ class TextFile(Output):
             self._replace(now_unix_s)
 
     def close(self) -> None:
-        """Removes the file."""
+        """Removes the file, and says so."""
+        if self._path.exists():
+            _log.info("%s is removed as tpumon ends: node_exporter would go on exposing it", self._path)
         for path in (self._path, self._new):
             path.unlink(missing_ok=True)
 

@@ -297,9 +297,13 @@ class _Waiting:
     def _may_tell_more(self, worker: WorkerStatus) -> bool:
         """True if samples of a worker may have been too short to count, so that a few more are worth their time.
 
-        While nothing runs, as several samples in a row agree, none tells more.
+        While nothing runs, as several samples in a row agree, none tells more; and a number that was given is kept.
         """
-        if self._needs.samples < self._sustained or _queries(worker.history) >= _MOST_TIMES * self._needs.samples:
+        if (
+            self._needs.all_of_them
+            or self._needs.samples < self._sustained
+            or _queries(worker.history) >= _MOST_TIMES * self._needs.samples
+        ):
             return False
         return worker.name in self._several and worker.findings.get("hang") is None
 

@@ -250,7 +250,13 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
         ),
     ] = None
     num_queries: Annotated[
-        int | None, measured(min=0, metavar="N", help="Queries per worker. Default: 0, run until stopped.")
+        int | None,
+        measured(
+            min=0,
+            metavar="N",
+            help="Queries per worker. Default: run until stopped; of once and why, as many as must agree "
+            "(--sustained).",
+        ),
     ] = None
     num_tracing_attempts: Annotated[
         int,

@@ -263,7 +263,7 @@ def test_a_textfile_is_written_by_its_thread(tmp_path, said):
     wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)
     output.close()
     assert not path.exists()
-    assert said == []
+    assert said == [f"{path} is removed as tpumon ends: node_exporter would go on exposing it"]
 
 
 def test_a_textfile_is_gone_with_tpumon(tmp_path):

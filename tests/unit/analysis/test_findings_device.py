@@ -339,7 +339,8 @@ def test_by_figures_of_whole_workers_all_may_wait_for_the_one_that_idles_least(f
     known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0} if finding == "host-bound" else {}
     others = {"idle_ratio": 0.40}
     found = job.round(4, **{**IDLE, **known, **differs}, others=others | {"step_time_s": STEP, "per_core": ()})[finding]
-    assert ("or the others wait for it: it idles least (38.5%, the others up to 40.0%)" in found.sentence) == is_named
+    assert ("or the others wait for a, which idles least (38.5%)" in found.sentence) == is_named
+    assert ("is idle 38.5% to 40.0% of the time" in found.sentence) == is_named
     assert (found.workers[0] == "a") or not is_named
     of_a, of_b = (job.fleet.status(job.now + 1).workers[name].verdict.causes[0].words for name in "ab")
     assert ("may wait for a" in of_b) == is_named

@@ -104,6 +104,8 @@ def test_a_sample_without_figures_is_made_up_for(run):
     short = [lambda worker=worker: answered(worker, idle_ratio=None, step_time_s=None) for worker in ("w1", "w2")]
     status, _, taken = run([*rounds(1), *rounds(1, ["w0"]), *short, *rounds(9)])
     assert (status, taken) == (1, 14)
+    _, _, taken = run([*rounds(1), *rounds(1, ["w0"]), *short, *rounds(9)], all_of_them=True)
+    assert taken == 9, "--num-queries 3 was given"
 
 
 @pytest.mark.parametrize("command", [once, why])

@@ -98,13 +98,15 @@ def test_of_workers_of_exporters_findings_alone(expose):
     assert ('tpumon_target_up{worker="down"} 0.0' in lines) is (expose == "all")
 
 
-def test_the_textfile_has_the_same(tmp_path):
+def test_the_textfile_has_the_same(tmp_path, said):
     for expose in ("findings", "all"):
         events = [Workers(targets=(Target(worker="w", address="w:1", exporter="a"),)), sample("w")]
         with closing(wired("textfile", str(tmp_path / "a.prom"), run=OutputOptions(expose=expose))) as output:
             output.take(*events)
             output.tick(time.time())
             assert ("tpu_mxu_utilization_ratio{" in (tmp_path / "a.prom").read_text()) is (expose == "all")
+    assert [line.endswith("node_exporter would go on exposing it") for line in said] == [True, True]
+    said.clear()
 
 
 def test_values_are_finite_and_their_labels_unique(monkeypatch):

@@ -61,8 +61,9 @@ def why_not_compared(slice_state: SliceState) -> str | None:
         return slice_state.not_followed
     if has_enough(slice_state):
         return None
-    kind = NeedsFewMoreSamples if any(worker.seen is None for worker in slice_state.workers) else NeedsMoreSamples
-    return kind(
+    if any(worker.seen is None for worker in slice_state.workers):  # the first round: nobody is missing yet
+        return NeedsFewMoreSamples(takes=SAMPLES)
+    return NeedsMoreSamples(
         f"fewer than nine tenths of its slice's {slice_state.counted} workers have current samples", takes=SAMPLES
     )
 

@@ -44,12 +44,15 @@ def _between_ratio(seen: Observation) -> float | None:
     return seen.figures.idle_ratio if between is None else between
 
 
+def _device(seen: Observation) -> str:
+    return "GPU" if any(warning.code == "gpu" for warning in seen.sample.warnings) else "TPU"
+
+
 def _idle_words(seen: Observation) -> str:
     """Says how long the device is idle, and how much of that is between programs, as far as it is known."""
     idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
-    device = "GPU" if any(warning.code == "gpu" for warning in seen.sample.warnings) else "TPU"
     where = "" if between is None else f", {between:.0%} between its programs"
-    return f"the {device} is idle {idle:.0%} of the time{where}"
+    return f"the {_device(seen)} is idle {idle:.0%} of the time{where}"
 
 
 def _usual(peer: Peer[Recent]) -> float | None:
@@ -115,27 +118,28 @@ class _WholeWorkers(Rule[Recent, Busiest | None]):
         if self.rests_on_several(member) and isinstance(unseen, NeedsFewMoreSamples):
             unseen = None  # so that it counts no less than those that wait for it, which have later samples
         idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
+        idles = _idle_words(seen)
+        waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
+        busiest = member.slice_stats
+        if busiest is not None and (self.may_wait(member) or self.rests_on_several(member)):
+            is_own = busiest.worker == seen.target.worker
+            if is_own:
+                idle, between = busiest.most, None
+                words = f"idles least ({busiest.idle:.1%}), others may wait for it"
+                idles = f"the {_device(seen)} is idle {busiest.idle:.1%} to {busiest.most:.1%} of the time"
+            else:
+                words = f"idle {idle:.0%}, may wait for {busiest.worker}"
+            waits += (
+                f"; or {'the others wait' if is_own else 'it waits'} for {listed((busiest.worker,), 1)}, which idles "
+                f"least ({busiest.idle:.1%}) while steps are equally long: one of its cores may be slow"
+            )
+            remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
         evidence = {"idle_ratio": Evidence(value=idle, threshold=IDLE_LIMIT_RATIO)}
         if between is not None:
             evidence[BETWEEN_PROGRAMS.fields[0]] = Evidence(value=between)
-        waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
-        if (busiest := self.may_wait(member)) is not None:
-            words = f"idle {idle:.0%}, may wait for {busiest.worker}"
-            waits += (
-                f"; or it waits for {listed((busiest.worker,), 1)}, which idles least ({busiest.idle:.1%}) while steps "
-                "are equally long: one of its cores may be slow"
-            )
-            remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
-        elif (awaited := self.awaited(member)) is not None and not awaited.is_early:
-            words = f"idles least ({awaited.idle:.1%}), others may wait for it"
-            waits += (
-                f"; or the others wait for it: it idles least ({awaited.idle:.1%}, the others up to {awaited.most:.1%})"
-                " while steps are equally long: one of its cores may be slow"
-            )
-            remedy = f"{_REMEDY_OF_BUSIEST}; else {remedy or self.remedy}"
         return FindingDetail(
             words=words,
-            sentence=f"{{who}}, {_idle_words(seen)}{beside}: {waits}.",
+            sentence=f"{{who}}, {idles}{beside}: {waits}.",
             evidence=evidence,
             figure=IDLE.key,
             remedy=remedy,
