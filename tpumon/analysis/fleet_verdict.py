@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from tpumon.analysis.findings import RULES
-from tpumon.analysis.findings.rule import PAUSING, SERVERS
+from tpumon.analysis.findings.rule import PAUSING
 from tpumon.analysis.state_findings import (
     MOST_NAMED,
     STATES,
@@ -20,7 +20,7 @@ from tpumon.analysis.state_findings import (
     restarts_of,
 )
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.analysis.sufficiency import compared, why_no_step
+from tpumon.analysis.sufficiency import compared, decisive, why_no_step
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import (
@@ -384,11 +384,7 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     together = compared(status)
     missing: list[FindingId] = []
     for worker in status.all():
-        needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
-        if worker.history.kind in SERVERS:
-            needed = ("stuck",)
-        elif worker.sample is not None and is_on_cpu(worker.sample):
-            needed = ("hang",)
+        needed = decisive(worker, is_compared=worker.name in together)
         missing += [finding for finding in needed if finding not in worker.judged]
     reasons = {one.finding: one.reason for one in not_judged}
     why = next((text for one in _live(status) if (text := one.absent.get("idle_ratio"))), None)

@@ -6,15 +6,30 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tpumon.analysis.findings import slice_key_of
+from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import COMPILE_LIMIT_RATIO, FindingId, Sample, State
+from tpumon.model.figure import is_on_cpu
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
 _RECENT_S = 3600.0
 _TELLING: frozenset[State] = frozenset({"live", "no-activity"})
-_DECISIVE: frozenset[FindingId] = frozenset({"idle", "straggler", "hang", "stuck"})  # without them nothing is ok
+_OF_SERVERS: tuple[FindingId, ...] = ("stuck",)
+_ON_CPUS: tuple[FindingId, ...] = ("hang",)
+_ALONE: tuple[FindingId, ...] = ("idle",)
+_COMPARED: tuple[FindingId, ...] = ("idle", "straggler")
+_DECISIVE = frozenset((*_OF_SERVERS, *_ON_CPUS, *_ALONE, *_COMPARED))
+
+
+def decisive(worker: WorkerStatus, *, is_compared: bool) -> tuple[FindingId, ...]:
+    """Findings that must be judged before a worker may be called ok."""
+    if worker.history.kind in SERVERS:
+        return _OF_SERVERS
+    if worker.sample is not None and is_on_cpu(worker.sample):
+        return _ON_CPUS
+    return _COMPARED if is_compared else _ALONE
 
 
 def needs_several(history: WorkerHistory) -> bool:
@@ -79,14 +94,14 @@ def is_suspected(worker: WorkerStatus) -> bool:
     return worker.verdict.status in WELL and any(one.is_suspected for one in worker.not_judged)
 
 
-def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingId, int]:
+def lacking(worker: WorkerStatus, *, only_decisive: bool = False) -> Mapping[FindingId, int]:
     """Samples that findings of a worker take still, of a live one only.
 
     At least one, however many there are: some tell too little.
 
     Args:
         worker: the worker.
-        decisive: leave out findings without which it is known whether anything is wrong.
+        only_decisive: leave out findings that need not be judged before a worker may be called ok.
     """
     if worker.verdict.state != "live":
         return {}
@@ -94,7 +109,7 @@ def lacking(worker: WorkerStatus, *, decisive: bool = False) -> Mapping[FindingI
     return {
         one.finding: max(one.takes - taken, 1)
         for one in worker.not_judged
-        if one.takes is not None and (one.finding in _DECISIVE or not decisive)
+        if one.takes is not None and (one.finding in _DECISIVE or not only_decisive)
     }
 
 

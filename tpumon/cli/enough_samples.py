@@ -340,7 +340,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     if not workers or answer.verdict not in {"ok", "unknown"}:
         return answer
     awaited = any(each.verdict.state == "waiting" for each in workers)
-    lacks = [lacking(each, decisive=not is_ok) for each in workers]
+    lacks = [lacking(each, only_decisive=not is_ok) for each in workers]
     names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
     sustained = settings.output_options.thresholds.sustained
     few = () if is_ok else unjudged(status, sustained)

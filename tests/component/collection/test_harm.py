@@ -457,7 +457,7 @@ def test_a_server_that_can_show_nothing_is_left_alone(generation, framework, wor
         traced = len(node.captures)
     assert {error.reason for error in results} == {"empty-trace"}  # it answers: it is not down
     assert all(error.message.startswith(NOT_SEEN) for error in results)
-    assert [("no more traces are taken" in error.message) for error in results[:5]] == [False] * 3 + [True] * 2
+    assert [("traces are taken rarely now" in error.message) for error in results[:5]] == [False] * 3 + [True] * 2
     assert all(error.traced_s == 0 for error in results[4:9])
     assert words in results[-1].message
     assert unsaid is None or unsaid not in results[-1].message
@@ -484,7 +484,7 @@ def test_what_comes_back_is_looked_at_anew():
     restraint = Backoff(client, clock_s=lambda: 0.0)
     for _ in range(4):
         restraint.note_empty("nothing")
-    with pytest.raises(SourceError, match="nothing; no more traces are taken; looking again in 60 s"):
+    with pytest.raises(SourceError, match="nothing; traces are taken rarely now; looking again in 60 s"):
         restraint.check()
     client.connection = 2
     restraint.check()

@@ -734,7 +734,7 @@ def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(ste
             for later_s in (10, 60):
                 clock.now += later_s
                 assert 0.1 < source.look_s(query) < 0.5
-                seen.append(await source.runs())
+                seen.append(await source.anything_runs())
                 asked_ms.append(client.traces[-1].opts.duration_ms)
                 assert 0.05 < source.unpaid_s < 1.0
                 assert (source._is_heavy, source._answers_in_time) == (True, False), "as the long trace left them"
@@ -753,7 +753,7 @@ def test_a_short_look_that_reaches_nobody_says_so():
         async with fleet_of("v5e-8") as fleet:
             address = fleet.targets[0].address
         async with Watched(address) as client:
-            await TraceSource(client, Target(worker="w", address=address), DEFAULTS).runs()
+            await TraceSource(client, Target(worker="w", address=address), DEFAULTS).anything_runs()
 
     with pytest.raises(SourceError) as failed:
         asyncio.run(main())

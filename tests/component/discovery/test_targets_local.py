@@ -601,16 +601,16 @@ def test_a_process_that_runs_between_two_looks_is_seen_to_have_run():
         try:
             process.send_signal(signal.SIGSTOP)
             becomes("stopped")
-            before = processes.switches_of(process.pid)
-            assert processes.switches_of(process.pid) == before
+            before = processes.context_switches_of(process.pid)
+            assert processes.context_switches_of(process.pid) == before
             process.send_signal(signal.SIGCONT)
             becomes("runs")
             process.send_signal(signal.SIGSTOP)
             becomes("stopped")
-            assert processes.switches_of(process.pid) > before
+            assert processes.context_switches_of(process.pid) > before
         finally:
             process.kill()
-    assert processes.switches_of(process.pid) is None
+    assert processes.context_switches_of(process.pid) is None
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def told(source, *, paused=(), states=(), switches_of=lambda _pid: None, for_s=2
             profilers=[source],
             extra_sources=[],
             pause=pause,
-            options=SourceOptions(state_of=state_of, switches_of=switches_of),
+            options=SourceOptions(state_of=state_of, context_switches_of=switches_of),
         )
 
         async def look():
@@ -212,7 +212,9 @@ def test_a_job_whose_state_is_not_seen_any_more_is_asked_again(said):
 def test_a_job_that_runs_between_the_looks_is_not_stopped():
     """Though it is at each of them, as where its time on the processor is limited by stopping it again and again."""
     samples = told(
-        Fake(), states=[("stopped", 1010.5, 1050)], switches_of=lambda _pid: int(asyncio.get_running_loop().time())
+        Fake(),
+        states=[("stopped", 1010.5, 1050)],
+        switches_of=lambda _pid: int(asyncio.get_running_loop().time()),
     )
     assert reasons(samples, 1001, 1050) == []
 

@@ -100,7 +100,7 @@ class Fake:
             def look_s(self, query):
                 return 0.0 if self.is_silent else kind.look_s
 
-            async def runs(self):
+            async def anything_runs(self):
                 kind.looks.append(asyncio.get_running_loop().time())
                 kind.spent_s += kind.look_s
                 await asyncio.sleep(kind.look_s)

@@ -133,7 +133,7 @@ class Sampler:
             elif process is None or state != "stopped":
                 is_new = worker.held.see("")
             else:
-                is_new = worker.held.see("stopped", self._options.switches_of(process.pid))
+                is_new = worker.held.see("stopped", self._options.context_switches_of(process.pid))
             if is_new:
                 worker.wake_held()
 

@@ -241,7 +241,7 @@ class SampledWorker:
         """True if a short look shows that anything runs; None: the look does not tell."""
         self._duty.charge(self._account, cost_s)
         try:
-            runs = await self._profiler.runs()
+            runs = await self._profiler.anything_runs()
             self._account.note_host_trace(0.0, is_answered=True)
             return runs
         except SourceError as error:

@@ -33,7 +33,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         gpu: trace GPUs, too.
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         state_of: the state of a process of this host.
-        switches_of: how often it has left a processor; None: not known.
+        context_switches_of: how often it has left a processor; None: not known.
         max_trace_mb: the largest trace to accept, in MB.
         slots: bound how many traces are taken at a time; shared by all workers.
         progress: told what is done about each worker.
@@ -45,7 +45,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     gpu: bool = False
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     state_of: Callable[[int], ProcessState] = lambda _pid: "runs"
-    switches_of: Callable[[int], int | None] = lambda _pid: None
+    context_switches_of: Callable[[int], int | None] = lambda _pid: None
     max_trace_mb: int = MAX_TRACE_MB
     slots: TraceSlots = field(default_factory=TraceSlots)
     progress: Progress = field(default_factory=Progress)
@@ -108,7 +108,7 @@ class ProfilerSource(ABC):
         """Seconds for which `runs` is likely to trace the job; 0: it would tell nothing, or a query is as short."""
         return 0.0
 
-    async def runs(self) -> bool:
+    async def anything_runs(self) -> bool:
         """Tells by a call that is shorter than a query if anything runs, where `look_s` is not 0.
 
         Raises:

@@ -107,7 +107,7 @@ def _states_of_threads(pid: int, proc: Path) -> Iterator[ProcessState]:
                 yield state
 
 
-def switches_of(pid: int, proc: Path = PROC) -> int | None:
+def context_switches_of(pid: int, proc: Path = PROC) -> int | None:
     """Number of times that the first thread of a process has left a processor: what is stopped all the time does not.
 
     None: it may not be read, or the kernel does not tell.

@@ -288,7 +288,7 @@ class LocalDiscovery:
         try:
             return await self._call(address)
         except Exception as error:  # noqa: BLE001 - a bug in one call must not end the search
-            return SourceError("internal", f"a bug in tpumon: {type(error).__name__}", address=address)
+            return SourceError("internal", f"a bug in tpumon: {unexpected(error)}", address=address)
 
     async def _wait(self, timeout_s: float) -> None:
         """Waits for an answer, or for so long."""

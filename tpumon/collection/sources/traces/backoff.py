@@ -99,7 +99,7 @@ class Backoff:
         """
         if self._count_in_vain() < _MOST_EMPTY:
             return None
-        return self._error(self._stopped("empty-trace", f"{NOT_SEEN}: {why}; no more traces are taken", None))
+        return self._error(self._stopped("empty-trace", f"{NOT_SEEN}: {why}; traces are taken rarely now", None))
 
     def note_too_large(self, error: SourceError) -> None:
         """Notes a trace that was too large to receive or to read; the next ones are lighter.

@@ -156,7 +156,10 @@ class TraceSource(ProfilerSource):
             raise
 
     def note_silence(self, query: Query) -> bool:
-        """Makes the next traces short ones, given windows too, where longer ones are rare and any would show an op."""
+        """Makes the next traces short, also where the user gave the window, if usual ones are rare and short ones tell.
+
+        Returns `is_silent`.
+        """
         self.is_silent = self._shows_in_short(query)
         return self.is_silent
 
@@ -168,7 +171,7 @@ class TraceSource(ProfilerSource):
         usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
         return self._had_steps and self._was_busy and usual_s > max(FIRST_WINDOW_S, 2 * self._short_s, allowed_s)
 
-    async def runs(self) -> bool:
+    async def anything_runs(self) -> bool:
         """Tells by a short trace if anything runs on a device that was busy."""
         await self._begin()
         of_long_ones = self._cost.collecting_s, self._in_time_on, self._is_heavy
