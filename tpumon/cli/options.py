@@ -279,7 +279,8 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
         Literal["auto", "0", "1", "2", "3"],
         measured(
             help="How much of the host to trace. auto: 2 for profiles, 1 when sampling a job "
-            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0."
+            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0. "
+            "1 or more hangs jobs of jaxlib 0.5.0 to 0.8.3."
         ),
     ] = "auto"
     gpu: Annotated[

@@ -46,7 +46,7 @@ _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore 
 
 _log = logging.getLogger(__name__)
 
-_MAY_HANG = "the host is traced, as --host-tracer-level says: with jaxlib 0.5.0 to 0.8.3 alone that hangs the job"
+_MAY_HANG = "this host trace hangs jobs of jaxlib 0.5.0 to 0.8.3 (--host-tracer-level)"
 
 
 class HostEvents(Struct, frozen=True, kw_only=True):
