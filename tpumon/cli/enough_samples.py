@@ -43,7 +43,7 @@ _RECENT_S = 3600.0  # of a recording, from its end, are judged
 _LONG_S = 5.0  # until it is said what one waits for
 _BETWEEN_LINES_S = 30.0
 _MOST_TIMES = 3  # as many samples as needed: so many tell how much a slow core varies by itself
-_LATE_S = 5.0  # beyond the time that the samples of an exporter take
+_LATE_S = 5.0  # beyond the time that the samples of an exporter take; and until it is seen that a job has ended
 _PRINTED_IN_S = 1.0  # then stdout's reader gets as long as after any signal
 _MANY = 40  # samples: in so many shows what comes and goes
 _SOME = 12  # samples: so many show compiling that goes on
@@ -155,6 +155,7 @@ class _Waiting:
         self._began_s = time.monotonic()
         self._deadline_s: float | None = None
         self._more_until_s: float | None = None
+        self._ended_until_s: float | None = None
         self._next_line_s = self._began_s + _LONG_S
         self._taken = self._wanted = 0  # samples
         self._waits_for: Target | None = None
@@ -183,7 +184,7 @@ class _Waiting:
         if not missing and all(worker.verdict.state != "down" for worker in workers):
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each)]
         if not missing and not is_late:
-            missing = self._more(workers)
+            missing = self._ended(workers) or self._more(workers)
         if self._deadline_s is None:
             left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
             left_s = max(left_s, *(min(lacking_s(each), self._needs.more_s) for each in workers))
@@ -200,6 +201,14 @@ class _Waiting:
         if more_s <= 0:  # no more reasons need be read
             return []
         return [each.history for each in workers if lacking(each) and lacking_s(each) <= more_s]
+
+    def _ended(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
+        """Histories of workers whose process has ended since their last sample: the next one says so, soon."""
+        ended = [worker.history for worker in workers if worker.verdict.state not in {"down", "paused"}]
+        ended = [history for history in ended if self._origin.has_ended(history.target)]
+        if ended and self._ended_until_s is None:
+            self._ended_until_s = time.monotonic() + _LATE_S
+        return ended if self._ended_until_s is not None and time.monotonic() < self._ended_until_s else []
 
     def show(self, bar: Bar) -> None:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.

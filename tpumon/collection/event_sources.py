@@ -20,7 +20,7 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.discovery.host.port_survey import Elsewhere
 from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
-from tpumon.model import Query, Sample, SourceEvent, Workers
+from tpumon.model import Query, Sample, SourceEvent, Target, Workers
 from tpumon.model.progress import Progress
 from tpumon.system.ledger import DutyLedger
 
@@ -69,6 +69,10 @@ class EventSource:
     def awaited_by(self, samples: int) -> EventSource:  # noqa: ARG002 - only who takes samples can tell when they come
         """The source for a command that waits for so many samples of each worker."""
         return self
+
+    def has_ended(self, target: Target) -> bool:  # noqa: ARG002 - only who takes samples looks at processes
+        """True if the process of a worker has ended, whatever the last sample shows."""
+        return False
 
     def waiting_for_targets(self) -> EventSource:
         """The source as a service needs it: it waits where there is no worker yet."""
@@ -143,6 +147,10 @@ class SamplingSource(Struct, EventSource, frozen=True, kw_only=True):
     def awaited_by(self, samples: int) -> SamplingSource:
         """The source for a command that is told when it will have so many samples of each worker."""
         return replace(self, pace=replace(self.pace, awaited=samples))
+
+    def has_ended(self, target: Target) -> bool:
+        """True if a worker's process was known on this host, and has ended."""
+        return target.process is not None and self.sources.state_of(target.process.pid) == "ended"
 
     def waiting_for_targets(self) -> SamplingSource:
         """The source with a selection that waits."""

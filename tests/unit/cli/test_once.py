@@ -22,6 +22,7 @@ from tpumon.cli import enough_samples
 from tpumon.cli.commands import once, why
 from tpumon.cli.enough_samples import Needs
 from tpumon.collection.event_sources import ExportersSource, RecordingSource, SamplingSource
+from tpumon.collection.sources import SourceOptions
 from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import (
     ExporterSnapshot,
@@ -61,11 +62,11 @@ def failed(worker, reason="unavailable", message=None, **given):
 def run(monkeypatch, capsys):
     """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
 
-    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, job_kind=None, command=once, **more):
+    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, about=None, command=once, **more):
         taken = []
+        independent = origin is LOCAL
         targets = tuple(
-            Target(worker=worker, address=f"{worker}:1", job_kind=job_kind, independent=origin is LOCAL)
-            for worker in workers
+            Target(worker=worker, address=f"{worker}:1", independent=independent, **about or {}) for worker in workers
         )
 
         def made():
@@ -317,7 +318,7 @@ def test_a_silence_that_libtpu_times_is_a_hang_at_the_first_look(run):
     device = {"device": "0", "runtime_tensorcore_idle_s": 1000.0}
     quiet = {"source": "runtime", "devices": [device], "runtime": {"uptime_s": 1e6}, "interval_s": 1.0}
     events = [lambda: failed("w0", "empty-trace", **quiet)] * 9
-    status, printed, taken = run(events, workers=["w0"], job_kind="training", output="json")
+    status, printed, taken = run(events, workers=["w0"], about={"job_kind": "training"}, output="json")
     (finding,) = json.loads(printed)["workers"][0]["findings"]
     assert (status, taken) == (1, 1)
     assert (finding["finding"], finding["severity"]) == ("hang", "critical")
@@ -334,6 +335,15 @@ def test_who_does_not_answer_any_more_is_the_answer_and_nobody_is_asked_for_more
     assert "a hang from a pause" not in printed
     _, _, taken = run([*rounds(1), *[lambda name=name: failed(name, "empty-trace") for name in NAMES] * 6])
     assert taken == 12
+
+
+@pytest.mark.parametrize(("state", "begins"), [("runs", "unknown: "), ("ended", "DOWN: ")])
+def test_a_job_that_ended_just_after_its_last_sample_is_down(run, state, begins):
+    """The next sample says so: the sampler looks at processes each second."""
+    origin = SamplingSource(query=Query(level=2), sources=SourceOptions(state_of=lambda _pid: state))
+    events = [*rounds(3, ["w0"]), lambda: failed("w0")]
+    _, printed, _ = run(events, workers=["w0"], origin=origin, about={"process": Process(pid=7)})
+    assert printed.startswith(begins)
 
 
 def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):
