@@ -167,7 +167,7 @@ class DutyAccount:
             if one.trusted and (turn := one.entry.turn) is not None and turn.order < mine.order
             if boot_s - one.entry.time_s < _WAITS_S and not self._should_have_gone(one.entry, turn, now_s)
         ]
-        self._ahead_s = sum(turn.cost_s * max(one.entry.lacks, 1) for turn, one in before)
+        self._ahead_s = sum(turn.cost_s * min(max(one.entry.lacks, 1), _FIRST_CALLS) for turn, one in before)
         self._first = min(before, key=lambda each: each[0].order)[1] if before else None
         if before and self._gives_way_s is None and self.ready_s(mine.cost_s) <= now_s:
             all_s = self._debt_at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
