@@ -48,6 +48,18 @@ def workers(pid: int | None, port: int = 9999) -> Workers:
     return Workers(targets=(Target(worker="vm", address=f"127.0.0.1:{port}", process=process),))
 
 
+def test_a_job_that_ends_with_the_command_that_sampled_it_has_an_end(job: subprocess.Popen[bytes]) -> None:
+    """As of `why`, which is over before discovery misses the job."""
+
+    async def sampled() -> None:
+        async with aclosing(WithLastJob(Changing(workers(job.pid), NONE)).watch(bool)) as found:
+            await anext(found)
+            end(job)
+
+    asyncio.run(sampled())
+    assert " until " in gone_job()
+
+
 @pytest.fixture
 def job() -> Iterator[subprocess.Popen[bytes]]:
     """A process that is the job."""

@@ -86,15 +86,20 @@ class WithLastJob:
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields what the other discovery yields."""
         here: list[_Job] = []
-        async with aclosing(self._discovery.watch(all_gone)) as changes:
-            async for workers in changes:
-                gone = ""
-                with suppress(Exception):  # whatever is in the files of others: it is only words
-                    if self._notes:
-                        here = await in_thread(partial(_noted, here, workers.targets), timeout_s=_ANSWER_S)
-                    if not workers.targets:
-                        gone = await in_thread(partial(gone_job, self._port), timeout_s=_ANSWER_S)
-                yield replace(workers, waiting=f"{gone}; {workers.waiting}") if gone else workers
+        try:
+            async with aclosing(self._discovery.watch(all_gone)) as changes:
+                async for workers in changes:
+                    gone = ""
+                    with suppress(Exception):  # whatever is in the files of others: it is only words
+                        if self._notes:
+                            here = await in_thread(partial(_noted, here, workers.targets), timeout_s=_ANSWER_S)
+                        if not workers.targets:
+                            gone = await in_thread(partial(gone_job, self._port), timeout_s=_ANSWER_S)
+                    yield replace(workers, waiting=f"{gone}; {workers.waiting}") if gone else workers
+        finally:  # a job may have ended that the other discovery has not missed yet
+            if ended := [job for job in here if job.is_gone]:
+                with suppress(Exception):
+                    await in_thread(partial(_noted, ended, ()), timeout_s=_ANSWER_S)
 
 
 def _noted(before: Sequence[_Job], targets: Sequence[Target]) -> list[_Job]:
