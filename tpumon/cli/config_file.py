@@ -103,7 +103,11 @@ def read_config(group: TyperGroup, running: Any, arguments: Sequence[str] = ()) 
     shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
     own = {name: _with_hyphens(table) for name, table in tables.items() if name in commands and name not in shared}
     if wrong := [*_wrong_before_tables(path, shared, group, running), *_wrong_in_tables(path, own, group, running)]:
-        wrong += _contradictions(path, shared, own.get(running.name or "", {}), running, arguments)
+        of_all = running.name == "config"  # it shows the options of all
+        commands_told = {"": group, **{name: commands[name] for name in own if name not in WITHOUT_FILE}}
+        for name, command in (commands_told if of_all else {running.name or "": running}).items():
+            told = _contradictions(path, shared, own.get(name, {}), command, arguments)
+            wrong += [one for one in told if one not in wrong]
         if len(wrong) > _MOST_TOLD:
             wrong[_MOST_TOLD - 1 :] = [f"{path}: {len(wrong) - _MOST_TOLD + 1} more errors"]
         raise UsageError(wrong[0], others=wrong[1:])

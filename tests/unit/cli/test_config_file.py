@@ -214,6 +214,17 @@ def test_what_contradicts_each_other_is_told_beside_a_wrong_value(
     ]
 
 
+@pytest.mark.parametrize("table", ["", "[once]\n"])
+def test_the_command_that_shows_options_tells_a_contradiction_beside_a_wrong_value(config, said, table):
+    """Of `tpumon` itself, or of any command with a table; one that several have once."""
+    path = config(f'interval = "x"\n{table}simulate = "v5e-8"\ntpu = "mine"\n[serve]\n')
+    assert _run(["config"]) == 2
+    assert [line.replace(str(path), "FILE").partition("; ")[0] for line in said] == [
+        "interval in FILE: x: give a time of at most 7d, such as 10s",
+        "FILE: --simulate cannot be combined with --tpu, which names real workers",
+    ]
+
+
 def test_all_that_contradicts_each_other_is_told_at_once(config, said):
     config('from = "h:1"\nsimulate = "v5e-4"\njob-kind = "training"\n')
     assert _run(["once"]) == 2
