@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpumon.model import Figures, JobKind
 from tpumon.model.server_figures import families_of
-from tpumon.outputs.drawing.cells import NOT_KNOWN, clock, number, percent, step_cell, step_word
+from tpumon.outputs.drawing.cells import NOT_KNOWN, number, percent, step_cell, step_word
 from tpumon.outputs.drawing.line import Line, Lines, cut, plain, tame
 from tpumon.outputs.drawing.style import BOLD, DIM, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, table
@@ -14,14 +14,13 @@ from tpumon.outputs.live.parts.tables import TableColumn, table
 _NAME = 12
 
 
-def kind_line(kind: JobKind | None, now_unix_s: float, width: int, glyphs: Glyphs) -> Lines:
-    """The kind of a job, since when, and what that rests on: a line, or none where nothing is known."""
+def kind_line(kind: JobKind | None, width: int, glyphs: Glyphs) -> Lines:
+    """The kind of a job, and what that rests on: a line, or none where nothing is known."""
     if kind is None or (kind.kind == "unknown" and not kind.evidence):
         return []
-    since = "" if kind.since_unix_s is None else f" since {clock(kind.since_unix_s, now_unix_s)}"
     words = tame("; ".join(kind.evidence), ascii_only=glyphs.ascii)
     named = "unknown kind of job" if kind.kind == "unknown" else f"{kind.kind} job"
-    return [plain(cut(f" {named}{since}{words and ': '}{words}", width, glyphs.ellipsis), width, DIM)]
+    return [plain(cut(f" {named}{words and ': '}{words}", width, glyphs.ellipsis), width, DIM)]
 
 
 def family_line(figures: Figures, width: int, glyphs: Glyphs) -> Lines:

@@ -297,7 +297,7 @@ class WorkerPage:
         began_unix_s = None if process is None else process.started_unix_s
         if since_unix_s is not None and began_unix_s is not None and since_unix_s < began_unix_s:
             return []  # it is that of the job before
-        return kind_line(kind, self._now_unix_s, self._width, self._glyphs)
+        return kind_line(kind, self._width, self._glyphs)
 
     def _figures(self) -> Lines:
         lines = figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
