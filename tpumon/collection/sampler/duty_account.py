@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tpumon.collection.sampler.debt import Debt
 from tpumon.collection.sampler.host_traces import hung_at, hung_by, of_process, waits
 from tpumon.collection.sampler.peers import CountedPeer, had_words, named, others_words
 from tpumon.collection.sampler.traced_spans import TracedSpans
@@ -95,10 +96,7 @@ class DutyAccount:
     def _begin(self, now_s: float) -> None:
         """Begins with all of the credit; a call under way may trace the new process."""
         self._begun_s = now_s
-        self._ratio = self.duty_ratio
-        self._debt_s = self._under_way_s  # of the credit, at the moment that was counted last
-        self._counted_s = now_s
-        self._unused_s = 0.0  # of the share, since the others were last asked
+        self._debt = Debt(self.duty_ratio, self._under_way_s, now_s)
         self._calls = 0
         self.window_s, self.is_silent = 0.0, False
         self._last_s: float | None = None  # when this tpumon's last call began
@@ -128,7 +126,7 @@ class DutyAccount:
     @property
     def _usual_pace_s(self) -> float:
         staying = sum(one.entry.calls >= _FIRST_CALLS for one in self._sharing)
-        return (1 + staying) / self._ratio
+        return (1 + staying) / self._debt.ratio
 
     @property
     def lacks(self) -> int:
@@ -170,8 +168,8 @@ class DutyAccount:
         self._ahead_s = sum(turn.cost_s * min(max(one.entry.lacks, 1), _FIRST_CALLS) for turn, one in before)
         self._first = min(before, key=lambda each: each[0].order)[1] if before else None
         if before and self._gives_way_s is None and self.ready_s(mine.cost_s) <= now_s:
-            all_s = self._debt_at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
-            due_s = now_s + max(0.0, all_s - CREDIT_S) / self._ratio
+            all_s = self._debt.at(now_s) + sum(min(turn.cost_s, CREDIT_S) for turn, _ in before)
+            due_s = now_s + max(0.0, all_s - CREDIT_S) / self._debt.ratio
             self._gives_way_s = now_s, due_s + max(_GIVES_WAY_S, 2 * mine.cost_s * self.pace_s)
         self._goes_s = max((self._goes_by_s(one.entry, turn, now_s) for turn, one in before), default=float("-inf"))
         return self._first is not None
@@ -186,7 +184,7 @@ class DutyAccount:
         debt_s = self._debt_by_both_s(entry, now_s)
         if not debt_s and self._gives_way_s is not None and now_s >= self._gives_way_s[0] + _GOES_WITHIN_S:
             return float("inf")
-        return now_s + (debt_s - max(0.0, CREDIT_S - turn.cost_s)) / self._ratio + _GOES_WITHIN_S
+        return now_s + (debt_s - max(0.0, CREDIT_S - turn.cost_s)) / self._debt.ratio + _GOES_WITHIN_S
 
     def _turn(self, now_s: float) -> Turn:
         """The place of the call that waits."""
@@ -198,11 +196,11 @@ class DutyAccount:
 
     def _should_have_gone(self, entry: Entry, turn: Turn, now_s: float) -> bool:
         """True if the credit has covered a call of another one for a while, also as that one counts it."""
-        return (CREDIT_S - turn.cost_s - self._debt_by_both_s(entry, now_s)) / self._ratio >= _GOES_WITHIN_S
+        return (CREDIT_S - turn.cost_s - self._debt_by_both_s(entry, now_s)) / self._debt.ratio >= _GOES_WITHIN_S
 
     def _debt_by_both_s(self, entry: Entry, now_s: float) -> float:
         """The debt as this tpumon or another one counts it, whichever is more."""
-        return max(self._debt_at(now_s), entry.debt_at(since_boot_s()))
+        return max(self._debt.at(now_s), entry.debt_at(since_boot_s()))
 
     @property
     def hung_by(self) -> str:
@@ -245,7 +243,7 @@ class DutyAccount:
             self._begun_s = min(self._begun_s, now_s - age_s)
         elif before != start:
             self.answered_s = 0.0
-            self._before_debt = self._debt_at(now_s), now_s
+            self._before_debt = self._debt.at(now_s), now_s
             self._begin_entry()
             self._begin_if_due(now_s)
             self.wake()
@@ -260,12 +258,12 @@ class DutyAccount:
         if self.is_of_two and now_s >= self._begun_s + _LEAST_BETWEEN_S:
             own_s = self._own_debt_at(now_s)
             self._begin(now_s)
-            self._debt_s = max(self._debt_s, own_s)
+            self._debt.debt_s = max(self._debt.debt_s, own_s)
 
     def _own_debt_at(self, now_s: float) -> float:
         """The debt without that of the process before."""
         before_s, since_s = self._before_debt or (0.0, now_s)
-        return self._debt_at(now_s) - max(0.0, before_s - self._ratio * (now_s - since_s))
+        return self._debt.at(now_s) - max(0.0, before_s - self._debt.ratio * (now_s - since_s))
 
     def wake(self) -> None:
         """Has a call that waits check again."""
@@ -306,7 +304,7 @@ class DutyAccount:
             self._spans.note(traced_s)
             self._calls += 1
             is_cheap = self._calls >= _FIRST_CALLS and traced_s <= _SAVES_UP_TO_S
-            self._saves = is_cheap and self._debt_s > CREDIT_S - _RESERVE_S
+            self._saves = is_cheap and self._debt.debt_s > CREDIT_S - _RESERVE_S
         else:
             self._last_s, self._was_passed = self._before
 
@@ -342,13 +340,13 @@ class DutyAccount:
         if self.is_silent and self._last_s is not None:
             return self._last_s + cost_s * self.pace_s
         credit_s = max(0.0, CREDIT_S - cost_s)
-        ready_s = self._counted_s + max(0.0, self._debt_s + before_s - credit_s) / self._ratio
+        ready_s = self._debt.counted_s + max(0.0, self._debt.debt_s + before_s - credit_s) / self._debt.ratio
         ready_s = max(ready_s, self._paced_s(cost_s))
         if not self.is_of_two:
             return ready_s
         begins_s = self._begun_s + _LEAST_BETWEEN_S
         own_s = self._own_debt_at(begins_s) + before_s
-        return min(ready_s, begins_s + max(0.0, own_s - credit_s) / self._ratio)
+        return min(ready_s, begins_s + max(0.0, own_s - credit_s) / self._debt.ratio)
 
     def turn_s(self, cost_s: float, calls: int = 1) -> float:
         """The time at which the last of so many calls is likely to be made: those that go first have theirs before.
@@ -358,7 +356,7 @@ class DutyAccount:
         """
         rivals = sum(one.entry.lacks > 0 for one in self._sharing) if self.lacks else len(self._sharing)
         between_s = (calls - 1) * cost_s * (1 + rivals)
-        later_s = between_s / self._ratio
+        later_s = between_s / self._debt.ratio
         turn_s = max(self.ready_s(cost_s, self._ahead_s + between_s), self._goes_s + later_s)
         turn_s = max(self.ready_s(cost_s, between_s), min(turn_s, self._latest_s + later_s))
         paced = calls - max(1, _FIRST_CALLS - self._calls)
@@ -367,7 +365,9 @@ class DutyAccount:
         turn_s = max(turn_s, self.ready_s(cost_s, self._ahead_s) + paced * cost_s * self._usual_pace_s)
         if cost_s > _SAVES_UP_TO_S:
             return turn_s
-        return max(turn_s, self._counted_s + (self._debt_s + between_s + cost_s - _RESERVE_S) / self._ratio)
+        return max(
+            turn_s, self._debt.counted_s + (self._debt.debt_s + between_s + cost_s - _RESERVE_S) / self._debt.ratio
+        )
 
     def _paced_s(self, cost_s: float) -> float:
         """The time from which this tpumon's own share allows a call of this cost; its first few come sooner."""
@@ -383,12 +383,12 @@ class DutyAccount:
             now_s: as in all methods.
             is_renewed: its process has ended, or is another one; else a probe, which traces it for a moment, is rare.
         """
-        is_allowed = now_s - self.probed_s >= _PROBES_APART_S and self._debt_at(now_s) < max(CREDIT_S, cost_s)
+        is_allowed = now_s - self.probed_s >= _PROBES_APART_S and self._debt.at(now_s) < max(CREDIT_S, cost_s)
         return (is_renewed or is_allowed) and self.ready_s(cost_s) > now_s
 
     def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
         """True if a call that was entered goes beyond the credit, because others have entered calls, too."""
-        return not self.is_silent and self._debt_at(now_s) > max(CREDIT_S, estimate_s)
+        return not self.is_silent and self._debt.at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_over(self, now_s: float) -> bool:
         """True if no sampler here follows the server, and its entry has no more effect on other tpumons."""
@@ -402,7 +402,7 @@ class DutyAccount:
             since_s=self._since_s,
             time_s=since_boot_s(),
             traced_s=max(0.0, self._own_s),
-            debt_s=self._debt_at(now_s),
+            debt_s=self._debt.at(now_s),
             duty_ratio=self.duty_ratio,
             interval_s=self.interval_s,
             calls=self._calls,
@@ -427,10 +427,10 @@ class DutyAccount:
         peers = [peer for peer in peers if self.process is None or peer.process in {None, self.process}]
         begun = {named(peer) for peer in peers if boot_s - peer.entry.time_s < INFORMED_S} - self._counted_peers.keys()
         peers_traced = [self._note_peer(peer, boot_s) for peer in peers]
-        self._count(0.0, now_s)
+        self._debt.count(0.0, now_s)
         traced_s = sum(traced_s for traced_s, _, _ in peers_traced)
-        debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
-        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
+        debt_s = self._debt.debt_s + max(min(0.0, traced_s), traced_s - self._debt.unused_s)
+        self._debt.debt_s, self._debt.unused_s = max([0.0, debt_s, *(debt_s for _, debt_s, _ in peers_traced)]), 0.0
         for forgotten in list(self._counted_peers)[:-_MOST_PEERS]:
             del self._counted_peers[forgotten]
         for peer, (traced_s, _, has_traced) in zip(peers, peers_traced, strict=True):
@@ -446,8 +446,8 @@ class DutyAccount:
         """Updates which tpumons share the server, by their last entries that still have effect."""
         boot_s = since_boot_s()
         self._sharing = [peer for peer in self._peers if peer.entry.shares_until_s >= boot_s]
-        self._count(0.0, now_s)
-        self._ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
+        self._debt.count(0.0, now_s)
+        self._debt.ratio = min([self.duty_ratio, *(peer.entry.duty_ratio for peer in self._sharing)])
 
     def _note_peer(self, peer: PeerEntry, boot_s: float) -> tuple[float, float, bool]:
         """Seconds that a peer traced and that were not counted; the debt that it reports, if it was not known.
@@ -460,24 +460,15 @@ class DutyAccount:
         debt_s = 0.0
         if tally is None:
             begun_since = entry.since_s > self._informed_s - 2 * INFORMED_S
-            tally = CountedPeer(
-                boot_s,
-                0.0 if begun_since else entry.traced_s,
-                0.0,
-                is_new=begun_since or not entry.traced_s,
-                calls=0 if entry.traced_s and (begun_since or boot_s - entry.time_s < INFORMED_S) else entry.calls,
-            )
+            is_fresh = begun_since or boot_s - entry.time_s < INFORMED_S
+            tally = CountedPeer.begun(entry, boot_s, begun_since=begun_since, is_fresh=is_fresh)
             if not begun_since:  # what it says of all of them includes what it traced itself
                 if peer.trusted:
                     self._spans.note(entry.traced_s, entry.since_s, entry.time_s)
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
         self._counted_peers[named(peer)] = tally  # last: those whose files are away are the first to be forgotten
-        tally.base_s = min(tally.base_s, entry.traced_s)
-        counted_s = entry.traced_s - tally.base_s
-        if not peer.trusted:  # no more than time had passed when it said so
-            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - tally.from_s))
-        traced_s, tally.counted_s = counted_s - tally.counted_s, counted_s
+        traced_s = tally.count(peer, CREDIT_S)
         self._spans.note(traced_s)
         has_traced = entry.calls > tally.calls or (traced_s > 0 and not entry.interval_s)
         tally.calls = entry.calls
@@ -495,13 +486,4 @@ class DutyAccount:
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s
-        self._count(traced_s, now_s)
-
-    def _debt_at(self, now_s: float) -> float:
-        return max(0.0, self._debt_s - self._ratio * (now_s - self._counted_s))
-
-    def _count(self, traced_s: float, now_s: float) -> None:
-        # Time that was not used does not pile up; debt of a long trace may.
-        left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
-        self._unused_s += max(0.0, -left_s)
-        self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
+        self._debt.count(traced_s, now_s)

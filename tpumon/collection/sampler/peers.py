@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpumon.discovery.host.processes import tpumon_named
 from tpumon.system.host_files import time_of_day
-from tpumon.system.ledger import PeerEntry
+from tpumon.system.ledger import Entry, PeerEntry
 
 
 @dataclass(slots=True)
@@ -27,6 +27,30 @@ class CountedPeer:
     counted_s: float
     is_new: bool
     calls: int
+
+    @classmethod
+    def begun(cls, entry: Entry, boot_s: float, *, begun_since: bool, is_fresh: bool) -> CountedPeer:
+        """A peer that was not known.
+
+        Args:
+            entry: what it says.
+            boot_s: the present time, since boot.
+            begun_since: it began after the entries were read last, so that all of it is still to be counted.
+            is_fresh: it did, or says so just now.
+        """
+        base_s = 0.0 if begun_since else entry.traced_s
+        calls = 0 if entry.traced_s and is_fresh else entry.calls
+        return cls(boot_s, base_s, 0.0, is_new=begun_since or not entry.traced_s, calls=calls)
+
+    def count(self, peer: PeerEntry, credit_s: float) -> float:
+        """Counts what it has traced; returns the seconds that were not counted."""
+        entry = peer.entry
+        self.base_s = min(self.base_s, entry.traced_s)
+        counted_s = entry.traced_s - self.base_s
+        if not peer.trusted:  # no more than time had passed when it said so
+            counted_s = min(counted_s, credit_s + max(0.0, entry.time_s - self.from_s))
+        traced_s, self.counted_s = counted_s - self.counted_s, counted_s
+        return traced_s
 
 
 def others_words(first: PeerEntry | None, went_first: PeerEntry | None, sharing: Sequence[PeerEntry]) -> str:

@@ -1,11 +1,26 @@
-"""Words for what a worker waits for: its share of time, the others that take part in it, and for how long."""
+"""Words for what a worker waits for, and for how long; and for figures that are absent meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from tpumon.collection.sampler.duty_account import DutyAccount
+from tpumon.collection.sampler.host_traces import waits_since
+from tpumon.errors import MEANING, NOT_SEEN
+from tpumon.model import Failure
+from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
+
+_OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
+
+
+def why_absent(failure: Failure, level: int) -> Mapping[str, str]:
+    """Returns reasons for figures that are absent although the worker answered: nothing ran, or that is not seen."""
+    if MEANING[failure.reason].state != "no-activity":
+        return {}
+    why = NOT_SEEN if failure.shows_nothing else "nothing ran"
+    return dict.fromkeys(_OF_WHAT_RUNS if level > 1 else _OF_WHAT_RUNS[:1], why)
 
 
 class WaitWords:
@@ -57,9 +72,14 @@ class WaitWords:
         alone = two if self._account.is_of_two else "it was traced for its share of time"
         return f"{self._account.others or alone} (--max-duty)"
 
+    def tracing(self, since_s: float) -> None:
+        """A trace of the host that began then has no answer."""
+        self._progress.does(self._address, waits_since(since_s), "tracing")
+
     @property
-    def not_traced(self) -> str:
-        """Why an answer has no figures of a trace."""
+    def why_not_traced(self) -> Mapping[str, str]:
+        """Reasons for which an answer has no figures of a trace."""
+        why = "it is traced again when its share of time allows (--max-duty)"
         if self._account.is_of_two:
-            return "it was restarted soon: traced again when the share of time of both processes allows (--max-duty)"
-        return "it is traced again when its share of time allows (--max-duty)"
+            why = "it was restarted soon: traced again when the share of time of both processes allows (--max-duty)"
+        return dict.fromkeys(_OF_WHAT_RUNS, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -14,18 +14,16 @@ from msgspec.structs import replace
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.held import Held
-from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words, waits_since
+from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, stopped_words
 from tpumon.collection.sampler.pace import JITTER_RATIO, LONGEST_PAUSE_S, Pace, jittered, on_tick, pause_after_failures
-from tpumon.collection.sampler.wait_words import WaitWords
+from tpumon.collection.sampler.wait_words import WaitWords, why_absent
 from tpumon.collection.sources import ProfilerSource
-from tpumon.errors import MEANING, NOT_SEEN, Reason, SourceError
+from tpumon.errors import MEANING, Reason, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
-from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import how_to_read
 from tpumon.untrusted_text import unexpected
 
-_OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _HELD_S = 1.0  # at least, from one sample to the next that says why nothing is asked
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FAR_S = 60.0  # to the next query
@@ -301,7 +299,7 @@ class SampledWorker:
             interval_s=self._interval_after_failure_s,
             traced_s=self._traced_s,
             simulated=self._simulated,
-            figures=Figures(absent=self._why_absent(failure)),
+            figures=Figures(absent=why_absent(failure, self._query.level)),
             errors=(failure,),
         )
 
@@ -316,13 +314,6 @@ class SampledWorker:
         if interval_s is None:
             return next_s if next_s > LONGEST_PAUSE_S else None
         return max(interval_s, next_s)
-
-    def _why_absent(self, failure: Failure) -> Mapping[str, str]:
-        """Reasons for figures that are absent although the worker answered: nothing ran, or that cannot be seen."""
-        if MEANING[failure.reason].state != "no-activity":
-            return {}
-        why = NOT_SEEN if failure.shows_nothing else "nothing ran"
-        return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], why)
 
     def _note_answer(self, sample: Sample) -> Sample:
         self.has_answered, self._simulated = True, sample.simulated
@@ -442,7 +433,7 @@ class SampledWorker:
         self._words.asks()
         telling = None
         if profiler.costs_job:  # others trace no host
-            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._say_waits))
+            telling = asyncio.create_task(self._duty.tell_of_host_trace(self._account, profiler, self._words.tracing))
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
@@ -472,9 +463,6 @@ class SampledWorker:
             self._account.likely_s, self._account.interval_s = None, 0.0
         return sample
 
-    def _say_waits(self, since_s: float) -> None:
-        self._progress.does(self.target.address, waits_since(since_s), "tracing")
-
     def _likely_s(self, profiler: ProfilerSource) -> float:
         """Likely cost of a query, with the window that another tpumon may have found meanwhile."""
         if (known_s := self._account.known_window_s) != self._query.known_window_s:
@@ -494,7 +482,7 @@ class SampledWorker:
             traced_s=profiler.unpaid_s,
             source=profiler.name,
             simulated=self._simulated,
-            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, self._words.not_traced)),
+            figures=Figures(absent=self._words.why_not_traced),
         )
 
     def _failure(self, source: str, reason: Reason, message: str, address: str | None = None) -> Failure:
