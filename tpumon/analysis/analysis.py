@@ -265,8 +265,8 @@ class Analysis:
         if history.last_state in {"live", "no-activity"}:
             judgement.severity_by_figures = severity
         if restarted or not is_late:
-            at = Moment.of(sample)
-            self._note_status(history, at, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+            at = Moment.shown_by(sample)
+            self._note_status(history, at, at.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:

@@ -200,7 +200,7 @@ def note_status(
     Args:
         judgement: of the worker.
         history: of the worker; its last sample is the one that shows it.
-        at: the begin of that sample.
+        at: since when it is as that sample shows.
         time_unix_s: the time by the wall clock.
         state: of the worker then.
         severity: of the worker then.
@@ -214,7 +214,8 @@ def note_status(
     timeline, before = judgement.timeline, judgement.reported.status
     was, since = timeline.status, timeline.status_since
     timeline.note(at, state, severity, began=began, restarted=restarted)
-    is_first = timeline.since == at and history.queries == 1
+    was_there = history.last is not None and at.time_unix_s > history.last.time_unix_s
+    is_first = timeline.since == at and history.queries == 1 and not was_there
     if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
         judgement.first_unix_s = at.time_unix_s if is_first else None
     if judgement.judged_upstream:

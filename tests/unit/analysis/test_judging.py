@@ -79,6 +79,19 @@ def test_what_the_first_samples_show_may_have_begun_earlier():
     assert (after.since_unix_s, after.since_or_earlier) == (NOW + 20, False)
 
 
+@pytest.mark.parametrize(
+    ("took_s", "reason", "since_s", "or_earlier"),
+    [(30.0, "unavailable", 30.0, False), (0.1, "unavailable", 0.0, True), (30.0, "deadline", 0.0, True)],
+)
+def test_a_worker_whose_connection_ends_amid_a_long_query_was_there_until_then(took_s, reason, since_s, or_earlier):
+    """As of one whose trace of the host hung it, until it was killed."""
+    fleet = Analysis()
+    fleet.take(workers("a"))
+    fleet.take(failed_sample("a", reason, time_unix_s=NOW, took_s=took_s))
+    verdict = fleet.status(NOW + 31).workers["a"].verdict
+    assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + since_s, or_earlier)
+
+
 def test_a_finding_that_takes_several_samples_began_with_the_first():
     one = judging("a", "b", "c")
     for number in range(3):

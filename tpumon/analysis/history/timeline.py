@@ -36,6 +36,9 @@ GAPS = frozenset({*_CAPTURES, "paused", "stale"})
 _SET_S = 1.0  # by less, the clocks differ all the time
 
 
+_SOON_S = 2.0  # a refused connection takes less
+
+
 class Moment(NamedTuple):
     """A time by the wall clock as it was set then, and by the monotonic clock if that is known."""
 
@@ -46,6 +49,13 @@ class Moment(NamedTuple):
     def of(cls, sample: Sample) -> Self:
         """Begin of a sample."""
         return cls(sample.time_unix_s, sample.taken_monotonic_s)
+
+    @classmethod
+    def shown_by(cls, sample: Sample) -> Moment:
+        """Since when it is as a sample shows; where a long query ended with its connection, it was there until then."""
+        failure, begin = sample.failure, cls.of(sample)
+        is_cut = failure is not None and failure.reason == "unavailable" and sample.took_s > _SOON_S
+        return begin.earlier(-sample.took_s) if is_cut else begin
 
     def earlier(self, by_s: float) -> Moment:
         """The moment so many seconds before this one."""
