@@ -386,6 +386,14 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     for worker in status.all():
         needed = decisive(worker, is_compared=worker.name in together)
         missing += [finding for finding in needed if finding not in worker.judged]
+        last = worker.sample
+        if (
+            "idle" in needed
+            and last is not None
+            and last.figures.idle_ratio is None
+            and last.figures.step_time_s is None
+        ):
+            missing.append("idle")  # as it was before; now nothing shows that anything runs
     reasons = {one.finding: one.reason for one in not_judged}
     why = next((text for one in _live(status) if (text := one.absent.get("idle_ratio"))), None)
     if "idle" in reasons and why is not None:

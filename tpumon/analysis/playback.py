@@ -139,11 +139,11 @@ class Playback:
 
 
 class BeganThen(NamedTuple):
-    """Changes that began in the second of a moment.
+    """Changes that had begun by a moment, and were known later.
 
     Attributes:
         shown_unix_s: the moment, or the later one in its second at which more of it was known.
-        words: for what began then and was known later only, with the time from which it was known; empty: nothing.
+        words: for what had begun, with the time from which it was known; empty: nothing.
     """
 
     shown_unix_s: float
@@ -151,7 +151,7 @@ class BeganThen(NamedTuple):
 
 
 def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresholds: Thresholds) -> BeganThen:
-    """Looks beyond a moment for what began in its second: events name when a change began, samples show it later.
+    """Looks beyond a moment for what had begun by then: events name when a change began, samples show it later.
 
     Args:
         recording: the recording.
@@ -168,14 +168,14 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
     began = [
         (showed_unix_s, change)
         for showed_unix_s, change in ahead.changes
-        if showed_unix_s > at_unix_s and int(change.time_unix_s) == int(at_unix_s) and not change.since_or_earlier
+        if showed_unix_s > at_unix_s and int(change.time_unix_s) <= int(at_unix_s) and not change.since_or_earlier
     ]
     soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(at_unix_s)]
     later = min((each for each in began if each[0] > max(soon, default=at_unix_s)), key=itemgetter(0), default=None)
-    words = "" if later is None else _known_later(at_unix_s, *later)
+    words = "" if later is None else _known_later(*later)
     return BeganThen(max(soon, default=at_unix_s), words)
 
 
-def _known_later(at_unix_s: float, showed_unix_s: float, change: Change) -> str:
-    began, known = time_of_day(at_unix_s), time_of_day(showed_unix_s)
+def _known_later(showed_unix_s: float, change: Change) -> str:
+    began, known = time_of_day(change.time_unix_s), time_of_day(showed_unix_s)
     return f"began at {began}, known from {known} on: {change.worker}: {change.sentence}"

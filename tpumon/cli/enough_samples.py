@@ -358,15 +358,18 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     last = [each.history.last for each in workers if each.history.last is not None]
     interval_s = status.longest_interval_s
     taken, more = min(map(_judged_on, workers)), ""
-    sentence = _told(answer.sentence, taken, names, of_more=bool(needs.more_s)) if is_ok else answer.sentence
+    can_tell = any("recompiling" in each.judged for each in workers) or any("recompiling" in each for each in lacks)
+    such = ", such as recompiling," if can_tell else ""
+    names = names or ("" if needs.more_s else f"what comes and goes{such}".rstrip(","))
+    sentence = _told(answer.sentence, taken, names) if is_ok else answer.sentence
     is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))
     if hung := _waits_in_vain(settings.origin, workers):
         more = hung
     elif settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
     elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
-        many = (_MANY if is_ok else _SOME) if is_short else None
-        more = _longer_look(taken, needs, lack, interval_s, many)
+        many = (_MANY if is_ok or taken >= _SOME else _SOME) if is_short else None
+        more = _longer_look(taken, needs, lack, interval_s, many, such)
     elif lack or awaited:
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
         when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
@@ -374,7 +377,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
         more = f"{known} in {when}; then ask again: {_command()}"
     elif is_short and taken < _MANY and interval_s:
         when = f"in about {math.ceil((_MANY - taken) * interval_s)} s"
-        more = f"What comes and goes, such as recompiling, takes more samples: ask again {when}: {_command()}"
+        more = f"What comes and goes{such} takes more samples: ask again {when}: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
@@ -388,19 +391,17 @@ def _waits_in_vain(origin: EventSource, workers: Sequence[WorkerStatus]) -> str:
     return ""
 
 
-def _told(sentence: str, samples: int, names: str, *, of_more: bool) -> str:
+def _told(sentence: str, samples: int, names: str) -> str:
     """The sentence of an `ok` with the number of samples that it rests on, if these are few, and for what too few.
 
     Args:
         sentence: the sentence.
         samples: the number.
-        names: findings for which they are too few.
-        of_more: whether the next sentence says so of what comes and goes.
+        names: that for which they are too few.
     """
     if samples >= _MANY:
         return sentence
     tell = "sample tells" if samples == 1 else "samples tell"
-    names = names or ("" if of_more else "what comes and goes, such as recompiling")
     return sentence.replace("it can be judged", f"{samples} {tell}{f', too few for {names}' if names else ''}", 1)
 
 
@@ -409,9 +410,9 @@ def _judged_on(worker: WorkerStatus) -> int:
     return samples_of(worker.history, math.inf if worker.judged_upstream else _RECENT_S)
 
 
-def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many: int | None) -> str:
+def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many: int | None, such: str) -> str:
     """The command that takes so many samples that what comes and goes shows; None: that waits for those that lack."""
-    if many is None and needs.all_of_them and lack:
+    if many is None and lack and (needs.all_of_them or samples >= needs.samples):
         return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
     if many is None:
         return f"To wait longer: {_command(f'--timeout {_minutes(_LONGER * 2 * needs.timeout_s)}')}"
@@ -419,7 +420,7 @@ def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many:
         return ""
     timeout_s = _LONGER * many * interval_s
     more = f"--num-queries {many}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
-    return f"What comes and goes, such as recompiling, takes a longer look: {_command(more)}"
+    return f"What comes and goes{such} takes a longer look: {_command(more)}"
 
 
 def _minutes(time_s: float) -> str:

@@ -186,6 +186,21 @@ def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
     assert printed.splitlines()[0] == "ok: Nothing is wrong, as far as it can be judged."
 
 
+def test_what_no_number_of_samples_tells_is_not_promised(run, monkeypatch):
+    """As recompiling, where nothing shows programs."""
+    monkeypatch.setattr("sys.argv", ["x", "why"])
+    events = [lambda: answered("w0", idle_ratio=0.05, interval_s=1.0)] * 60
+    first = run(events, workers=["w0"], origin=LOCAL, more_s=30.0, command=why)[1].splitlines()[0]
+    assert "What comes and goes takes a longer look: " in first
+
+
+def test_a_straggler_that_more_samples_would_tell_has_the_command_that_takes_them(run, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["x", "once"])
+    monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("at most {takes}", takes=16))
+    first = run([*rounds(9)], origin=LOCAL)[1].splitlines()[0]
+    assert first.endswith(" To take more samples: tpumon once --num-queries 16")
+
+
 @pytest.mark.parametrize(
     ("origin", "told"),
     [

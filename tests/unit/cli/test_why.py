@@ -95,6 +95,15 @@ def test_nothing_found_is_ok_only_if_the_main_things_can_be_judged():
     assert (found["verdict"], "idle: idle time is not known" in found["sentence"]) == ("unknown", True)
 
 
+def test_where_nothing_shows_any_more_that_anything_runs_nothing_is_ok():
+    """As of a job that has just hung, by Monitor, which then sends neither steps nor idle time."""
+    fleet = fleet_of("a", "b", rounds=4)
+    for worker in "ab":
+        fleet.take(sample(worker, time_unix_s=NOW + 40, idle_ratio=None, step_time_s=None, mxu_utilization_ratio=0.0))
+    found = object_of(answer(fleet, 41))
+    assert (found["verdict"], "idle: not known of all workers." in found["sentence"]) == ("unknown", True)
+
+
 def test_too_few_samples_are_no_all_clear():
     """Of one sample each, nobody can say who is the straggler, nor that a figure above its limit stays there."""
     found = object_of(answer(fleet_of("a", "b", "c", rounds=1, idle_ratio=0.5), at_s=0))

@@ -419,6 +419,7 @@ def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsy
         said = capsys.readouterr().err
         assert said.startswith(f"tpumon: began at {line[11:19]}, known from {known[1]} on: w0: critical: ")
         assert said.removeprefix("tpumon: ").rstrip() in shown
+    assert f"began at {line[11:19]}, known from " in Watching(tape, at_unix_s + 1).after(0).picture, "not known yet"
     well = Watching(tape, at_unix_s - 600).after(0)
     assert "began at" not in well.picture
 

@@ -229,8 +229,8 @@ class Idle(_WholeWorkers):
     not_for = SERVERS
     of_device = True
     remedy = (
-        "trace the host for a moment to see whether it waits for input or for Python (--host-tracer-level 2: level "
-        "1 does not show the input of Keras' fit; not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "
+        "trace the host once to see whether it waits for input or for Python: `tpumon --level 0 --host-tracer-level 2 "
+        "--logdir DIR`, then `tpumon why --from DIR` (not with jaxlib 0.5.0 to 0.8.3 without TensorFlow, which it may "
         "hang); then prefetch input, or run several steps per call"
     )
     severities = ("info", "warning")

@@ -47,7 +47,7 @@ _ALONE = "nothing says which workers work together; give each tpumon --job and -
 _MOST_OPEN = 2 * FEW
 _VARIES = (
     "a worker or a core differs from the others, but too few samples tell how much it varies by itself: it takes "
-    f"{_MOST_OPEN} at most"
+    "{takes} at most"
 )
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
@@ -147,7 +147,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         member.memory.was_found = ratio > (self.leaves_below if member.memory.was_found else 1)
         known = _of_core(member), self._of_worker(member), self._known_of_slice(member)
         is_open = any(one is not None and one.is_open and one.severity_ratio > 0 for one in known)
-        return NeedsFewMoreSamples(_VARIES) if is_open and not member.memory.was_found else ratio
+        return NeedsFewMoreSamples(_VARIES, takes=_MOST_OPEN) if is_open and not member.memory.was_found else ratio
 
     def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
