@@ -254,8 +254,7 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
         measured(
             min=0,
             metavar="N",
-            help="Queries per worker. Default: run until stopped; of once and why, as many as must agree "
-            "(--sustained).",
+            help="Queries per worker. Default: until stopped; of once and why, as many as must agree (--sustained).",
         ),
     ] = None
     num_tracing_attempts: Annotated[
@@ -278,9 +277,8 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     host_tracer_level: Annotated[
         Literal["auto", "0", "1", "2", "3"],
         measured(
-            help="How much of the host to trace. auto: 2 for profiles, 1 when sampling a job "
-            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0. "
-            "1 or more hangs jobs of jaxlib 0.5.0 to 0.8.3."
+            help="How much of the host to trace. auto: 2 for profiles, 1 when sampling a job without a TPU (2 for "
+            "PyTorch/XLA), if the server is known to be safe; else 0. 1 or more may hang jobs of jaxlib 0.5.0 to 0.8.3."
         ),
     ] = "auto"
     gpu: Annotated[

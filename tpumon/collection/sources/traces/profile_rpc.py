@@ -46,7 +46,7 @@ _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore 
 
 _log = logging.getLogger(__name__)
 
-_MAY_HANG = "this host trace hangs jobs of jaxlib 0.5.0 to 0.8.3 (--host-tracer-level)"
+_MAY_HANG = "this host trace may hang jobs of jaxlib 0.5.0 to 0.8.3 (--host-tracer-level)"
 
 
 class HostEvents(Struct, frozen=True, kw_only=True):
