@@ -310,7 +310,8 @@ class Figures(Struct, frozen=True, kw_only=True):
         barrier_ratio: share of a step in which cores wait at barriers.
         debug_print_ratio: share of a step in which the device prints.
         compile_ratio: share of the window in which the host traced or compiled functions.
-        input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
+        input_wait_ratio: share of its steps, or of the window without steps, in which the training thread waited for
+            input.
         callback_ratio: share of the window in which programs on the host's CPU called Python.
         programs: ids of the compiled programs that ran, heaviest first, at most 32.
         ops: the operations that took most time, the longest first; None unless they are asked for (`--with-ops N`).

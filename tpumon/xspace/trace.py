@@ -60,7 +60,8 @@ class HostTimes(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         compile_ratio: the host traced or compiled functions; None without events of the host.
-        input_wait_ratio: the training thread waited for TensorFlow's input pipeline; None if no event shows that.
+        input_wait_ratio: the training thread waited for TensorFlow's input pipeline; of the time of its whole steps if
+            it shows steps; None if no event shows waiting.
         callback_ratio: a program that ran on the host's CPU called Python; None if no op of the host's names its
             program.
     """
@@ -355,9 +356,10 @@ def _host_part(host: HostActivity | None, windows: Sequence[tuple[int, int]]) ->
     # Nothing takes no time in no window.
     window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
     wait_ps, callback_ps = host.input_wait_ps, host.callback_ps
+    of_window = None if wait_ps is None else wait_ps / window_ps
     return HostTimes(
         compile_ratio=host.compile_ps / window_ps,
-        input_wait_ratio=None if wait_ps is None else wait_ps / window_ps,
+        input_wait_ratio=of_window if host.input_wait_ratio is None else host.input_wait_ratio,
         callback_ratio=None if callback_ps is None else callback_ps / window_ps,
     )
 

@@ -264,7 +264,9 @@ class Judge:
                 each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
             if each.since is not before:
                 if rule.finding in _EXPLAINED and not each.was_there and not slice_state.since.get(rule.finding):
-                    slice_state.wait_for_others(rule.finding, queried, seen.at)
+                    # The worker that the others may wait for is awaited, too: its next sample tells whether they do.
+                    known = () if rule.rests_on_several(member) else queried
+                    slice_state.wait_for_others(rule.finding, known, seen.at)
                 self._note(slice_state, rule.finding, worker, each.since)
                 if rule.names_cause and not slice_state.since.get(rule.finding):  # what it explained leaves, too
                     for finding in _EXPLAINED & slice_state.since.keys():

@@ -62,6 +62,8 @@ class HostActivity(Struct, frozen=True, kw_only=True, eq=False):
         input_wait_s: mean time per step that the training thread waited for TensorFlow's input pipeline; None if the
             trace does not show that.
         input_wait_ps: the same of the whole window.
+        input_wait_ratio: the same, as a share of the time from the first step's start to the last one's: a wait that
+            the window's border cuts is not recorded, so a share of the window would be too low.
         compile_ps: time in which any thread traced or compiled a function.
         callback_ps: time in which an op of a compiled program called Python; None if no op names its program.
         programs_ps: time in ops of each program, by its id; empty if the ops do not tell.
@@ -76,6 +78,7 @@ class HostActivity(Struct, frozen=True, kw_only=True, eq=False):
     functions: tuple[Function, ...] = ()
     input_wait_s: float | None = None
     input_wait_ps: int | None = None
+    input_wait_ratio: float | None = None
     compile_ps: int = 0
     callback_ps: int | None = None
     programs_ps: Mapping[str, int] = field(default_factory=dict)
@@ -154,6 +157,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
         annotated=len(steps.runs) if marked else 0,
         pauses_s=tuple((period_ps[~kept] / PS_PER_S).tolist()),
         input_wait_s=None if wait_ps is None else wait_ps / PS_PER_S / int(kept.sum()),
+        input_wait_ratio=None if waits is None else _share_of_cycles(waits, steps.runs),
     )
 
 
@@ -245,6 +249,12 @@ def _within_steps_ps(waits: Events, runs: Runs, kept: Mask) -> int:
     """Time of waiting during steps."""
     spans = zip(*_spans(runs.begin_ps, kept), strict=True)
     return sum(covered_ps(np.clip(waits.begin_ps, *span), np.clip(waits.end_ps, *span)) for span in spans)
+
+
+def _share_of_cycles(waits: Events, runs: Runs) -> float:
+    """Share of waiting from the first step's start to the last one's, pauses included."""
+    first, last = int(runs.begin_ps[0]), int(runs.begin_ps[-1])
+    return covered_ps(np.clip(waits.begin_ps, first, last), np.clip(waits.end_ps, first, last)) / max(last - first, 1)
 
 
 def _spans(begin_ps: Ints, kept: Mask) -> tuple[list[int], list[int]]:
