@@ -20,7 +20,6 @@ _OF_SERVERS: tuple[FindingId, ...] = ("stuck",)
 _ON_CPUS: tuple[FindingId, ...] = ("hang",)
 _ALONE: tuple[FindingId, ...] = ("idle",)
 _COMPARED: tuple[FindingId, ...] = ("idle", "straggler")
-_DECISIVE = frozenset((*_OF_SERVERS, *_ON_CPUS, *_ALONE, *_COMPARED))
 
 
 def decisive(worker: WorkerStatus, *, is_compared: bool) -> tuple[FindingId, ...]:
@@ -105,11 +104,11 @@ def lacking(worker: WorkerStatus, *, only_decisive: bool = False) -> Mapping[Fin
     """
     if worker.verdict.state != "live":
         return {}
-    taken = samples_of(worker.history)
+    taken, must = samples_of(worker.history), decisive(worker, is_compared=True)
     return {
         one.finding: max(one.takes - taken, 1)
         for one in worker.not_judged
-        if one.takes is not None and (one.finding in _DECISIVE or not only_decisive)
+        if one.takes is not None and (one.finding in must or not only_decisive)
     }
 
 

@@ -363,6 +363,22 @@ def test_the_one_that_may_be_waited_for_is_marked_with_those_that_wait_however_l
         assert workers["a"].verdict.severity == found[finding].severity == "warning"
 
 
+def test_nobody_is_blamed_before_a_straggler_that_began_between_two_samples_of_its_slice():
+    """By Monitor, as measured: c computes longer; a and b are the first whose samples show it, by waiting."""
+    job, found = Job("a", "b", "c", "d"), []
+    rounds = [{"d": (0.124, 63.8), "c": (0.124, 63.8), "a": (0.123, 63.9), "b": (0.126, 64.0)}] * 12
+    rounds.append({"d": (0.138, 64.1), "c": (0.109, 73.1), "a": (0.204, 82.6), "b": (0.216, 85.3)})
+    rounds += [{"d": (0.249, 94.3), "c": (0.090, 94.3), "a": (0.250, 94.2), "b": (0.247, 94.4)}] * 4
+    for number, one in enumerate(rounds):
+        for at, (worker, (idle, step_ms)) in enumerate(one.items()):
+            now, step_s = 2.0 * number + 0.2 * at, step_ms / 1e3
+            times = StepTimes(avg=step_s, min=step_s, max=step_s)
+            figures = {"idle_ratio": idle, "step_time_s": times, "infeed_ratio": Spread(avg=0.02, min=0.02, max=0.02)}
+            job.fleet.take(sample(worker, time_unix_s=1000.0 + now, interval_s=2.0, per_core=(), **figures))
+            found += [(each.finding, each.workers) for each in job.fleet.status(1000.1 + now).findings]
+    assert set(found) == {("straggler", ("c",))}
+
+
 @pytest.mark.parametrize("tells", [False, True])
 def test_own_work_that_may_hold_collectives_is_called_so(tells):
     """By Monitor: the others wait in them, too, so that the difference is greater than what is seen."""

@@ -47,6 +47,17 @@ def line_about(display, word, *size):
 # ---- the line
 
 
+def test_a_worker_with_too_few_samples_is_said_not_to_be_judged_yet():
+    display = display_of(*fleet(4))
+    first = line_about(display, "ok since", 100, 30)
+    for number in range(1, 4):  # the first one was compared with nobody
+        now = NOW + 10.0 * number
+        display.take(*(answered(name_of(i), time_unix_s=now) for i in range(4)))
+        display.refresh(now)
+    assert "; not judged yet: straggler (2 more samples)" in first
+    assert "judged" not in "".join(lines(display, 100, 30, now))
+
+
 @pytest.mark.parametrize("count", [4, 15, 16, 17, 24, 256])
 def test_the_worst_finding_is_on_the_list(count):
     """At 80x24, wherever rows end: below them, or above them where they fill the screen; rows lose a line at most."""

@@ -9,6 +9,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.analysis import WorkerStatus
+from tpumon.analysis.history import WELL
+from tpumon.analysis.sufficiency import lacking
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
@@ -325,9 +327,15 @@ class WorkerPage:
                 since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{self._badge.word}{self._since_critical() or since}"
+            text = f"{self._badge.word}{self._since_critical() or since}{self._not_judged_yet()}"
         causes = ", ".join(cause_words(verdict.reasons))
         return self._badge.mark, f"{text}: {causes}" if causes else text
+
+    def _not_judged_yet(self) -> str:
+        """Findings that take more samples before a worker is rightly called ok."""
+        lacks = lacking(self._row, only_decisive=True) if self._row.verdict.status in WELL else {}
+        most = max(lacks.values(), default=0)
+        return f"; not judged yet: {', '.join(lacks)} ({most} more sample{'s' if most > 1 else ''})" if lacks else ""
 
     def _since_critical(self) -> str:
         """Time since which it is critical, if it was in trouble before."""
