@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from tpumon.analysis.findings import RULES
+from tpumon.analysis.findings import RULES, slice_key_of
 from tpumon.analysis.findings.rule import PAUSING
 from tpumon.analysis.state_findings import (
     MOST_NAMED,
@@ -109,9 +109,8 @@ class FleetVerdict(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The verdict as the first word of a line: states in capitals; what may still be a pause only may hang."""
-        if self.verdict == "hang" and self.severity == "info":
-            return "may hang"
-        return self.verdict.upper() if self.verdict in STATES else self.verdict
+        called = _called(self.verdict, self.severity)
+        return called.upper() if called in STATES else called
 
     def exit_status(self, fail_on: FailOn) -> int:
         """The exit status of a command that ends with this answer.
@@ -208,6 +207,11 @@ def _shortened(finding: Finding) -> WhyFinding:
     return WhyFinding(**given)
 
 
+def _called(verdict: VerdictId, severity: Severity) -> str:
+    """The name of a verdict in a sentence."""
+    return "may hang" if (verdict, severity) == ("hang", "info") else verdict
+
+
 def verdict_on(
     status: FleetStatus, too_few: frozenset[str] = frozenset(), *, keeps: bool = False, recorded: bool = False
 ) -> FleetVerdict:
@@ -234,7 +238,7 @@ def verdict_on(
     if findings:
         verdict: VerdictId = findings[0].finding
         same = dict.fromkeys(name for one in listed[1:] if one.finding == verdict for name in one.workers)
-        others = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
+        others = dict.fromkeys(_called(one.finding, one.severity) for one in findings if one.finding != verdict)
         also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
         sentence = " ".join([findings[0].sentence, *also, *gaps])
     else:
@@ -432,4 +436,6 @@ def _steps_run(status: FleetStatus) -> Iterator[str]:
     steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
     if steps and len(steps) == len(status.workers):
         low, high = (f"{1000 * end(steps):.3g}" for end in (min, max))
-        yield f"Steps run, {low if low == high else f'{low} to {high}'} ms each."
+        jobs = len({(key[0], key[2]) for worker in status.all() if (key := slice_key_of(worker.target))})
+        whose = "Steps run" if jobs == 1 else f"Steps of {jobs} jobs run"
+        yield f"{whose}, {low if low == high else f'{low} to {high}'} ms each."

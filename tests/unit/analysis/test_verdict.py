@@ -83,6 +83,22 @@ def test_workers_that_an_exporter_does_not_tell_of_are_no_all_clear():
     assert 'exporters that do not answer are not known: "http://b:10466".' in answer.sentence
 
 
+def test_steps_of_several_jobs_are_said_to_be_of_several():
+    """Workers that are merely found on one host are a job each."""
+    answer = verdict_on(judged(*cpus(2), names=["cpu-0", "cpu-1"], independent=True))
+    assert "Steps of 2 jobs run, 124 to 130 ms each." in answer.sentence
+
+
+def test_a_hang_that_is_no_alarm_may_hang_also_beside_others():
+    full = {"hbm_used_bytes": 98, "hbm_total_bytes": 100}
+    later = [
+        one for number in range(3, 13) for one in (at("a", number, **full), down("b", number, reason="empty-trace"))
+    ]
+    answer = verdict_on(judged(*both(3, **full), *later))
+    assert answer.verdict == "hbm-nearly-full"
+    assert "Also found: may hang." in answer.sentence
+
+
 def test_a_job_on_a_cpu_whose_steps_run_is_ok_and_what_it_cannot_have_is_said():
     """Once, in the sentence and for one reason: no rule asks for a device."""
     status = judged(*cpus(1), names=["cpu-0"])

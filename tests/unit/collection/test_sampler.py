@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import re
 from collections import defaultdict
 
 import pytest
@@ -324,7 +325,8 @@ def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_th
         Fake(took_s=6.0, **{f"w{i}": [GOOD] for i in range(12)}),
         num_queries=4, interval_s=1.0, max_duty_ratio=1.0,
     )  # fmt: skip
-    assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
+    (line,) = said
+    assert re.match(r"most workers are queried every \d s only: .*raise it to [78] s\)", line)
     last = [got[-1].interval_s for got in samples.values()]
     assert min(last) >= 6.0
 

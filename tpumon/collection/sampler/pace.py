@@ -114,7 +114,10 @@ class KeepingUp:
         if self._said or 2 * len(self._again) < len(self._passed_s) or (interval_s := self.interval_s) is None:
             return None
         self._said = True
-        return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"
+        return (
+            f"most workers are queried every {interval_s:.0f} s only: they answer too late for --interval, or this "
+            f"machine is too slow for it (then raise it to {math.ceil(1.2 * interval_s)} s)"
+        )
 
 
 def on_tick(due_s: float, interval_s: float) -> float:
