@@ -436,6 +436,7 @@ def _steps_run(status: FleetStatus) -> Iterator[str]:
     steps = [figures.step_time_s.avg for figures in _live(status) if figures.step_time_s is not None]
     if steps and len(steps) == len(status.workers):
         low, high = (f"{1000 * end(steps):.3g}" for end in (min, max))
-        jobs = len({(key[0], key[2]) for worker in status.all() if (key := slice_key_of(worker.target))})
+        keys = [slice_key_of(worker.target) for worker in status.all()]
+        jobs = len({(job, alone) for job, _, alone in keys})
         whose = "Steps run" if jobs == 1 else f"Steps of {jobs} jobs run"
         yield f"{whose}, {low if low == high else f'{low} to {high}'} ms each."
