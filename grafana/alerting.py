@@ -147,9 +147,9 @@ def _object(version: str, kind: str, groups: str) -> str:
     return f"{header}apiVersion: {version}\nkind: {kind}\n{metadata}spec:\n  groups:\n{body}"
 
 
-_SEVERITY = "worker:tpumon_finding_severity:max"
+_SEVERITY = "worker:tpumon_finding_active_severity:max"
 _SINCE = "worker:tpumon_finding_since_timestamp_seconds:min"
-_BEGIN = "slice:tpumon_finding_severity:begin"
+_BEGIN = "slice:tpumon_finding_active_severity:begin"
 
 _RULE = """\
       - alert: @{alert}
