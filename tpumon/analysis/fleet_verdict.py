@@ -375,7 +375,7 @@ def _suspected(status: FleetStatus, *, is_quoted: bool) -> Iterator[str]:
     """A sentence for each finding that samples speak for, but too few."""
     for one in status.not_judged():
         if one.is_suspected:
-            yield f"{one.finding}: {quote(one.reason)}." if is_quoted else f"{one.reason.capitalize()}."
+            yield f"May be {one.finding}: {quote(one.reason) if is_quoted else one.reason}."
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:

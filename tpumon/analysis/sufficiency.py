@@ -108,7 +108,7 @@ def lacking(worker: WorkerStatus, *, only_decisive: bool = False) -> Mapping[Fin
     return {
         one.finding: max(one.takes - taken, 1)
         for one in worker.not_judged
-        if one.takes is not None and (one.finding in must or not only_decisive)
+        if one.takes is not None and (one.finding in must or one.is_suspected or not only_decisive)
     }
 
 

@@ -218,7 +218,7 @@ def test_a_block_ends_with_its_findings_and_what_is_not_judged_comes_once():
 def test_a_short_run_says_at_its_end_what_is_not_judged():
     """Silence is no all-clear."""
     blocks = explained(workers("a"), at("a", 0))
-    assert "Not judged: input-bound (3 samples in a row must agree)" in blocks[1]
+    assert "Not judged: input-bound (its samples show it so far, but 3 in a row must agree)" in blocks[1]
 
 
 def test_findings_of_a_worker_that_runs_nothing_have_no_block():

@@ -100,6 +100,16 @@ def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
     assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
 
 
+def test_what_all_samples_of_a_worker_show_is_no_all_clear_while_they_are_too_few(run):
+    """A window without a step tells nothing of input, and so not that the host is slow: two of three do."""
+    waits = {"idle_ratio": 0.45, "infeed_ratio": Spread(avg=0.02, min=0.02, max=0.02)}
+    samples = [lambda: answered("w0", **waits), lambda: answered("w0", **waits | {"infeed_ratio": None})]
+    status, printed, _ = run([*samples, samples[0]], workers=["w0"], all_of_them=True)
+    assert status == 0
+    assert printed.startswith("unknown: May be host-bound: its samples show it so far, but 3 in a row must agree. ")
+    assert printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
+
+
 def test_a_sample_without_figures_is_made_up_for(run):
     """A window too short for a step is no sample to judge by: one more is taken, of the others too."""
     short = [lambda worker=worker: answered(worker, idle_ratio=None, step_time_s=None) for worker in ("w1", "w2")]
@@ -118,7 +128,8 @@ def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, comm
     _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], origin=LOCAL, command=command)
     first = printed.splitlines()[0]
     assert taken == 9
-    assert first.startswith("unknown: Compiling in 9 of 9 samples: the job begins, or it compiles again and again. ")
+    says = "compiling in 9 of 9 samples: the job begins, or it compiles again and again. "
+    assert first.startswith(f"unknown: May be recompiling: {says}")
     assert first.endswith(" takes a longer look: tpumon once --num-queries 12")
     assert command is why or printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
     steps = [lambda: answered("w0", **on_cpu, compile_ratio=0.0)] * 3
@@ -262,7 +273,7 @@ def test_what_an_exporter_saw_compiling_is_not_ok_and_is_asked_again(run, monkey
     events.insert(0, ExporterSnapshot(complete=True, number=1, findings=(), not_judged=(seen,), history={}))
     _, printed, _ = run(events, workers=["w0"])
     first = printed.splitlines()[0]
-    assert first.startswith('unknown: recompiling: "compiling in 2 of 3 samples". Nothing was found, but')
+    assert first.startswith('unknown: May be recompiling: "compiling in 2 of 3 samples". Nothing was found, but')
     assert "takes more samples: ask again in about " in first
 
 

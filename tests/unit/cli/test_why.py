@@ -110,7 +110,7 @@ def test_too_few_samples_are_no_all_clear():
     reasons = reasons_of(found)
     assert found["verdict"] == "unknown"
     assert reasons["straggler"] == "it takes 3 samples", "nobody is missing: each was sampled once"
-    assert reasons["host-bound"] == "3 samples in a row must agree"
+    assert reasons["host-bound"] == "its samples show it so far, but 3 in a row must agree"
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "unknown"), (3, "ok")])

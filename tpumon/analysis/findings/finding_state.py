@@ -113,7 +113,12 @@ class FindingState:
     def not_judged(self) -> NotJudged | None:
         """Finding and reason, if the finding cannot be judged; None: it was judged, or no sample came."""
         if (why := self.reason) is None and self.known:
-            why = NeedsMoreSamples("{takes} samples in a row must agree", takes=self.needed)
+            is_shown = self.above == self.known and any(severity != "info" for severity in self.rule.severities)
+            why = (
+                Suspected("its samples show it so far, but {takes} in a row must agree", takes=self.needed)
+                if is_shown
+                else NeedsMoreSamples("{takes} samples in a row must agree", takes=self.needed)
+            )
         takes = why.takes if isinstance(why, NeedsMoreSamples) else None
         if why is None:
             return None
