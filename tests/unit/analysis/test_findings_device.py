@@ -363,6 +363,18 @@ def test_the_one_that_may_be_waited_for_is_marked_with_those_that_wait_however_l
         assert workers["a"].verdict.severity == found[finding].severity == "warning"
 
 
+@pytest.mark.parametrize("stepless", [1, 2])
+def test_a_window_without_a_step_does_not_end_what_is_known_of_input(stepless):
+    """Short windows of long steps: some hold none, and so no share of infeed; after two it is no longer known."""
+    job, low = Job(), Spread(avg=0.02, min=0.02, max=0.02)
+    job.round(1, idle_ratio=0.45, infeed_ratio=low)
+    job.round(stepless, idle_ratio=0.45, step_time_s=None)
+    found = job.round(1 if stepless > 1 else 2, idle_ratio=0.45, infeed_ratio=low)
+    assert set(found) == {"host-bound"}
+    assert "and waits for input only 2%" in found["host-bound"].sentence
+    assert set(job.round(7, idle_ratio=0.45, step_time_s=None)) == {"idle"}
+
+
 def test_nobody_is_blamed_before_a_straggler_that_began_between_two_samples_of_its_slice():
     """By Monitor, as measured: c computes longer; a and b are the first whose samples show it, by waiting."""
     job, found = Job("a", "b", "c", "d"), []

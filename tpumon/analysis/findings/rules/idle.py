@@ -19,8 +19,29 @@ _REMEDY_OF_BUSIEST = (
     "look first at the cores of the worker that idles least: `tpumon report --service-addr HOST:PORT --section steps`"
 )
 _MAY_BE_AWAITED = "it idles least, and others may wait for it: too few samples tell"
+_STEPLESS = 2  # samples in a row: short windows of long steps
 _FIRST = 1.5  # beyond the distances from the limit that chance makes
 _LESS_RATIO, _APART = 0.005, 2.0  # of the time, and times as far as the others are from each other
+
+
+class IdleAndInput(Recent):
+    """Idle time of the last samples, and the share of waiting for input that counts for the last one.
+
+    Attributes:
+        share: as `input_share` has it; of a window without a step that of the sample before, twice at most.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share: tuple[float, str] | None = None
+        self._stepless = 0
+
+    def note_input(self, seen: Observation) -> None:
+        """Notes what a sample says of waiting for input; a window without a step says nothing of it."""
+        share = input_share(seen)
+        self._stepless = self._stepless + 1 if share is None and not seen.step_s else 0
+        if not 0 < self._stepless <= _STEPLESS:
+            self.share = share
 
 
 class Busiest(NamedTuple):
@@ -55,23 +76,25 @@ def _idle_words(seen: Observation) -> str:
     return f"the {_device(seen)} is idle {idle:.0%} of the time{where}"
 
 
-def _usual(peer: Peer[Recent]) -> float | None:
+def _usual(peer: Peer[IdleAndInput]) -> float | None:
     """Idle time of the last samples; that of the last one while they are few."""
     return peer.seen.figures.idle_ratio if peer.memory.median is None else peer.memory.median
 
 
-class _WholeWorkers(Rule[Recent, Busiest | None]):
+class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
     """Idle time that only figures of whole workers tell: it may be waiting for a slow core of the busiest worker."""
 
-    memory_type = Recent
+    memory_type = IdleAndInput
     compares = True
 
-    def remember(self, memory: Recent, seen: Observation) -> None:
-        """Remembers the idle time."""
-        if seen.state == "live" and seen.figures.idle_ratio is not None:
-            memory.add(seen.figures.idle_ratio)
+    def remember(self, memory: IdleAndInput, seen: Observation) -> None:
+        """Remembers idle time and waiting for input."""
+        if seen.state == "live":
+            memory.note_input(seen)
+            if seen.figures.idle_ratio is not None:
+                memory.add(seen.figures.idle_ratio)
 
-    def slice_stats(self, peers: Sequence[Peer[Recent]]) -> Busiest | None:
+    def slice_stats(self, peers: Sequence[Peer[IdleAndInput]]) -> Busiest | None:
         """The worker for which the others may wait; None: none stands out, or cores are seen, as in traces."""
         live = [peer for peer in peers if peer.seen.state == "live"]
         known = sorted((idle, peer.seen.target.worker) for peer in live if (idle := _usual(peer)) is not None)
@@ -84,19 +107,19 @@ class _WholeWorkers(Rule[Recent, Busiest | None]):
         is_early = any(peer.memory.median is None for peer in live)
         return Busiest(worker, least, most, is_early) if is_one_job and stands_out else None
 
-    def may_wait(self, member: Member[Recent, Busiest | None]) -> Busiest | None:
+    def may_wait(self, member: Member[IdleAndInput, Busiest | None]) -> Busiest | None:
         """The worker for which this one may wait."""
         busiest = member.slice_stats
         is_own = busiest is None or busiest.is_early or busiest.worker == member.seen.target.worker
         return None if is_own else busiest
 
-    def awaited(self, member: Member[Recent, Busiest | None]) -> Busiest | None:
+    def awaited(self, member: Member[IdleAndInput, Busiest | None]) -> Busiest | None:
         """This worker, if the others may wait for it, idle beyond the limit; it then has the finding that they have."""
         busiest = member.slice_stats
         is_other = busiest is None or busiest.worker != member.seen.target.worker
         return None if is_other or busiest is None or busiest.most <= IDLE_LIMIT_RATIO else busiest
 
-    def of_idle(self, idle: float, member: Member[Recent, Busiest | None]) -> float | str:
+    def of_idle(self, idle: float, member: Member[IdleAndInput, Busiest | None]) -> float | str:
         """Idle time relative to the limit; the worker for which others may wait comes before them."""
         awaited = self.awaited(member)
         if awaited is None:
@@ -105,13 +128,13 @@ class _WholeWorkers(Rule[Recent, Busiest | None]):
             return idle / IDLE_LIMIT_RATIO if idle > IDLE_LIMIT_RATIO else Suspected(_MAY_BE_AWAITED)
         return _FIRST * awaited.most / IDLE_LIMIT_RATIO
 
-    def rests_on_several(self, member: Member[Recent, Busiest | None]) -> bool:
+    def rests_on_several(self, member: Member[IdleAndInput, Busiest | None]) -> bool:
         """True of the worker for which others may wait: medians of several samples tell that."""
         awaited = self.awaited(member)
         return awaited is not None and not awaited.is_early
 
     def of_waiting(
-        self, member: Member[Recent, Busiest | None], words: str, why: str, *, beside: str = "", remedy: str = ""
+        self, member: Member[IdleAndInput, Busiest | None], words: str, why: str, *, beside: str = "", remedy: str = ""
     ) -> FindingDetail:
         """A device that waits; a warning only where that cannot be for a worker that is not followed."""
         seen, unseen = member.seen, member.unseen
@@ -163,9 +186,9 @@ class HostBound(_WholeWorkers):
     severities = ("info", "warning")
     hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
 
-    def severity_ratio(self, member: Member[Recent, Busiest | None]) -> float | str:
+    def severity_ratio(self, member: Member[IdleAndInput, Busiest | None]) -> float | str:
         """Relative to the limit."""
-        between, share = _between_ratio(member.seen), input_share(member.seen)
+        between, share = _between_ratio(member.seen), member.memory.share
         if between is None:
             return self._of_callbacks(member.seen)
         if share is None:
@@ -184,11 +207,11 @@ class HostBound(_WholeWorkers):
             else "idle time is not known, and callbacks take little"
         )
 
-    def detail(self, member: Member[Recent, Busiest | None]) -> FindingDetail:
+    def detail(self, member: Member[IdleAndInput, Busiest | None]) -> FindingDetail:
         """Says what it is not, or that it is callbacks."""
         if member.seen.figures.idle_ratio is None:
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
-        waited = (input_share(member.seen) or (0.0, ""))[0]
+        waited = (member.memory.share or (0.0, ""))[0]
         of_trace = member.seen.figures.idle_between_programs_ratio is not None
         why = "the host hands out work too slowly (dispatch, Python, callbacks, logging)"
         detail = self.of_waiting(
@@ -238,16 +261,16 @@ class Idle(_WholeWorkers):
         {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
     )
 
-    def severity_ratio(self, member: Member[Recent, Busiest | None]) -> float | str:
+    def severity_ratio(self, member: Member[IdleAndInput, Busiest | None]) -> float | str:
         """Relative to the limit; where input is known, of what is not between programs: `host-bound` has that."""
         idle = member.seen.figures.idle_ratio
         if idle is None:
             return "idle time is not known"
-        if input_share(member.seen) is not None:
+        if member.memory.share is not None:
             return (idle - (_between_ratio(member.seen) or 0.0)) / IDLE_LIMIT_RATIO
         return self.of_idle(idle, member)
 
-    def detail(self, member: Member[Recent, Busiest | None]) -> FindingDetail:
+    def detail(self, member: Member[IdleAndInput, Busiest | None]) -> FindingDetail:
         """Says where it is idle, and what is not known."""
         seen, idle = member.seen, member.seen.figures.idle_ratio or 0.0
         between = seen.figures.idle_between_programs_ratio
