@@ -37,8 +37,7 @@ def parse_address(text: str, *, default_port: int = PROFILER_PORT) -> str:
     """Reads one address.
 
     Args:
-        text: `host`, `host:port`, `[ipv6]:port`, any of them after `grpc://`. Port 8470, a TPU node's master, becomes
-            8466, its profiler.
+        text: `host`, `host:port`, `[ipv6]:port`, any of them after `grpc://`.
         default_port: for an address without a port.
 
     Returns:
@@ -64,8 +63,13 @@ def parse_address(text: str, *, default_port: int = PROFILER_PORT) -> str:
             raise _bad(text, "its host is missing" if not host else "its host is not a name or an address")
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and 1 <= int(port_text) <= _MAX_PORT):
         raise _bad(text, f"its port is not between 1 and {_MAX_PORT}")
-    port = int(port_text)
-    return str(Address(host, PROFILER_PORT if port == _MASTER_PORT else port))
+    return str(Address(host, int(port_text)))
+
+
+def parse_profiler_address(text: str, *, default_port: int = PROFILER_PORT) -> str:
+    """As `parse_address`; port 8470, a TPU node's master, becomes 8466, its profiler."""
+    address = Address.parse(parse_address(text, default_port=default_port))
+    return str(address.at(PROFILER_PORT) if address.port == _MASTER_PORT else address)
 
 
 def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) -> tuple[str, ...]:
@@ -87,7 +91,7 @@ def _each(text: str, default_port: int, all_given: Sequence[str]) -> list[str]:
     """Addresses that a text stands for: one, or one for each of a range of ports."""
     several = _RANGE.fullmatch(text.strip())
     if several is None:
-        single = parse_address(text, default_port=default_port)
+        single = parse_profiler_address(text, default_port=default_port)
         if not text.strip().endswith(f":{_MASTER_PORT}"):
             return [single]
         # Nobody names a TPU node twice: beside its profiler, this is another server.
@@ -95,7 +99,7 @@ def _each(text: str, default_port: int, all_given: Sequence[str]) -> list[str]:
             return [str(Address.parse(single).at(_MASTER_PORT))]
         _log.warning("%s: port %s is a TPU node's own; its profiler is asked at %s", text, _MASTER_PORT, single)
         return [single]
-    _ = parse_address(f"{several['host']}:{several['last']}")  # whose ports no range turns into others
+    _ = parse_address(f"{several['host']}:{several['last']}")  # is one
     address = Address.parse(parse_address(f"{several['host']}:{several['first']}"))
     first, last = int(several["first"]), int(several["last"])
     if first > last:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpumon.discovery.addresses import PROFILER_PORT, name_targets, parse_address
+from tpumon.discovery.addresses import PROFILER_PORT, name_targets, parse_profiler_address
 from tpumon.errors import UsageError
 from tpumon.model import Target, Workers
 from tpumon.system.threads import in_thread
@@ -214,7 +214,7 @@ def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str |
         if not isinstance(address, str):
             raise _BadFileError(f"group {number}: a target is not text such as HOST:PORT")
         try:
-            yield parse_address(address, default_port=port), (job, slice_name, worker)
+            yield parse_profiler_address(address, default_port=port), (job, slice_name, worker)
         except UsageError as error:
             raise _BadFileError(f"group {number}: {error}") from None
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.discovery.addresses import name_targets, parse_address, parse_addresses
+from tpumon.discovery.addresses import name_targets, parse_address, parse_addresses, parse_profiler_address
 from tpumon.errors import UsageError
 from tpumon.model import Address
 
@@ -29,7 +29,8 @@ from tpumon.model import Address
 )
 def test_good_addresses_become_what_is_dialled(given_text, dialled):
     """What people write for an address becomes host:port; a TPU node's master port becomes its profiler's."""
-    assert parse_address(given_text) == dialled
+    assert parse_profiler_address(given_text) == dialled
+    assert parse_address("10.0.0.2:8470") == "10.0.0.2:8470", "an exporter or a runtime metric service may have it"
 
 
 @pytest.mark.parametrize(

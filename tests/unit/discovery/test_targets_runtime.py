@@ -51,6 +51,7 @@ def test_where_somebody_said(workers):
 def test_addresses_as_people_write_them():
     """The port is libtpu's unless given; a path is a whole one."""
     assert parse_runtime_addresses(["h, unix:/run/a", "i:8432"]) == ("h:8431", "unix:/run/a", "i:8432")
+    assert parse_runtime_addresses(["h:8470"]) == ("h:8470",), "of a profiler that would be a TPU node's master"
     for bad in ("unix:run/a", "unix:/run/a\x1b[2J"):
         with pytest.raises(UsageError, match="whole path"):
             parse_runtime_addresses([bad])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpumon.errors import MEANING
 from tpumon.model import Figures, Process, Sample, State
-from tpumon.model.figure_table import MXU
+from tpumon.model.figure_table import IDLE, MXU
 
 _ALL_IDLE_RATIO = 0.9999
 _SAME_UPTIME_S = 1.0
@@ -31,6 +31,7 @@ def nothing_ran(figures: Figures) -> bool:
     """True if the figures say that nothing ran: no step, and the device idle all the time.
 
     The device's idle time is that of the window; without it, the duty cycle that the runtime reports of each device.
+    Without either, a node's Monitor: while no step runs it sends the use of the matrix units alone.
     """
     steps = figures.step_time_s
     if (steps is not None and steps.avg > 0) or figures.functions or (MXU.value(figures) or 0.0) > 0:
@@ -38,7 +39,9 @@ def nothing_ran(figures: Figures) -> bool:
     if figures.idle_ratio is not None:
         return figures.idle_ratio >= _ALL_IDLE_RATIO
     duty = [device.runtime_duty_cycle_ratio for device in figures.devices]
-    return bool(duty) and all(ratio == 0 for ratio in duty)
+    if duty:
+        return all(ratio == 0 for ratio in duty)
+    return figures.mxu_method == "server" and MXU.value(figures) == 0 and IDLE.why_absent(figures) is not None
 
 
 def restarted(

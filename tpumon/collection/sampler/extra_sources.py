@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ class WorkerExtraSources:
 
     def __init__(self, kinds: Sequence[type[ExtraSource]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_ExtraSourceReader(kind, open_client, options) for kind in kinds]
+        self._read_s = -math.inf
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> None:
         """Reads the extra sources that are due.
@@ -46,6 +48,7 @@ class WorkerExtraSources:
             workers: number of workers followed; the more, the less often each source is read.
             again: also read whatever gave a reading before.
         """
+        self._read_s = asyncio.get_running_loop().time()
         await asyncio.gather(
             *(reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again))
         )
@@ -53,6 +56,10 @@ class WorkerExtraSources:
     def are_due(self, target: Target) -> bool:
         """True if any extra source is due."""
         return any(reader.is_due(target) for reader in self._readers)
+
+    def is_older(self, than_s: float) -> bool:
+        """True if the last reading, if there is any, was so many seconds ago."""
+        return bool(self.last) and asyncio.get_running_loop().time() - self._read_s > than_s
 
     @property
     def last(self) -> list[ExtraReading]:
