@@ -20,7 +20,7 @@ from tpumon.analysis.state_findings import (
     restarts_of,
 )
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.analysis.sufficiency import compared, decisive, why_no_step
+from tpumon.analysis.sufficiency import compared, decisive, missed_steps, why_no_step
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import NOT_SEEN, NoTargetError
 from tpumon.model import (
@@ -403,6 +403,8 @@ def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     if "idle" in reasons and why is not None:
         reasons["idle"] = f"{reasons['idle']} ({ascii_line(why)})"
     unsure = [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]
+    if any(map(missed_steps, status.all())):
+        unsure += _stepless(status)
     return [*_steps_run(status), *unsure] if unsure else []
 
 

@@ -52,6 +52,13 @@ def why_no_step(sample: Sample) -> str | None:
     return why if STEP.holds_for(sample) else None
 
 
+def missed_steps(worker: WorkerStatus) -> bool:
+    """True of a worker on a CPU, of which steps alone show that all is well, if its window was too short for two."""
+    sample = worker.sample
+    why = None if sample is None or not is_on_cpu(sample) else why_no_step(sample)
+    return why is not None and not why.startswith(NO_STEP)
+
+
 def _compiles(sample: Sample) -> bool:
     return (sample.figures.compile_ratio or 0.0) > COMPILE_LIMIT_RATIO
 

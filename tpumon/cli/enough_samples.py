@@ -20,7 +20,15 @@ from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.fleet_verdict import FleetVerdict
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.state_findings import MOST_NAMED
-from tpumon.analysis.sufficiency import is_suspected, lacking, lacking_s, needs_several, samples_of, unjudged
+from tpumon.analysis.sufficiency import (
+    is_suspected,
+    lacking,
+    lacking_s,
+    missed_steps,
+    needs_several,
+    samples_of,
+    unjudged,
+)
 from tpumon.collection.event_sources import EventSource, NearbySource, RecordingSource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
@@ -362,7 +370,9 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     such = ", such as recompiling," if can_tell else ""
     names = names or ("" if needs.more_s else f"what comes and goes{such}".rstrip(","))
     sentence = _told(answer.sentence, taken, names) if is_ok else answer.sentence
-    is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))
+    is_short = (is_ok and needs.more_s > 0) or (
+        not (lack or awaited) and any(is_suspected(each) or missed_steps(each) for each in workers)
+    )
     if hung := _waits_in_vain(settings.origin, workers):
         more = hung
     elif settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):

@@ -126,6 +126,12 @@ def test_a_job_without_a_step_is_ok_with_a_sentence_that_says_so_first():
             judged(*on_tpu, names="a"),
         ):
             answer = verdict_on(status)
+            if why.startswith("no two") and status.all()[0].name == "cpu-0":
+                assert answer.verdict == "unknown", (
+                    "of a job on a CPU steps alone tell, and the next window may show them"
+                )
+                assert answer.sentence.endswith("No step is seen: no two steps in the window.")
+                continue
             assert answer.verdict == "ok"
             no_step = f"No step is seen: {why.removeprefix('no step: ')}."
             assert answer.sentence.startswith(f"{no_step} Nothing is wrong")
@@ -136,7 +142,7 @@ def test_workers_without_a_step_are_named_where_others_have_one():
     first, second = changed(cpus(1)[0], worker="a"), changed(cpus(1)[0], worker="b")
     without = changed(second, step_time_s=None, absent={"step_time_s": "no two steps in the window"})
     answer = verdict_on(judged(first, without, names="ab", independent=True))
-    assert answer.sentence.startswith('No step of "b" is seen: no two steps in the window.')
+    assert answer.sentence.endswith('No step of "b" is seen: no two steps in the window.')
 
 
 def test_a_job_that_compiles_is_not_told_to_call_ahead():
