@@ -339,7 +339,7 @@ def _check(
 
 def _read(name: str, option: Any, value: object, readers: Readers) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
-    refuse_empty(option, value)
+    refuse_empty(option, value if value != [] else "")
     texts = ["a table"] if isinstance(value, dict) else _texts(value)
     text, formats = ",".join(texts), formats_of(option)
     if isinstance(value, dict) or (formats and text not in formats):
@@ -443,7 +443,7 @@ def _in_plain_words(error: str, text: str) -> str:
     elif _NO_QUOTES.match(error):
         hint = '; text needs quotes, such as interval = "5m"'
     elif (twice := _TWICE.match(error)) and (key := _KEY.match(text.splitlines()[int(twice[1] or 0) - 1])):
-        hint = f"; {key[1]} stands there twice"
+        hint = f"; {key[1]} stands there twice, or is a value and a table"
     return f"not TOML: {error}{hint}"
 
 

@@ -44,6 +44,12 @@ def test_what_helps_is_said_once():
     assert pace.advice() is None
 
 
+def test_one_late_round_is_no_reason_for_advice():
+    """tpumon was stopped by Ctrl-Z for a while."""
+    pace = keeping_up([28.0] * 8, pace=keeping_up([1.0] * 8))
+    assert (pace.interval_s, pace.advice()) == (28.0, None)
+
+
 def test_once_it_keeps_up_again_intervals_are_as_planned():
     """Also when the workers that were late are gone."""
     pace = keeping_up([4.0] * 10)

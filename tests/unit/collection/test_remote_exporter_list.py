@@ -45,7 +45,7 @@ def test_what_is_taken(text, sources):
         ("dns:h:99999", "its port is not between"),
         ("h:1,{here}", "recorded samples cannot be combined"),
         ("http://u:sec,ret@h:1", "in a password, write a comma as %2C"),
-        ("http://u:secret@h:x,b:1", "not a URL"),
+        ("http://u:secret@h:x,b:1", "its host or port is none"),
         ("u:secret@h", "not the URL"),
     ],
 )

@@ -117,7 +117,7 @@ class RemoteServer:
             parts = urlsplit(url.strip())
             port = parts.port
         except ValueError:
-            raise UsageError(f"--from: not a URL; {GOOD_FORM}") from None
+            raise UsageError(f"--from: its host or port is none; {GOOD_FORM}") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise UsageError(f"--from: not the URL of an exporter; {GOOD_FORM}")
         if parts.username is not None and auth is not None:

@@ -59,7 +59,7 @@ class KeepingUp:
     def __init__(self) -> None:
         self._passed_s: dict[str, float] = {}  # from each worker's last query but one to its last
         self._late: set[str] = set()
-        self._again: set[str] = set()  # workers whose second interval is over; the first one includes the start
+        self._late_twice: set[str] = set()  # in a row: the first time may be the start, or that tpumon was stopped
         self._said = False
         self._round_s = 0.0
         self._unanswered: dict[str, float] = {}  # workers asked for the first time, and when
@@ -86,16 +86,16 @@ class KeepingUp:
 
     def note(self, worker: str, planned_s: float, actual_s: float) -> None:
         """Notes how much time was to pass from one query of a worker to the next, and how much did."""
-        if worker in self._passed_s:
-            self._again.add(worker)
         self._passed_s[worker] = actual_s
-        (self._late.add if actual_s > _LATE * planned_s else self._late.discard)(worker)
+        is_late = actual_s > _LATE * planned_s
+        (self._late_twice.add if is_late and worker in self._late else self._late_twice.discard)(worker)
+        (self._late.add if is_late else self._late.discard)(worker)
 
     def forget(self, workers: Collection[str]) -> None:
         """Keeps what is known of these workers only."""
         self._passed_s = {worker: passed_s for worker, passed_s in self._passed_s.items() if worker in workers}
         self._late.intersection_update(workers)
-        self._again.intersection_update(workers)
+        self._late_twice.intersection_update(workers)
         self._unanswered = {worker: asked_s for worker, asked_s in self._unanswered.items() if worker in workers}
 
     @property
@@ -111,7 +111,7 @@ class KeepingUp:
 
     def advice(self) -> str | None:
         """Advice for the user, once; None: nothing new, or the start is not over."""
-        if self._said or 2 * len(self._again) < len(self._passed_s) or (interval_s := self.interval_s) is None:
+        if self._said or 2 * len(self._late_twice) < len(self._passed_s) or (interval_s := self.interval_s) is None:
             return None
         self._said = True
         return (

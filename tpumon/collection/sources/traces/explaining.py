@@ -39,8 +39,13 @@ class Explaining:
 
 
 def _is_unexplained(trace: TraceFigures) -> bool:
-    """True if the device is idle, or there is none, and no figure tells whether the job waits for input."""
+    """True if the device is idle, or there is none, and no figure tells whether the job waits for input.
+
+    Not before a window was long enough for steps: the next one is to be, and each costs its share of time.
+    """
     figures = trace.figures
+    if figures.step_time_s is None and not trace.stepless:
+        return False
     if trace.truncated or figures.infeed_ratio is not None or figures.input_wait_ratio is not None:
         return False  # what overflows is not made larger
     return not trace.core_count if figures.idle_ratio is None else figures.idle_ratio > IDLE_LIMIT_RATIO

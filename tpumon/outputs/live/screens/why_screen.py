@@ -58,7 +58,9 @@ def _title(frame: Frame, count: int) -> str:
     if not count and all(row.verdict.state == "waiting" for row in rows):
         return f"nothing is known{of} yet: no figures so far"
     if not count and all(row.verdict.state in {"down", "stale", "waiting"} for row in rows):
-        return f"nothing is known{of}: {'no worker answers' if one is None else 'it does not answer'} now"
+        late = any(row.verdict.state == "stale" for row in rows)
+        why = "no current figures" if late else f"{'no worker answers' if one is None else 'it does not answer'} now"
+        return f"nothing is known{of}: {why}"
     if not count:
         return f"no finding{of}"
     return f"{count} finding{'s' if count > 1 else ''}{of}, worst first"
