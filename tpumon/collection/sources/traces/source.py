@@ -54,7 +54,7 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
-class _Taken(Struct, frozen=True):
+class _Trace(Struct, frozen=True):
     """A trace, when its window began, how long it was to be, and if the trace is lighter."""
 
     xspace: memoryview
@@ -117,26 +117,26 @@ class TraceSource(ProfilerSource):
                 if explains:
                     window_s, in_time = min(window_s, FIRST_WINDOW_S), False
                 level = Explaining.host_level if explains else None
-                taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
+                trace = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
-                trace = await self._analyse(taken, query)
+                trace_figures = await self._analyse(trace, query)
         except SourceError as error:
             self._note_failure(error, usual_query=None if explains else query)
             raise
         self._backoff.note_trace()
         self.is_silent = False
-        if trace.core_count:
+        if trace_figures.core_count:
             self._profiler.saw_devices()
-        elif taken.is_lighter and self._profiler.known.device_planes:
+        elif trace.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
         is_usual = not explains and not was_silent
         if is_usual:
-            if trace.truncated and self._note_overflow(query):
+            if trace_figures.truncated and self._note_overflow(query):
                 self._window.shrink()
-            self._learn(trace, query)
-        self._explaining.note_trace(trace, self._client.connection, was_silent=was_silent)
-        return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
+            self._learn(trace_figures, query)
+        self._explaining.note_trace(trace_figures, self._client.connection, was_silent=was_silent)
+        return self._sample(query, trace_figures, trace, start_s=start_s, is_usual=is_usual)
 
     async def _begin(self) -> None:
         """Waits for the turn of a query that has cost nothing yet."""
@@ -178,10 +178,10 @@ class TraceSource(ProfilerSource):
         try:
             returns_traces = await self._returns_traces()
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
-                taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
+                trace = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
                 answered()
             self._backoff.note_trace()
-            return bool((await self._read(taken.xspace, 0)).core_count)
+            return bool((await self._read(trace.xspace, 0)).core_count)
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
@@ -256,7 +256,7 @@ class TraceSource(ProfilerSource):
 
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
-    ) -> _Taken:
+    ) -> _Trace:
         """Takes the trace. A worker that answered in time must do so again; others have the whole deadline."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         if self._profiler.known.may_hang and host_level != 0:
@@ -293,7 +293,7 @@ class TraceSource(ProfilerSource):
         took_s, self.unanswered_s = self._cost.end_call(stopped.seconds), 0.0
         self._cost.collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
-        return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
+        return _Trace(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
         """Reads a trace: one that is large or takes long in the process for such traces. Raises as `Readers.read`."""
@@ -301,37 +301,37 @@ class TraceSource(ProfilerSource):
         self._is_heavy = self._is_heavy or is_large
         by = readers.SLOW if self._is_heavy else readers.QUICK
         try:
-            trace, cpu_s = await by.read(xspace, ops)
+            trace_figures, cpu_s = await by.read(xspace, ops)
         except SourceError as error:
             if error.reason != "too-large" or by is readers.SLOW:
                 raise
             self._is_heavy = True
             return await self._read(xspace, ops)
         self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
-        return trace
+        return trace_figures
 
-    async def _analyse(self, taken: _Taken, query: Query) -> TraceFigures:
+    async def _analyse(self, trace: _Trace, query: Query) -> TraceFigures:
         try:
-            return await self._read(taken.xspace, query.ops if query.level > 1 else 0)
+            return await self._read(trace.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
-                if taken.is_lighter:
+                if trace.is_lighter:
                     self._reducer.give_up()
-                raise await self._empty(taken, error, query) from error
+                raise await self._empty(trace, error, query) from error
             raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {unexpected(error)}"
             raise self._error("internal", message) from error
 
-    async def _empty(self, taken: _Taken, error: SourceError, query: Query) -> SourceError:
+    async def _empty(self, trace: _Trace, error: SourceError, query: Query) -> SourceError:
         """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
-        if (await asyncio.to_thread(outline, taken.xspace, count_events=False)).device_planes:
+        if (await asyncio.to_thread(outline, trace.xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
         self._learn(None, query)
         if not self._profiler.records_nothing:
             self._backoff.note_trace()
             empty = self._error("empty-trace", self._window.why_empty(error.message))
-            empty.window_s = taken.window_s
+            empty.window_s = trace.window_s
             return empty
         why = self._profiler.why_nothing
         return self._backoff.note_empty(why) or self._error("empty-trace", f"{NOT_SEEN}: {why}")
@@ -375,30 +375,30 @@ class TraceSource(ProfilerSource):
             simulated=profiler.known.simulated,
         )
 
-    def _learn(self, trace: TraceFigures | None, query: Query) -> None:
+    def _learn(self, trace_figures: TraceFigures | None, query: Query) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
         Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more. A device
         that was busy is then looked at in short windows, until something runs again.
         """
-        figures = None if trace is None else trace.figures
+        figures = None if trace_figures is None else trace_figures.figures
         idle_ratio = None if figures is None else figures.idle_ratio
         busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
         serves = figures is not None and figures.traced_programs is not None
-        if trace is not None:
+        if trace_figures is not None:
             self._was_busy = busy and not serves
-            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace.op_within_s or math.inf))
+            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace_figures.op_within_s or math.inf))
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
         elif figures is not None and self._window.compiles(figures.compile_ratio):
             pass  # no step could end in it
-        elif trace is not None and serves and query.level > 1 and (trace.stepless or not busy):
+        elif trace_figures is not None and serves and query.level > 1 and (trace_figures.stepless or not busy):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._cost.collecting_s)
-        elif trace is None and self._had_steps:
+        elif trace_figures is None and self._had_steps:
             self.note_silence(query)
-        elif trace is not None and trace.stepless:
+        elif trace_figures is not None and trace_figures.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
         elif query.level == 1:
@@ -455,22 +455,24 @@ class TraceSource(ProfilerSource):
         finally:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
-    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float, is_usual: bool) -> Sample:
-        may_be_long = is_usual and not trace.stepless and not trace.truncated
-        long_steps = self._window.warning(query, trace.figures) if may_be_long else None
-        lighter = self._reducer.warning if taken.is_lighter else None
+    def _sample(
+        self, query: Query, trace_figures: TraceFigures, trace: _Trace, *, start_s: float, is_usual: bool
+    ) -> Sample:
+        may_be_long = is_usual and not trace_figures.stepless and not trace_figures.truncated
+        long_steps = self._window.warning(query, trace_figures.figures) if may_be_long else None
+        lighter = self._reducer.warning if trace.is_lighter else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
-            time_unix_s=taken.time_unix_s,
-            window_s=trace.window_s,
+            time_unix_s=trace.time_unix_s,
+            window_s=trace_figures.window_s,
             took_s=time.monotonic() - start_s,
             traced_s=self._cost.traced_s,
             source="trace",
-            simulated=trace.simulated,
-            device_type=trace.device_type,
-            cores=trace.core_count if query.level > 1 else None,
-            figures=of_level(figures_of_window(trace, taken.window_s), query.level),
-            truncated=trace.truncated,
-            warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
+            simulated=trace_figures.simulated,
+            device_type=trace_figures.device_type,
+            cores=trace_figures.core_count if query.level > 1 else None,
+            figures=of_level(figures_of_window(trace_figures, trace.window_s), query.level),
+            truncated=trace_figures.truncated,
+            warnings=(*trace_figures.warnings, *filter(None, [lighter, long_steps])),
         )
