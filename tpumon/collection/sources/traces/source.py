@@ -17,7 +17,7 @@ from tpumon.collection.sources.doctor_reports import COST, Examination, RpcAnswe
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
-from tpumon.collection.sources.traces.explaining import Explaining
+from tpumon.collection.sources.traces.idle_check import IdleCheck
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
@@ -93,7 +93,7 @@ class TraceSource(ProfilerSource):
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
-        self._explaining = Explaining()
+        self._idle_check = IdleCheck()
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -105,7 +105,7 @@ class TraceSource(ProfilerSource):
         """
         await self._begin()
         start_s = time.monotonic()
-        explains, was_silent = False, self.is_silent
+        checks_idle, was_silent = False, self.is_silent
         self._say("it is asked what its profiler can do", "asking")
         try:
             returns_traces = await self._returns_traces()
@@ -113,16 +113,18 @@ class TraceSource(ProfilerSource):
             in_time = self._answers_in_time
             self._say("waiting for its turn among the workers", "waiting")
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
-                explains = await self._may_explain()
-                if explains:
+                checks_idle = self._idle_check.is_due(self._client.connection, self._profiler.known.signs.pid)
+                if checks_idle and (checks_idle := await self._may_check_idle()):
                     window_s, in_time = min(window_s, FIRST_WINDOW_S), False
-                level = Explaining.host_level if explains else None
+                level = IdleCheck.host_level if checks_idle else None
                 trace = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
                 trace_figures = await self._analyse(trace, query)
         except SourceError as error:
-            self._note_failure(error, usual_query=None if explains else query)
+            if checks_idle and MEANING[error.reason].state in {"busy", "continuous"}:
+                self._idle_check.forget_tried()
+            self._note_failure(error, usual_query=None if checks_idle else query)
             raise
         self._backoff.note_trace()
         self.is_silent = False
@@ -130,12 +132,12 @@ class TraceSource(ProfilerSource):
             self._profiler.saw_devices()
         elif trace.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
-        is_usual = not explains and not was_silent
+        is_usual = not checks_idle and not was_silent
         if is_usual:
             if trace_figures.truncated and self._note_overflow(query):
                 self._window.shrink()
             self._learn(trace_figures, query)
-        self._explaining.note_trace(trace_figures, self._client.connection, was_silent=was_silent)
+        self._idle_check.note_figures(trace_figures, self._client.connection, was_silent=was_silent)
         return self._sample(query, trace_figures, trace, start_s=start_s, is_usual=is_usual)
 
     async def _begin(self) -> None:
@@ -220,7 +222,7 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
-            self._explaining.note_gone()
+            self._idle_check.forget_tried()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
         if error.reason == "too-large" and usual_query is not None:
             self._note_overflow(usual_query)
@@ -245,14 +247,13 @@ class TraceSource(ProfilerSource):
         self._cost.end_call()
         return returns_traces
 
-    async def _may_explain(self) -> bool:
-        """True if the next trace is to tell why the device is idle, and the host may be traced for that."""
-        if not self._explaining.begins(self._client.connection, self._profiler.known.signs.pid):
-            return False
+    async def _may_check_idle(self) -> bool:
+        """True if the host may be traced to tell why the device is idle; that is tried now, and not again."""
+        self._idle_check.note_tried(self._profiler.known.signs.pid)
         self._cost.begin_call(PROBE_S)
-        may_explain = await self._profiler.may_raise_host_level()
+        may_check = await self._profiler.may_raise_host_level()
         self._cost.end_call()
-        return may_explain
+        return may_check
 
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
