@@ -19,7 +19,7 @@ from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
-from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
+from tpumon.outputs import Context, Export, OutputSettings, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background, Heartbeat
 from tpumon.system.exporter_ports import announce
@@ -38,7 +38,7 @@ class FeedSettings(Struct, frozen=True, kw_only=True):
         origin: samples to take, those of others, or what was recorded.
         nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
         exports: outputs beside the one on stdout.
-        output_options: of all outputs, the one on stdout included.
+        output_settings: of all outputs, the one on stdout included.
         state: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
@@ -46,7 +46,7 @@ class FeedSettings(Struct, frozen=True, kw_only=True):
     nearby_level: int | None = None
     exports: Sequence[Export] = ()
     state: str | None = None
-    output_options: OutputOptions = field(default_factory=OutputOptions)
+    output_settings: OutputSettings = field(default_factory=OutputSettings)
 
 
 class Feed:
@@ -83,14 +83,14 @@ class Feed:
         self._notices = Notices(says_waiting=says_waiting)
         self._reported_drops = False
         self._stack = ExitStack()
-        self._analysis = Analysis(settings.output_options.thresholds)
+        self._analysis = Analysis(settings.output_settings.thresholds)
         self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
             self._analysis.remember()
         self.context = Context(
-            run=settings.output_options, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
+            settings=settings.output_settings, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
         )
         self._background = Background[Update](self._run, wake=wake, is_lasting=_says_who)
 
@@ -170,7 +170,7 @@ class Feed:
                 self._note_drops()
 
         def pass_on(update: Update) -> None:
-            exported = update.with_ops(self._settings.output_options.ops)
+            exported = update.with_ops(self._settings.output_settings.ops)
             for output in self._outputs:
                 output.on_update(exported)
             if self._consumer is not None:
@@ -179,7 +179,7 @@ class Feed:
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
         try:
-            await self._settings.origin.send_to(send, self._settings.output_options.run_id)
+            await self._settings.origin.send_to(send, self._settings.output_settings.run_id)
         finally:
             ticking.cancel()
 
@@ -239,9 +239,11 @@ class RecordedFeed:
         self._at = settings.origin.at
         self._last_s = last_s
         self._clock = RecordedClock()
-        self._thresholds = settings.output_options.thresholds
+        self._thresholds = settings.output_settings.thresholds
         self._analysis = Analysis(self._thresholds, recorded=self._clock)
-        self.context = Context(run=settings.output_options, analysis=self._analysis, clock=lambda: self._clock.unix_s)
+        self.context = Context(
+            settings=settings.output_settings, analysis=self._analysis, clock=lambda: self._clock.unix_s
+        )
 
     def __enter__(self) -> Self:
         """Finds its begin and end.

@@ -22,7 +22,7 @@ from tpumon.collection.remote.merging import FollowedExporter, Merging
 from tpumon.model import Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
-from tpumon.outputs import Context, OutputOptions
+from tpumon.outputs import Context, OutputSettings
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
@@ -121,7 +121,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(analysis=self.fleet, clock=clock, run=OutputOptions(run_id=run, expose="all"))
+        self.context = Context(analysis=self.fleet, clock=clock, settings=OutputSettings(run_id=run, expose="all"))
         self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:

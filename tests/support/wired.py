@@ -7,7 +7,7 @@ from typing import Any
 
 from tpumon.analysis import Analysis
 from tpumon.model import Finding, Sample, SourceEvent
-from tpumon.outputs import Context, Output, OutputOptions, open_output
+from tpumon.outputs import Context, Output, OutputSettings, open_output
 
 
 class Wired:
@@ -20,8 +20,8 @@ class Wired:
     """
 
     def __init__(self, opening: Callable[[Context], Output], fleet: Analysis | None = None, **context: Any) -> None:
-        run = context.get("run", OutputOptions())
-        self.fleet = fleet or Analysis(run.thresholds)
+        settings = context.get("settings", OutputSettings())
+        self.fleet = fleet or Analysis(settings.thresholds)
         self.context = Context(analysis=self.fleet, **context)
         self.output = opening(self.context)
         if self.output.remembers:

@@ -146,7 +146,7 @@ def monitor(
                 sort=check_choice("--sort", appearance.sort, SORT_KEYS),
                 filter=appearance.filter or "",
                 ascii=appearance.ascii,
-                thresholds=feed.output_options.thresholds,
+                thresholds=feed.output_settings.thresholds,
             ),
             output=output,
             explain=stdout.explain,
@@ -201,7 +201,7 @@ def serve_command(
         feed,
         origin=feed.origin.waiting_for_targets(),
         nearby_level=None,
-        output_options=replace(feed.output_options, expose=expose),
+        output_settings=replace(feed.output_settings, expose=expose),
         state=state or os.environ.get("STATE_DIRECTORY") or None,
     )
     return partial(serve.run, feed)

@@ -149,7 +149,7 @@ class _Waiting:
 
     def __init__(self, settings: FeedSettings, needs: Needs) -> None:
         self._origin = settings.origin
-        self._sustained = settings.output_options.thresholds.sustained
+        self._sustained = settings.output_settings.thresholds.sustained
         self._needs = needs
         self._several: set[str] = set()  # workers of which several samples are needed
         self._began_s = time.monotonic()
@@ -351,7 +351,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, only_decisive=not is_ok) for each in workers]
     names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
-    sustained = settings.output_options.thresholds.sustained
+    sustained = settings.output_settings.thresholds.sustained
     few = () if is_ok else unjudged(status, sustained)
     counts = [count for each in lacks for count in each.values()]
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)

@@ -188,7 +188,7 @@ def feed_of(
         UsageError: options contradict each other.
     """
     from tpumon.collection.event_sources import ExportersSource
-    from tpumon.outputs import Export, OutputOptions, parse_export
+    from tpumon.outputs import Export, OutputSettings, parse_export
     from tpumon.pipeline import FeedSettings
 
     outputs = outputs or ExportOptions()
@@ -223,7 +223,7 @@ def feed_of(
         origin=origin.with_ops(most_ops),
         nearby_level=_nearby_level_of(context),
         exports=exports,
-        output_options=OutputOptions(
+        output_settings=OutputSettings(
             level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
         ),
     )

@@ -15,7 +15,7 @@ from tpumon.collection.sampler import Pace
 from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Query
-from tpumon.outputs import Export, OutputOptions
+from tpumon.outputs import Export, OutputSettings
 from tpumon.pipeline import Feed, FeedSettings
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system import mailbox
@@ -29,7 +29,7 @@ def simulated(queries, *, exports=(), options=None):
             pace=Pace(interval_s=0.0, max_duty_ratio=1.0, num_queries=queries),
         ),
         exports=exports,
-        output_options=options or OutputOptions(),
+        output_settings=options or OutputSettings(),
     )
 
 
@@ -132,7 +132,7 @@ def test_an_output_that_cannot_be_opened_ends_the_run_before_it_starts(tmp_path)
 
 def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     """Level, TLS and thresholds are the same for all outputs."""
-    options = OutputOptions(level=1)
+    options = OutputSettings(level=1)
     opened = []
     from tpumon import pipeline as module
 
@@ -142,7 +142,7 @@ def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     with Feed(simulated(1, exports=[Export(name="jsonl", where=where)], options=options), consumer="the test") as feed:
         list(feed.updates())
     assert opened == [("jsonl", where, feed.context, {})]
-    assert feed.context.run == options
+    assert feed.context.settings == options
 
 
 def test_json_lines_of_a_run_are_its_samples(tmp_path):

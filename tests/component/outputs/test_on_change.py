@@ -14,7 +14,7 @@ from support.wired import Wired, wired
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
 from tpumon.model import Spread, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon_exporters.on_change import OnChange
 
 
@@ -25,7 +25,7 @@ class Watching:
         self.now = time.time()
         self.output = Wired(
             lambda context: OnChange(command, context, pace=lambda: self.now, limit_s=limit_s),
-            run=OutputOptions(thresholds=Thresholds(sustained=1)),
+            settings=OutputSettings(thresholds=Thresholds(sustained=1)),
             clock=lambda: self.now,
         )
         self.output.take(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))

@@ -19,7 +19,7 @@ from tpumon.collection import http_get
 from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter_list import ExporterList
 from tpumon.model import ExporterSnapshot, Sample, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.system.background import Background
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -227,9 +227,9 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
 @contextlib.contextmanager
 def chained(*sources, port=0, run=None):
     """A tpumon that follows exporters and is one itself."""
-    options = OutputOptions() if run is None else OutputOptions(run_id=run)
+    options = OutputSettings() if run is None else OutputSettings(run_id=run)
     where = f"127.0.0.1:{port}"
-    with contextlib.closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
+    with contextlib.closing(Wired(lambda context: open_prometheus(where, context), settings=options)) as output:
 
         async def main(_send):
             fleet = RemoteFleet(",".join(sources), own_run=options.run_id, poll_s=0.05)

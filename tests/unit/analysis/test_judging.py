@@ -14,7 +14,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Evidence, ExporterSnapshot, Finding, Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.metrics import collect
 from tpumon.outputs.text_blocks import TextOutput
@@ -187,8 +187,8 @@ def test_what_another_finding_explains_is_0():
 def explained(*events, **options):
     stream = io.StringIO()
     text = TextOutput(stream, level=2, number_samples=False)
-    run = OutputOptions(thresholds=Thresholds(**options))
-    output = Wired(lambda context: ExplainedText(text, context), run=run)
+    settings_of_run = OutputSettings(thresholds=Thresholds(**options))
+    output = Wired(lambda context: ExplainedText(text, context), settings=settings_of_run)
     output.take(*events)
     output.close()
     return [block.splitlines() for block in stream.getvalue().split("\n\n") if block.strip()]

@@ -144,7 +144,7 @@ def test_a_typed_name_for_the_web_config_wins_over_the_variable(monkeypatch):
     monkeypatch.setenv("TPUMON_WEB_CONFIG", "variable.yml")
 
     def chosen(*arguments):
-        return settings("serve", "--simulate", "v5e-8", *arguments).output_options.web_config
+        return settings("serve", "--simulate", "v5e-8", *arguments).output_settings.web_config
 
     assert chosen() == "variable.yml"
     assert chosen("--web.config.file", "typed.yml") == "typed.yml"
@@ -183,7 +183,7 @@ def test_serve_hands_thresholds_to_its_outputs():
         Export(name="prometheus", where="127.0.0.1:10466", given="listen"),
         Export(name="fleet-summary", where="f.jsonl"),
     ]  # fmt: skip
-    thresholds = feed.output_options.thresholds
+    thresholds = feed.output_settings.thresholds
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
     assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
@@ -191,7 +191,7 @@ def test_serve_hands_thresholds_to_its_outputs():
 
 def test_every_threshold_can_be_given():
     given = "--infeed-limits=0.3,0.4 --hbm-limits=0.3,0.4 --step-limits=3,4 --idle-limit=0.3 --sustained=5"
-    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_options.thresholds
+    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_settings.thresholds
     usual = asdict(Thresholds())
     assert [name for name, value in asdict(thresholds).items() if value == usual[name]] == []
 
@@ -199,7 +199,7 @@ def test_every_threshold_can_be_given():
 def test_what_is_exposed_of_workers_of_exporters():
     """Findings unless all is asked for, which makes sense with exporters only."""
     feeds = [settings("serve", "--from", "h:1", *more) for more in ([], ["--expose", "all"])]
-    assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
+    assert [feed.output_settings.expose for feed in feeds] == ["findings", "all"]
     with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
         settings("serve", "--expose", "all")
     with pytest.raises(UsageError, match="--expose most: choose one of findings, all"):
@@ -211,9 +211,9 @@ def test_what_is_exposed_of_workers_of_exporters():
 def test_the_live_view_and_the_outputs_judge_alike():
     """One set of thresholds for the display and every output."""
     monitor = settings("--simulate", "v5e-8", "--step-limits", "1.5,2", "--level", "1")
-    assert monitor.display.thresholds == monitor.feed.output_options.thresholds
+    assert monitor.display.thresholds == monitor.feed.output_settings.thresholds
     assert monitor.display.thresholds.step_warn_ratio == 1.5
-    assert monitor.display.level == monitor.feed.output_options.level == monitor.feed.origin.query.level == 1
+    assert monitor.display.level == monitor.feed.output_settings.level == monitor.feed.origin.query.level == 1
 
 
 def test_limits_may_be_percentages():

@@ -67,7 +67,7 @@ def test_a_table_counts_for_its_command_alone(config):
     config('service-addr = ["a:1", "b:2-3"]\ngpu = true\n[serve]\nlisten = ":1"\nsustained = 5\n')
     served = settings("serve")
     assert served.exports[0].where == ":1"
-    assert served.output_options.thresholds.sustained == 5
+    assert served.output_settings.thresholds.sustained == 5
     assert served.origin.selection.addresses == ("a:1", "b:2", "b:3")
     watched = settings()
     assert (watched.feed.exports, watched.display.thresholds.sustained) == ([], 3)

@@ -11,7 +11,7 @@ from support.samples import failed_sample, sample
 from support.wired import Wired, wired
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary, FleetSummaryOptions
 
@@ -28,7 +28,7 @@ class Log:
             lambda context: FleetSummary(
                 Appended(str(self.path)), context, FleetSummaryOptions(**options), pace=lambda: self.now
             ),
-            run=OutputOptions(thresholds=Thresholds(sustained=sustained)),
+            settings=OutputSettings(thresholds=Thresholds(sustained=sustained)),
             clock=lambda: self.now,
         )
         self.output.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
@@ -113,8 +113,8 @@ def test_thresholds_come_from_the_run(tmp_path):
     """What stands out is the user's to say, as in the view."""
     path = tmp_path / "fleet.jsonl"
     limits = Thresholds(infeed_warn_ratio=0.001, infeed_critical_ratio=0.005, sustained=1)
-    run = OutputOptions(thresholds=limits)
-    output = wired("fleet-summary", str(path), run=run)
+    settings_of_run = OutputSettings(thresholds=limits)
+    output = wired("fleet-summary", str(path), settings=settings_of_run)
     output.take(Workers(targets=(Target(worker="a", address="a:1"),)))
     infeed = Spread(avg=0.01, min=0.01, max=0.01)
     output.take(sample("a", time_unix_s=time.time(), source="monitor", infeed_ratio=infeed))

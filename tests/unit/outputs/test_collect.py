@@ -13,7 +13,7 @@ from support.exporter import found, sample
 from support.wired import wired
 from tpumon.analysis import Analysis
 from tpumon.model import Cause, Target, Workers
-from tpumon.outputs import OutputOptions, metrics
+from tpumon.outputs import OutputSettings, metrics
 from tpumon.outputs.metrics import METRICS, SampleMetric, collect
 from tpumon_exporters.exposition import Exposition
 
@@ -101,7 +101,7 @@ def test_of_workers_of_exporters_findings_alone(expose):
 def test_the_textfile_has_the_same(tmp_path, said):
     for expose in ("findings", "all"):
         events = [Workers(targets=(Target(worker="w", address="w:1", exporter="a"),)), sample("w")]
-        with closing(wired("textfile", str(tmp_path / "a.prom"), run=OutputOptions(expose=expose))) as output:
+        with closing(wired("textfile", str(tmp_path / "a.prom"), settings=OutputSettings(expose=expose))) as output:
             output.take(*events)
             output.tick(time.time())
             assert ("tpu_mxu_utilization_ratio{" in (tmp_path / "a.prom").read_text()) is (expose == "all")

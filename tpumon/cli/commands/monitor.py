@@ -86,7 +86,7 @@ def _is_live(settings: MonitorSettings) -> bool:
 
 
 def _write(settings: MonitorSettings) -> int:
-    most_ops, wanted = settings.feed.output_options.ops, settings.display.filter
+    most_ops, wanted = settings.feed.output_settings.ops, settings.display.filter
     others: set[str] = set()
     matched = has_said = False
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _no_fit(wanted: str, others: set[str]) -> str:
 def _stdout_output(settings: MonitorSettings, context: Context) -> Output:
     chosen = settings.output
     if isinstance(chosen, str):
-        text = TextOutput(sys.stdout, level=context.run.level, number_samples=settings.number_samples)
+        text = TextOutput(sys.stdout, level=context.settings.level, number_samples=settings.number_samples)
         return ExplainedText(text, context) if settings.explain else text
     return open_output(chosen.name, chosen.where, context, chosen.options, given="--output")
 

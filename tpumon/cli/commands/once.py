@@ -41,7 +41,7 @@ def run(
         NoTargetError: there is no worker.
     """
     with collected(feed, needs) as status:
-        needed = feed.output_options.thresholds.sustained
+        needed = feed.output_settings.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
         answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
         answer = told_when(answer, feed, needs, status)

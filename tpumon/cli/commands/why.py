@@ -76,7 +76,7 @@ def run(
 
 def judged(feed: FeedSettings, status: FleetStatus) -> FleetVerdict:
     """The answer; of a profile, one sample is enough."""
-    sustained = feed.output_options.thresholds.sustained
+    sustained = feed.output_settings.thresholds.sustained
     too_few = frozenset[str]() if _is_profile(feed.origin) else unjudged(status, sustained)
     return verdict_on(status, too_few, keeps=feed.state is not None, recorded=feed.origin.is_over)
 
@@ -94,7 +94,7 @@ def read_status(feed: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
         if origin.at is not None:
             raise UsageError("--at is for recorded samples; a profile is of one moment")
         samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
-        yield judge_capture(samples, feed.output_options.thresholds)
+        yield judge_capture(samples, feed.output_settings.thresholds)
         return
     with collected(feed, needs) as status:
         yield status
