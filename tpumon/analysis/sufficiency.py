@@ -49,7 +49,7 @@ def why_no_step(sample: Sample) -> str | None:
     why = STEP.why_absent(sample.figures)
     if why is not None and _compiles(sample):  # calls that wait for that look as if they ran ahead
         why = f"{NO_STEP}the host compiles {sample.figures.compile_ratio:.0%} of the time"
-    return why if STEP.holds_for(sample) else None
+    return why if STEP.applies_to(sample) else None
 
 
 def _compiles(sample: Sample) -> bool:

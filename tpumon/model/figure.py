@@ -86,7 +86,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         """True if only servers of models have it."""
         return self.origin in {"programs", "requests", "both"}
 
-    def holds_for(self, sample: Sample) -> bool:
+    def applies_to(self, sample: Sample) -> bool:
         """True if it says something of the job in a sample."""
         if self.of_server:
             return serves(sample)

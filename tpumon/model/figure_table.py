@@ -305,13 +305,13 @@ def values(figures: Figures) -> Mapping[str, float | None]:
     return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
-def held_by(samples: Iterable[Sample]) -> list[Figure]:
+def applicable_figures(samples: Iterable[Sample]) -> list[Figure]:
     """The compared figures that say something of some of these workers' jobs: of training while none is known."""
     kinds = {(serves(sample), trains(sample), is_on_cpu(sample)): sample for sample in samples}
     return [
         figure
         for figure in COMPARED.values()
-        if (any(map(figure.holds_for, kinds.values())) if kinds else not figure.of_server)
+        if (any(map(figure.applies_to, kinds.values())) if kinds else not figure.of_server)
     ]
 
 

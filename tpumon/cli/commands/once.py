@@ -19,7 +19,7 @@ from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
 from tpumon.model.figure import Figure
-from tpumon.model.figure_table import held_by, of_job
+from tpumon.model.figure_table import applicable_figures, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.drawing.names import short_processes
@@ -157,7 +157,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     samples = [of_job(row.worker.sample) for row in rows if row.worker.sample is not None]
     shown = [
         figure
-        for figure in held_by(samples)
+        for figure in applicable_figures(samples)
         if figure.always_shown or any(figure.value(sample.figures) is not None for sample in samples)
     ]
     processes = short_processes(row.worker for row in rows)
@@ -204,6 +204,6 @@ def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[st
     for figure in figures:
         for sample in samples:
             why = figure.why_absent(sample.figures)
-            if why is not None and figure.holds_for(sample) and figure.value(sample.figures) is None:
+            if why is not None and figure.applies_to(sample) and figure.value(sample.figures) is None:
                 titles.setdefault(ascii_line(why, _MOST_WHY), {})[figure.title] = None
     return [f"   {', '.join(each)} n/a: {why}" for why, each in list(titles.items())[:_MOST_REASONS]]

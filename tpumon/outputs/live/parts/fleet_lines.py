@@ -41,7 +41,9 @@ _MOST_WHO = 8
 def figures(scene: Scene, level: int) -> list[Figure]:
     """Figures to show: figures that some worker has had, and figures that are always shown."""
     return [
-        figure for figure in scene.held if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
+        figure
+        for figure in scene.applicable
+        if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
     ]
 
 

@@ -66,7 +66,7 @@ class Sparks(NamedTuple):
     axis: Axis
 
 
-def _columns(held: Sequence[Figure]) -> list[WorkerColumn]:
+def _columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
     """A column for each figure that workers are compared by."""
     return [
         WorkerColumn(
@@ -76,11 +76,11 @@ def _columns(held: Sequence[Figure]) -> list[WorkerColumn]:
             text=_writer(figure, FORMATS[figure.unit].cell),
             needs=None if figure.always_shown else figure.key,
         )
-        for figure in held
+        for figure in applicable
     ]
 
 
-def _compact_columns(held: Sequence[Figure]) -> list[WorkerColumn]:
+def _compact_columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
     """The most important figures, in four cells each."""
     return [
         WorkerColumn(
@@ -89,14 +89,14 @@ def _compact_columns(held: Sequence[Figure]) -> list[WorkerColumn]:
             width=_COMPACT_WIDTH,
             text=_writer(figure, FORMATS[figure.unit].short),
         )
-        for figure in held
+        for figure in applicable
         if figure.always_shown
     ]
 
 
-def _wide_columns(held: Sequence[Figure], level: int) -> list[WorkerColumn]:
+def _wide_columns(applicable: Sequence[Figure], level: int) -> list[WorkerColumn]:
     """Columns that appear only if they leave enough room for sparklines; the first come first."""
-    ranges = [_range_column(figure) for figure in held if figure.range is not None]
+    ranges = [_range_column(figure) for figure in applicable if figure.range is not None]
     columns = (
         *ranges[:1],
         WorkerColumn(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
@@ -122,7 +122,7 @@ def _range_column(figure: Figure) -> WorkerColumn:
 
 
 def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
-    return lambda sample: form(figure.value(sample.figures)) if figure.holds_for(sample) else ""
+    return lambda sample: form(figure.value(sample.figures)) if figure.applies_to(sample) else ""
 
 
 def short_title(figure: Figure) -> str:
@@ -154,8 +154,8 @@ class Rows:
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
-        held = [figure for figure in scene.held if figure.level <= level]
-        offered = _compact_columns(held) if self._compact else _columns(held)
+        applicable = [figure for figure in scene.applicable if figure.level <= level]
+        offered = _compact_columns(applicable) if self._compact else _columns(applicable)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
         most = min(max(_LEAST_LABEL, width // 6), room)
@@ -164,7 +164,7 @@ class Rows:
         room -= self._name_width
         self._processes, self._process_width = self._fitting_processes(room)
         room -= self._process_width
-        wide = [] if self._compact else _wide_columns(held, level)
+        wide = [] if self._compact else _wide_columns(applicable, level)
         for column in (*offered, *wide):
             left = room - column.width - self._gap
             enough = 2 * (_GOOD_SPARK + self._gap) if column in wide else 0

@@ -67,16 +67,18 @@ def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) ->
     return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
 
 
-def chart_figures(held: Sequence[Figure], seen: frozenset[str], leading: Sequence[Figure], level: int) -> list[Figure]:
+def chart_figures(
+    applicable: Sequence[Figure], seen: frozenset[str], leading: Sequence[Figure], level: int
+) -> list[Figure]:
     """The figures to draw over time.
 
     Args:
-        held: those that say something of the worker's job, in the table's order.
+        applicable: those that say something of the worker's job, in the table's order.
         seen: keys of those that any worker has had.
         leading: the ones that come first; of these the first is always there.
         level: 1 or 2.
     """
-    drawn = [figure for figure in held if figure.level <= level and figure.key in {*seen, leading[0].key}]
+    drawn = [figure for figure in applicable if figure.level <= level and figure.key in {*seen, leading[0].key}]
     return sorted(drawn, key=lambda figure: figure not in leading)
 
 

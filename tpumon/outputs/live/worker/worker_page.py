@@ -14,7 +14,7 @@ from tpumon.analysis.sufficiency import lacking
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
 from tpumon.model.figure import Figure, is_on_cpu, trains
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, held_by
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, applicable_figures
 from tpumon.outputs.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -242,9 +242,9 @@ class WorkerPage:
 
     def _chart_figures(self) -> Sequence[Figure]:
         sample = self._row.sample or self._row.history.answer
-        held = self._scene.held if sample is None else held_by([sample])
-        leading = self._scene.leading if sample is None else leading_of(held)
-        return chart_figures(held, self._seen, leading, self._level)
+        applicable = self._scene.applicable if sample is None else applicable_figures([sample])
+        leading = self._scene.leading if sample is None else leading_of(applicable)
+        return chart_figures(applicable, self._seen, leading, self._level)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
