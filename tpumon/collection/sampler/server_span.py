@@ -72,8 +72,8 @@ class ServerSpan:
 
     def forget(self) -> None:
         """Forgets all: what answers next may be another process."""
-        for held in (self._windows, self._tokens_per_s, self._duty):
-            held.clear()
+        for values in (self._windows, self._tokens_per_s, self._duty):
+            values.clear()
         self._serves = False
         self._noted_s = self._read_s = None
 
@@ -101,9 +101,9 @@ class ServerSpan:
         )
 
     def _note(self, sample: Sample, now_s: float, *, extra_read: bool) -> None:
-        for held in (self._windows, self._tokens_per_s, self._duty):
-            while held and held[0].at_s < now_s - _SPAN_S:
-                held.popleft()
+        for values in (self._windows, self._tokens_per_s, self._duty):
+            while values and values[0].at_s < now_s - _SPAN_S:
+                values.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
         requests = server.requests if extra_read and server is not None else None

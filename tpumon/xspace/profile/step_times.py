@@ -172,9 +172,9 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     )
 
 
-def _ops_of_all(held: Iterable[OpSteps | None]) -> OpSteps | None:
+def _ops_of_all(parts: Iterable[OpSteps | None]) -> OpSteps | None:
     """The sum over hosts, or cores; None where it was not read."""
-    known = [one for one in held if one is not None]
+    known = [one for one in parts if one is not None]
     return add_up_steps(known) if known else None
 
 

@@ -339,14 +339,14 @@ def host_steps(cores: Sequence[CoreSteps], step_of: Mapping[int, int] = _UNNUMBE
 
 def _ops_of_all(cores: Iterable[tuple[CoreSteps, Ints]]) -> OpSteps | None:
     """Time of each op in the steps of a host; None if not asked for."""
-    held: list[OpSteps] = []
+    parts: list[OpSteps] = []
     for core, where in cores:
         if core.ops is None:
             return None
         place = np.full(len(core.groups), -1, dtype=np.int64)
         place[where] = np.arange(len(where))
-        held.append(core.ops.moved(place))
-    return add_up_steps(held)
+        parts.append(core.ops.moved(place))
+    return add_up_steps(parts)
 
 
 def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:
