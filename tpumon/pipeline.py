@@ -35,14 +35,14 @@ class FeedSettings(Struct, frozen=True, kw_only=True):
     """The source of events, and the outputs that get them.
 
     Attributes:
-        origin: samples to take, those of others, or what was recorded.
+        source: samples to take, those of others, or what was recorded.
         nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
         exports: outputs beside the one on stdout.
         output_settings: of all outputs, the one on stdout included.
         state: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
-    origin: EventSource
+    source: EventSource
     nearby_level: int | None = None
     exports: Sequence[Export] = ()
     state: str | None = None
@@ -84,7 +84,7 @@ class Feed:
         self._reported_drops = False
         self._stack = ExitStack()
         self._analysis = Analysis(settings.output_settings.thresholds)
-        self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
+        self._state = None if settings.state is None else StateFile(settings.state, host=settings.source.takes_samples)
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
@@ -102,7 +102,7 @@ class Feed:
             TpumonError: the log directory cannot be written.
         """
         raise_descriptor_limit()
-        self._settings.origin.prepare()
+        self._settings.source.prepare()
         kept = None if self._state is None else self._state.read()
         if kept is not None:
             self._analysis.resume(kept, time.time())
@@ -115,7 +115,7 @@ class Feed:
                     raise
                 if output.remembers:
                     self._analysis.remember()
-                if output.open_port is not None and self._settings.origin.may_be_read_instead:
+                if output.open_port is not None and self._settings.source.may_be_read_instead:
                     stack.callback(announce(output.open_port))
                 queued = QueuedOutput(output, export.name)
                 self._outputs.append(stack.enter_context(closing(queued)))
@@ -179,7 +179,7 @@ class Feed:
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
         try:
-            await self._settings.origin.send_to(send, self._settings.output_settings.run_id)
+            await self._settings.source.send_to(send, self._settings.output_settings.run_id)
         finally:
             ticking.cancel()
 
@@ -234,9 +234,9 @@ class RecordedFeed:
     """
 
     def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
-        assert isinstance(settings.origin, RecordingSource)
-        self._recording = Recording(settings.origin.where)
-        self._at = settings.origin.at
+        assert isinstance(settings.source, RecordingSource)
+        self._recording = Recording(settings.source.where)
+        self._at = settings.source.at
         self._last_s = last_s
         self._clock = RecordedClock()
         self._thresholds = settings.output_settings.thresholds
@@ -297,7 +297,7 @@ def open_feed(
         last_s: of a recording, only as much of its end; None: all of it.
         says_waiting: False if the consumer says why there is no worker.
     """
-    if settings.origin.is_over:
+    if settings.source.is_over:
         return RecordedFeed(settings, last_s=last_s)
     return Feed(settings, consumer=consumer, remembers=remembers, says_waiting=says_waiting)
 

@@ -320,7 +320,7 @@ class EveryOutput:
 
     def replayed(self) -> FleetStatus:
         """The status at the end of the recording."""
-        feed = RecordedFeed(FeedSettings(origin=RecordingSource(str(self.recording))))
+        feed = RecordedFeed(FeedSettings(source=RecordingSource(str(self.recording))))
         with feed:
             list(feed.updates())
             return feed._analysis.status(self.clock())

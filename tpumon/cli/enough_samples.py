@@ -68,9 +68,9 @@ class Needs(Struct, frozen=True, kw_only=True):
 
 def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
-    if settings.nearby_level is None or not settings.origin.takes_samples:
+    if settings.nearby_level is None or not settings.source.takes_samples:
         return settings
-    page = asyncio.run(find_nearby(settings.nearby_level, settings.origin.addresses))
+    page = asyncio.run(find_nearby(settings.nearby_level, settings.source.addresses))
     if page is None:
         return settings
     _log.warning(
@@ -79,7 +79,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
         page.name,
         user_named(page.uid),
     )
-    return replace(settings, origin=NearbySource(page, settings.origin), state=None)  # it keeps its own
+    return replace(settings, source=NearbySource(page, settings.source), state=None)  # it keeps its own
 
 
 @contextmanager
@@ -126,15 +126,15 @@ def statuses_of(settings: FeedSettings, needs: Needs, bar: Bar | None = None) ->
     Yields after an update, at once or a little later, and at least twice a second.
     """
     settings = with_one_sampler(settings)
-    origin = settings.origin.awaited_by(needs.samples)
-    settings = replace(settings, origin=origin)
+    source = settings.source.awaited_by(needs.samples)
+    settings = replace(settings, source=source)
     waiting = _Waiting(settings, needs)
     looked_s = 0.0
-    remembers = bar is not None or not origin.takes_samples
+    remembers = bar is not None or not source.takes_samples
     with open_feed(settings, remembers=remembers, last_s=_RECENT_S, says_waiting=False) as feed:
         for update in feed.updates(timeout_s=LOOK_S):
             now_s = time.monotonic()
-            if origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
+            if source.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
                 continue
             looked_s = now_s
             status = feed.status()
@@ -148,7 +148,7 @@ class _Waiting:
     """Decides when there are enough samples."""
 
     def __init__(self, settings: FeedSettings, needs: Needs) -> None:
-        self._origin = settings.origin
+        self._source = settings.source
         self._sustained = settings.output_settings.thresholds.sustained
         self._needs = needs
         self._several: set[str] = set()  # workers of which several samples are needed
@@ -191,7 +191,7 @@ class _Waiting:
             self._deadline_s = time.monotonic() + left_s + _LATE_S
         if missing and is_late:
             self._say_late(len(missing))
-        return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
+        return not missing or is_late or (not self._source.takes_samples and time.monotonic() > self._deadline_s)
 
     def _more(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Histories of workers about which more can be judged within the time that is left."""
@@ -205,7 +205,7 @@ class _Waiting:
     def _ended(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Histories of workers whose process has ended since their last sample: the next one says so, soon."""
         ended = [worker.history for worker in workers if worker.verdict.state not in {"down", "paused"}]
-        ended = [history for history in ended if self._origin.has_ended(history.target)]
+        ended = [history for history in ended if self._source.has_ended(history.target)]
         if ended and self._ended_until_s is None:
             self._ended_until_s = time.monotonic() + _LATE_S
         return ended if self._ended_until_s is not None and time.monotonic() < self._ended_until_s else []
@@ -245,7 +245,7 @@ class _Waiting:
     def _words(self) -> str:
         """`2 of 3 samples; vm: asked again in 7 s`."""
         if not self._wanted:
-            return "looking for jobs" if self._origin.takes_samples else "waiting for an answer"
+            return "looking for jobs" if self._source.takes_samples else "waiting for an answer"
         words = f"{self._taken} of {self._wanted} samples"
         if self._down:
             are = "is" if len(self._down) == 1 else "are"
@@ -258,7 +258,7 @@ class _Waiting:
     @property
     def _doing(self) -> Doing | None:
         """The present action for the worker that lacks most samples; None: not known."""
-        progress, target = self._origin.progress, self._waits_for
+        progress, target = self._source.progress, self._waits_for
         return None if progress is None or target is None else progress.of(target.address)
 
     @property
@@ -328,11 +328,11 @@ def _queries(history: WorkerHistory) -> int:
     return max(samples_of(history), history.samples + history.errors.total())
 
 
-def moment_of_recording(origin: EventSource, time_unix_s: float) -> str:
+def moment_of_recording(source: EventSource, time_unix_s: float) -> str:
     """A line that says of which moment of a recording an answer is; of other samples, empty."""
-    if not isinstance(origin, RecordingSource):
+    if not isinstance(source, RecordingSource):
         return ""
-    before = f"tpumon events --from {shlex.quote(one_line(origin.where, limit=LONGEST_PATH))}"
+    before = f"tpumon events --from {shlex.quote(one_line(source.where, limit=LONGEST_PATH))}"
     return f"So it was at {local_time(time_unix_s)}; what happened before: {before}"
 
 
@@ -363,11 +363,11 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     names = names or ("" if needs.more_s else f"what comes and goes{such}".rstrip(","))
     sentence = _told(answer.sentence, taken, names) if is_ok else answer.sentence
     is_short = (is_ok and needs.more_s > 0) or (not (lack or awaited) and any(map(is_suspected, workers)))
-    if hung := _waits_in_vain(settings.origin, workers):
+    if hung := _waits_in_vain(settings.source, workers):
         more = hung
-    elif settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
+    elif settings.source.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
-    elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
+    elif settings.source.takes_samples and not any(each.judged_upstream for each in workers):
         many = (_MANY if is_ok or taken >= _SOME else _SOME) if is_short else None
         more = _longer_look(taken, needs, lack, interval_s, many, such)
     elif lack or awaited:
@@ -381,11 +381,11 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
-def _waits_in_vain(origin: EventSource, workers: Sequence[WorkerStatus]) -> str:
+def _waits_in_vain(source: EventSource, workers: Sequence[WorkerStatus]) -> str:
     """A sentence on a trace of the host that this command waits for: it may have hung the job. Empty: there is none."""
     for each in workers:
         target = each.history.target
-        doing = None if origin.progress is None else origin.progress.of(target.address)
+        doing = None if source.progress is None else source.progress.of(target.address)
         if doing is not None and doing.words.startswith(HOST_TRACE_WAITS):
             return f"{target.worker}: {doing.words}. To do: {remedy('busy', doing.words)}."
     return ""

@@ -23,7 +23,7 @@ from tpumon.system import mailbox
 
 def simulated(queries, *, exports=(), options=None):
     return FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
             pace=Pace(interval_s=0.0, max_duty_ratio=1.0, num_queries=queries),
@@ -39,7 +39,7 @@ def silent():
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     return FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(addresses=(address,)),
             pace=Pace(interval_s=0.0, attempts=1, num_queries=1),
@@ -87,7 +87,7 @@ def test_a_run_without_any_answer_is_an_error(said):
 def test_a_run_in_which_nothing_runs_is_no_error():
     """An idle TPU answers with an empty trace: it is not said to be gone, and the run ends well."""
     settings = FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
             pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=1),

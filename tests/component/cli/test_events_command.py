@@ -24,7 +24,7 @@ from tpumon_exporters.web import Request
 
 
 def of(exporter, **more):
-    return {"feed": FeedSettings(origin=ExportersSource(f"http://{exporter.address}")), **more}
+    return {"feed": FeedSettings(source=ExportersSource(f"http://{exporter.address}")), **more}
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_happens_to_a_slice_while_somebody_watches_is_one_line_too(capsys, 
     ]
     for output, count in (("text", 1), ("jsonl", 3)):
         monkeypatch.setattr(events, "open_feed", lambda settings, **_: GivenFeed(settings, lambda: sampled))
-        assert events.run(feed=FeedSettings(origin=SamplingSource(query=Query(level=2))), output=output) == 0
+        assert events.run(feed=FeedSettings(source=SamplingSource(query=Query(level=2))), output=output) == 0
         assert len(capsys.readouterr().out.splitlines()) == count
 
 
@@ -119,7 +119,7 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
 
 def test_an_exporter_that_does_not_answer_is_an_error():
     """With its reason; nobody waits for it."""
-    feed = FeedSettings(origin=ExportersSource(f"http://127.0.0.1:{free_port()}"))
+    feed = FeedSettings(source=ExportersSource(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(NoTargetError, match="Connection refused"):
         events.run(feed=feed)
 
@@ -140,6 +140,6 @@ def test_workers_can_be_watched_for_changes(capsys):
         selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
         pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),
     )
-    assert events.run(feed=FeedSettings(origin=sampling)) == 0
+    assert events.run(feed=FeedSettings(source=sampling)) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "  sim-v5e-8-w0  no-activity since then or earlier: the trace holds no event" in line

@@ -181,8 +181,8 @@ def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
     """The view asks for ten at least; what outputs get is the option's."""
     (settings,) = command_of([*(() if command == "monitor" else (command,)), *words]).args
     feed = settings.feed if command == "monitor" else settings
-    assert (feed.origin.query.ops, feed.output_settings.ops) == (asked, asked)
-    live = feed.origin.with_ops(monitor._LIVE_OPS)
+    assert (feed.source.query.ops, feed.output_settings.ops) == (asked, asked)
+    live = feed.source.with_ops(monitor._LIVE_OPS)
     assert live.query.ops == max(asked, 10)
 
 

@@ -241,7 +241,7 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
     monkeypatch.setattr(
         enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
     )
-    given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
+    given = {"feed": FeedSettings(source=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
         exit_status = command.run(output="text", **given), command.run(output="json", **given)

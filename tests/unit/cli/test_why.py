@@ -115,7 +115,7 @@ def test_too_few_samples_are_no_all_clear():
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "unknown"), (3, "ok")])
 def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
-    feed = FeedSettings(origin=ExportersSource("http://h:1"))
+    feed = FeedSettings(source=ExportersSource("http://h:1"))
     status = fleet_of("a", rounds=rounds).status(NOW + 20)
     questions = mcp.Questions(feed, Needs(samples=3), lambda: status)
     told = json.loads(questions.why())
@@ -288,7 +288,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return {"feed": FeedSettings(origin=RecordingSource(str(where))), "needs": Needs(samples=3), **given}
+    return {"feed": FeedSettings(source=RecordingSource(str(where))), "needs": Needs(samples=3), **given}
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(enough_samples, "_AGAIN_S", 0.0)
-    assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
+    assert why.run(feed=FeedSettings(source=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")
 

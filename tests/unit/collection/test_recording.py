@@ -374,13 +374,13 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.cli.resolve import origin_of
+    from tpumon.cli.resolve import source_from
 
-    def origin(where):
-        return origin_of(where)
+    def source(where):
+        return source_from(where)
 
-    assert origin("10.0.0.2:10466") == ExportersSource("http://10.0.0.2:10466")
-    assert origin("[fd00::2]:1") == ExportersSource("http://[fd00::2]:1")
-    assert origin("https://h") == ExportersSource("https://h")
-    assert origin(str(tmp_path)) == RecordingSource(str(tmp_path))
-    assert origin("day.jsonl.gz") == RecordingSource("day.jsonl.gz")
+    assert source("10.0.0.2:10466") == ExportersSource("http://10.0.0.2:10466")
+    assert source("[fd00::2]:1") == ExportersSource("http://[fd00::2]:1")
+    assert source("https://h") == ExportersSource("https://h")
+    assert source(str(tmp_path)) == RecordingSource(str(tmp_path))
+    assert source("day.jsonl.gz") == RecordingSource("day.jsonl.gz")

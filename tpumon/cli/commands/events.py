@@ -48,14 +48,17 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
         UsageError: the exporter is too old to remember changes.
         BrokenPipeError: the reader of stdout went away.
     """
-    source = with_one_sampler(feed)
-    origin, ends = source.origin, False
+    settings = with_one_sampler(feed)
+    source, ends = settings.source, False
     began_s = time.monotonic()
-    with open_feed(source, consumer="the reader of stdout") as changing, closing(_Printer(output, changing)) as printer:
+    with (
+        open_feed(settings, consumer="the reader of stdout") as changing,
+        closing(_Printer(output, changing)) as printer,
+    ):
         for update in changing.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
-            ends = not (follow or origin.takes_samples)
-            if ends and not origin.is_over:
+            ends = not (follow or source.takes_samples)
+            if ends and not source.is_over:
                 status = changing.status()
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
@@ -63,7 +66,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             printer.add(changes, None if update is None else update.sample)
             if not ends:
                 printer.print_due()
-            elif not origin.is_over:
+            elif not source.is_over:
                 break
         if ends and not printer.got:
             _log.info("%s", _no_change(changing))

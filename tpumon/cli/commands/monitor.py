@@ -66,15 +66,15 @@ def run(settings: MonitorSettings) -> int:
     """
     if _is_live(settings):
         return _show_live(settings)
-    if settings.feed.origin.at is not None:
+    if settings.feed.source.at is not None:
         raise UsageError("--at is for the live view, once and why; other outputs write all that was recorded")
     return _write(settings)
 
 
 def _is_live(settings: MonitorSettings) -> bool:
     """Tells that the live view is drawn: asked for, or by default if the terminal allows it and the run has no end."""
-    origin = settings.feed.origin
-    ends = origin.ends and not origin.is_over
+    source = settings.feed.source
+    ends = source.ends and not source.is_over
     if settings.output != "live" and (settings.output != "auto" or ends):
         return False
     from tpumon.outputs.live.loop.live import can_be_live
@@ -133,16 +133,16 @@ def _show_live(settings: MonitorSettings) -> int:
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     feed_settings = with_one_sampler(settings.feed)
     said = take_said()  # on stderr, which the view covers
-    origin = feed_settings.origin.with_ops(_LIVE_OPS)
-    display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
+    source = feed_settings.source.with_ops(_LIVE_OPS)
+    display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=source.shown_name)
 
     def _nothing() -> tuple[Sequence[Update], bool]:
         return (), False
 
     def deliver(update: Update) -> None:
-        if shown.from_url != origin.shown_name:
+        if shown.from_url != source.shown_name:
             shown.begin_with(())  # what was said of the source of samples no longer holds
-        shown.from_url, shown.progress = origin.shown_name, origin.progress
+        shown.from_url, shown.progress = source.shown_name, source.progress
         shown.on_update(update)
 
     with ExitStack() as stack:
@@ -151,15 +151,15 @@ def _show_live(settings: MonitorSettings) -> int:
             os.set_blocking(end, False)
             stack.callback(os.close, end)
         shown: Display
-        if origin.is_over:
+        if source.is_over:
             shown = player = Player(replace(display, more_keys=(KEYS,)))
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            player.show(*_opened(origin))
+            player.show(*_opened(source))
             fetch = _nothing  # it reads the recording itself
         else:
-            feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
+            feed = Feed(replace(feed_settings, source=source), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
-            shown.progress = origin.progress
+            shown.progress = source.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             stack.enter_context(feed)
             fetch = feed.fetch
@@ -168,16 +168,16 @@ def _show_live(settings: MonitorSettings) -> int:
     return 0
 
 
-def _opened(origin: EventSource) -> tuple[Recording, float | None]:
+def _opened(source: EventSource) -> tuple[Recording, float | None]:
     """A recording and the moment to show first: the requested moment, or the worst.
 
     Raises:
         UsageError: there is no recording, or nothing of that moment.
     """
-    assert isinstance(origin, RecordingSource)
-    recording = Recording(origin.where)
-    if origin.at is not None:
-        return recording, recording.moment_of(origin.at)
+    assert isinstance(source, RecordingSource)
+    recording = Recording(source.where)
+    if source.at is not None:
+        return recording, recording.moment_of(source.at)
     if recording.is_long:
         _log.info("looking for the worst moment of %s; to see its end at once: --at -0s", recording.name)
     return recording, recording.worst_unix_s()

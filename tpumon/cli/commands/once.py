@@ -43,7 +43,7 @@ def run(
     with collected(feed, needs) as status:
         needed = feed.output_settings.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.source.is_over)
         answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
@@ -52,7 +52,7 @@ def run(
         if output == "json":
             show(encoded(_document(rows, answer, bool(few))))
         else:
-            moment = moment_of_recording(feed.origin, answer.time_unix_s)
+            moment = moment_of_recording(feed.source, answer.time_unix_s)
             show(f"{answer.title}: {answer.sentence}\n" + (moment and f"{moment}\n"))
             room = shutil.get_terminal_size((0, 0)).columns  # 0: it is no terminal
             show("\n".join(_table(rows, status.time_unix_s, room or sys.maxsize)))
