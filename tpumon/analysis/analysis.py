@@ -184,7 +184,7 @@ class Analysis:
         others = self._judge_queries([(sample, history)])
         sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
-            self._explain_again(worker, Moment.of(sample))
+            self._judge_again(worker, Moment.of(sample))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
         return Update(
@@ -284,7 +284,7 @@ class Analysis:
             judgement.causes = state.causes
             judgement.judged, judgement.not_judged, judgement.needs_more = judged, not_judged, needs_more
 
-    def _explain_again(self, worker: str, at: Moment) -> None:
+    def _judge_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
         history, judgement = self._histories.get(worker), self._judgements.get(worker)
         if history is None or judgement is None or history.last is None or judgement.timeline.state == "stale":

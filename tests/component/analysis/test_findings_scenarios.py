@@ -91,7 +91,7 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
     found = course(scenario, topology=topology)
     assert all(not round_ for round_ in found[:BEGIN])
     is_info = any(round_[finding].severity == "info" for round_ in found if finding in round_)
-    beside = {"slow-down"} if is_info and finding in SlowDown.explained_if_new else set()
+    beside = {"slow-down"} if is_info and finding in SlowDown.hidden_by_new else set()
     assert all(set(round_) <= {finding, *beside} for round_ in found)
     first = BEGIN + SAMPLES - 1 + (finding == "slow-down")  # once all of the slice were sampled since most are slow
     assert all(finding in round_ for round_ in found[first:END])

@@ -108,7 +108,7 @@ def _unnumbered(status: FleetStatus) -> list[Change]:
 
 
 _CONSEQUENCES = {
-    rule.finding: {*rule.hidden_by, *rule.explained_if_new} for rule in RULES if rule.hidden_by or rule.explained_if_new
+    rule.finding: {*rule.hidden_by, *rule.hidden_by_new} for rule in RULES if rule.hidden_by or rule.hidden_by_new
 }
 
 

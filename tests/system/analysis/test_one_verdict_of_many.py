@@ -116,7 +116,7 @@ def _same(one, many, wanted):
     ours, theirs = of_all(one), of_all(many)
     names = {finding for finding, _ in ours}
     assert wanted <= names
-    beside = {rule.finding for rule in RULES if names & {*rule.hidden_by, *rule.explained_if_new}}
+    beside = {rule.finding for rule in RULES if names & {*rule.hidden_by, *rule.hidden_by_new}}
     same = {key: found for key, found in theirs.items() if key[0] not in beside or key in ours}
     assert {key: workers for key, (_, workers) in same.items()} == {key: workers for key, (_, workers) in ours.items()}
     for key, (since, _) in ours.items():

@@ -123,7 +123,7 @@ def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entr
     return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
 
 
-def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceError:
+def actual_failure(error: SourceError, address: str, begun_s: float = 0.0) -> SourceError:
     """Returns the failure of a command's call, of a server that a trace of the host has hung as that. May block.
 
     Args:

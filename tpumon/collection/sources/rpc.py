@@ -231,18 +231,18 @@ class _Answer:
 
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
     details = error.details() or ""
-    reason, words = _explain(error.code(), details, timeout_s)
+    reason, words = _reason_and_words(error.code(), details, timeout_s)
     return SourceError(reason, words, address=address, status=error.code().name, details=details)
 
 
-def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
+def _reason_and_words(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
     """Reason and message for a status of a profiler server."""
     said = one_line(details)
     if BUSY_TEXT in details:
         return "busy", "another profiling session is active; standing back"
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return _explain_unavailable(details)
+            return _why_unavailable(details)
         case grpc.StatusCode.UNKNOWN if "Stream removed" in details:
             return "unavailable", "the connection broke"
         case grpc.StatusCode.CANCELLED:
@@ -274,7 +274,7 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 _SAYS_NOTHING = "what listens there takes the call and says nothing: no gRPC server, or its process is stopped or hangs"
 
 
-def _explain_unavailable(details: str) -> tuple[Reason, str]:
+def _why_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
         ("Too many open files", "internal", _NO_DESCRIPTORS),
         ("errors resolving", "resolve", "this name has no IP address"),
