@@ -202,7 +202,7 @@ class _Display:
     def press(self, _key):
         return Reply.NOTHING
 
-    def take_alarm(self):
+    def pop_alarm(self):
         return False
 
     def changes_at(self, now_unix_s):

@@ -209,12 +209,12 @@ def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
     watching.press("b").after(0)
     watching.press(*"<" * 9).after(0)
     assert watching.row("w0").startswith(" X w0")
-    assert not watching.player.take_alarm()
+    assert not watching.player.pop_alarm()
     watching.press(*"<" * 4).after(0)
-    assert not watching.player.take_alarm()
+    assert not watching.player.pop_alarm()
     watching.press(">", ">").after(0)
     assert watching.row("w0").startswith(" X w0")
-    assert watching.player.take_alarm()
+    assert watching.player.pop_alarm()
 
 
 def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):

@@ -21,7 +21,7 @@ from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import shown_by, take_said, terminal_is_utf_8
+from tpumon.system.console import pop_said, shown_by, terminal_is_utf_8
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -132,7 +132,7 @@ def _show_live(settings: MonitorSettings) -> int:
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     feed_settings = with_one_sampler(settings.feed)
-    said = take_said()  # on stderr, which the view covers
+    said = pop_said()  # on stderr, which the view covers
     source = feed_settings.source.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=source.shown_name)
 

@@ -181,7 +181,7 @@ class Client:
         finally:
             Client._connecting -= connecting
             self._end_turn()
-        return answer.take()
+        return answer.pop()
 
     def _method(self, path: str) -> grpc.aio.UnaryUnaryMultiCallable:
         if self._channel is None:
@@ -219,12 +219,12 @@ def _name(path: str) -> str:
 
 
 class _Answer:
-    """The bytes of an answer until they are taken: gRPC itself keeps them until garbage is collected."""
+    """The bytes of an answer until they are popped: gRPC itself keeps them until garbage is collected."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def take(self) -> bytes:
+    def pop(self) -> bytes:
         data, self._data = self._data, b""
         return data
 

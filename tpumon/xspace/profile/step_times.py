@@ -145,7 +145,7 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     count = len(shared[0])
     if not count:
         return StepTable(source=None, matched=True)
-    shared = [host.take(np.arange(min(count, MOST_STEPS))) for host in shared]
+    shared = [host.select(np.arange(min(count, MOST_STEPS))) for host in shared]
     parts = parts_of_steps_ps(shared)
     durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])

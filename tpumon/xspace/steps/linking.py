@@ -196,7 +196,7 @@ class _Threads:
     def add(self, events: Events) -> None:
         """Adds the events of one thread that carry any of the stats, or are roots by name."""
         masks = [column.present for column in events.stats.values()]
-        events = events.take(np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks]))
+        events = events.select(np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks]))
         if not len(events):
             return
         within, around = _nested(events)

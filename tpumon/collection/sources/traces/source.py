@@ -413,7 +413,7 @@ class TraceSource(ProfilerSource):
         """Makes the next trace lighter; returns whether its window is to be shorter."""
         return self._reducer.note_overflow(
             window_is_given=query.window_s is not None,
-            takes_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
+            knows_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
         )
 
     async def _take_returned(self, capture: TraceRequest) -> tuple[memoryview, bool]:
