@@ -162,7 +162,7 @@ class Feed:
         """Runs in the thread: outputs get each update before it waits for the consumer."""
 
         def send(event: SourceEvent) -> None:
-            update = self._analysed(lambda: self._analysis.take(event))
+            update = self._analysed(lambda: self._analysis.add(event))
             if update is not None:
                 pass_on(update)
             if isinstance(event, Workers | Sample):

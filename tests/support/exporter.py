@@ -48,7 +48,7 @@ def serving(
     """An exporter that follows these workers and knows nothing of them yet."""
     options = OutputSettings(web_config=None if web_config is None else str(web_config), ops=MOST_OPS)
     with closing(Wired(lambda given: open_prometheus(where, given), settings=options, **context)) as output:
-        output.take(found(*workers))
+        output.add(found(*workers))
         yield output
 
 

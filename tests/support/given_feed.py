@@ -59,4 +59,4 @@ class GivenFeed:
         """As of `Feed`."""
         assert timeout_s > 0
         for event in self._events():
-            yield None if event is None else self._analysis.take(event)
+            yield None if event is None else self._analysis.add(event)

@@ -80,8 +80,8 @@ def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
     display = empty_display(**({"sources": titles()} | settings))
     names = workers if workers is not None else list(dict.fromkeys(each.worker for each in samples))
-    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
-    display.take(*samples)
+    display.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
+    display.add(*samples)
     display.refresh(now)
     return display
 

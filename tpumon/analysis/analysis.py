@@ -114,8 +114,8 @@ class Analysis:
 
     # ---- events
 
-    def take(self, event: SourceEvent) -> Update:
-        """Turns an event into an update."""
+    def add(self, event: SourceEvent) -> Update:
+        """Adds an event; returns the update that it makes."""
         # Decoding histories takes time, so not under the lock.
         remembered = dict(histories_of(event)) if isinstance(event, ExporterSnapshot) else {}
         with self._lock:
@@ -152,14 +152,14 @@ class Analysis:
                 self._resume(target, kept)
         return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
 
-    def take_together(self, samples: Sequence[Sample]) -> None:
-        """Takes samples of one moment, at most one of each worker: each is compared with all others."""
+    def add_together(self, samples: Sequence[Sample]) -> None:
+        """Adds samples of one moment, at most one of each worker: each is compared with all others."""
         with self._lock:
-            taken = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
-            for sample, _ in taken:
+            added = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
+            for sample, _ in added:
                 self._judgements[sample.worker].judged_upstream |= sample.findings is not None
-            self._judge_queries(taken)
-            for sample, history in taken:
+            self._judge_queries(added)
+            for sample, history in added:
                 self._concluded(sample, history)
 
     def _resume(self, target: Target, kept: KeptWorker) -> None:
@@ -191,7 +191,7 @@ class Analysis:
             time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._changes.pop_new()
         )
 
-    def _judge_queries(self, taken: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
+    def _judge_queries(self, queries: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
         """Judges the last queries of some workers, but for those judged upstream and compared with no others here.
 
         Returns:
@@ -207,7 +207,7 @@ class Analysis:
                 restarted=history.restarted is sample,
                 job_kind=self._judgements[sample.worker].kind_of(sample, history),
             )
-            for sample, history in taken
+            for sample, history in queries
             if self._judges(sample.worker)
         ]
         if not observations:

@@ -161,15 +161,15 @@ def test_a_bug_in_the_analysis_ends_neither_sampling_nor_outputs(tmp_path, monke
     from tpumon.analysis import Analysis
     from tpumon.system import console
 
-    original, calls = Analysis.take, []
+    original, calls = Analysis.add, []
 
-    def take(self, event):
+    def add(self, event):
         calls.append(event)
         if len(calls) == 3:
             raise ZeroDivisionError("made up")
         return original(self, event)
 
-    monkeypatch.setattr(Analysis, "take", take)
+    monkeypatch.setattr(Analysis, "add", add)
     file = tmp_path / "samples.jsonl"
     with Feed(simulated(4, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
         list(feed.updates())

@@ -33,8 +33,8 @@ def exporter():
     now = time.time()
     with serving("a", "b") as output:
         for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
-            output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
-        output.take(sample("b", time_unix_s=now - 35))
+            output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        output.add(sample("b", time_unix_s=now - 35))
         yield output
 
 
@@ -55,7 +55,7 @@ def test_what_happened_to_a_slice_is_one_line(capsys):
     with serving("a", "b", "c") as output:
         for ago_s, reason in ((30, None), (20, "unavailable")):
             for worker in "abc":
-                output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
+                output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
         assert events.run(**of(output)) == 0
         (line,) = capsys.readouterr().out.splitlines()[-1:]
         assert line.endswith("  all 3 workers  down: unavailable")
@@ -87,7 +87,7 @@ def test_that_an_exporter_was_away_is_two_lines(capsys):
     back = replace(gone, time_unix_s=time.time() - 10, state="live", severity="ok", words="it was away for 40 s")
     with serving("a", "b") as output:
         for event in (sample("a"), sample("b"), gone, back):
-            output.take(event)
+            output.add(event)
         assert events.run(**of(output)) == 0
         assert [line[21:] for line in capsys.readouterr().out.splitlines()[-2:]] == [
             "exporter h:1  does not answer: its 2 workers are not seen",
@@ -98,7 +98,7 @@ def test_that_an_exporter_was_away_is_two_lines(capsys):
 def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:
-        output.take(sample("a", time_unix_s=time.time() - 5))
+        output.add(sample("a", time_unix_s=time.time() - 5))
         capsys.readouterr()  # where it listens
         assert events.run(**of(output)) == 0
     printed = capsys.readouterr()

@@ -41,7 +41,7 @@ def exporter(host="this", level=2, port=0, workers=("w",)):
     """One that says that it samples this host's jobs, and has announced where it listens."""
     options = OutputSettings(host=host_key() if host == "this" else host, level=level)
     output = Wired(lambda given: open_prometheus(f"127.0.0.1:{port}", given), settings=options)
-    output.take(found(*workers))
+    output.add(found(*workers))
     forget = announce(output.open_port)
     try:
         yield output

@@ -35,12 +35,12 @@ def tape(tmp_path_factory):
     """Three hours of three workers, a sample every two minutes; w0 is slow from 1:00 to 2:00."""
     directory = tmp_path_factory.mktemp("tape")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, HOURS_S, 120):
         for name in NAMES:
             step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
             times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-            recorder.take(
+            recorder.add(
                 sample(
                     name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times, step_source="steps"
                 )
@@ -55,13 +55,13 @@ def eventless(tmp_path_factory):
     """Five minutes of three workers, a sample every 2 s; all of them wait more in the third minute."""
     directory = tmp_path_factory.mktemp("eventless")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, 300, 2):
         for place, name in enumerate(NAMES):
             idle = 0.18 if 120 <= at < 180 else 0.02
             figures = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1, count=5), "idle_ratio": idle}
             began_unix_s = START + at + place / 10
-            recorder.take(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
+            recorder.add(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -73,13 +73,13 @@ def restarts(tmp_path_factory):
     directory = tmp_path_factory.mktemp("restarts")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
     names = [f"w{number}" for number in range(8)]
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in names)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in names)))
     for at in range(0, 3600, 20):
         for place, name in enumerate(names):
             process = Process(pid=1 + (at >= 2400) + (at >= 3000), user="u", command="train.py")
             began_unix_s = START + at + place / 10
             times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
-            recorder.take(
+            recorder.add(
                 sample(
                     name,
                     time_unix_s=began_unix_s,
@@ -149,18 +149,18 @@ def preempted(tmp_path_factory):
     """Ten minutes of three workers of a slice; w0 goes down, the others stop earlier and are seen to have later."""
     directory = tmp_path_factory.mktemp("preempted")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
     times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
     for at in range(0, 600, 10):
         for place, name in enumerate(NAMES):
             process = Process(pid=1 + (at >= 360 and name == "w0"), user="u", command="train.py")
             given = {"time_unix_s": START + at + place, "took_s": 1.0 + place, "interval_s": 10.0, "slice": "a"}
             if not 300 <= at < 400:
-                recorder.take(sample(name, step_time_s=times, process=process, **given))
+                recorder.add(sample(name, step_time_s=times, process=process, **given))
             elif name == "w0" and at < 360:
-                recorder.take(failed_sample(name, **given))
+                recorder.add(failed_sample(name, **given))
             else:
-                recorder.take(failed_sample(name, "empty-trace", process=process, **given))
+                recorder.add(failed_sample(name, "empty-trace", process=process, **given))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -321,10 +321,10 @@ def quiet(tmp_path_factory):
     """Eight hours of a worker that restarts in the fourth."""
     directory = tmp_path_factory.mktemp("quiet")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=(Target(worker="w0", address="w0:1"),)))
+    recorder.add(Workers(targets=(Target(worker="w0", address="w0:1"),)))
     for at in range(0, 8 * 3600, 120):
         process = Process(pid=1 + (at >= 4 * 3600), user="u", command="train.py")
-        recorder.take(sample("w0", time_unix_s=START + at, took_s=1.0, interval_s=120.0, process=process))
+        recorder.add(sample("w0", time_unix_s=START + at, took_s=1.0, interval_s=120.0, process=process))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -526,10 +526,10 @@ def test_why_says_of_which_moment_of_a_recording_it_is(named, verdict, request, 
 def test_what_is_over_is_not_to_be_looked_at_again(tmp_path, capsys):
     """Of a silence that has just begun: no further run goes on from it."""
     recorder = Wired(lambda _: Recorder(str(tmp_path / "over"), clock=lambda: START))
-    recorder.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    recorder.add(Workers(targets=(Target(worker="w", address="w:1"),)))
     for at in (0, 10, 20):
-        recorder.take(sample("w", time_unix_s=START + at, interval_s=10.0))
-    recorder.take(failed_sample("w", "empty-trace", time_unix_s=START + 30, interval_s=10.0))
+        recorder.add(sample("w", time_unix_s=START + at, interval_s=10.0))
+    recorder.add(failed_sample("w", "empty-trace", time_unix_s=START + 30, interval_s=10.0))
     recorder.close()
     for command in (once, why):
         command.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "over"))), needs=Needs(samples=3))
@@ -552,7 +552,7 @@ def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
     """As a screen would have shown then, had somebody looked."""
     recorder = Wired(lambda _: Recorder(str(tmp_path / "gap"), clock=lambda: START))
     for at in (0, 10, 20, 3600):
-        recorder.take(
+        recorder.add(
             Workers(targets=(Target(worker="w", address="w:1"),)), sample("w", time_unix_s=START + at, interval_s=10.0)
         )
     recorder.close()

@@ -15,8 +15,8 @@ OF_A_TPU = {"mxu", "idle", "infeed", "hbm"}
 
 def shown(*samples, now=NOW, **settings):
     display = empty_display(**settings)
-    display.take(workers_of(*{one.worker: one for one in samples}.values()))
-    display.take(*samples)
+    display.add(workers_of(*{one.worker: one for one in samples}.values()))
+    display.add(*samples)
     display.refresh(now)
     return display
 

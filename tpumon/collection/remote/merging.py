@@ -160,8 +160,8 @@ class Merging:
         """Number of the workers that are followed."""
         return len(self._names)
 
-    def take(self, exporter: FollowedExporter, event: SourceEvent) -> None:
-        """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
+    def add(self, exporter: FollowedExporter, event: SourceEvent) -> None:
+        """Adds an event of an exporter; what is about workers that are not published yet waits for them."""
         exporter.heard = True
         if isinstance(event, Workers):
             exporter.follow(event)
