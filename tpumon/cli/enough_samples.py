@@ -222,7 +222,7 @@ class _Waiting:
         now = {name for name, is_so in holds.items() if is_so}
         news = now - self._said
         if bar.refresh_s is not None:
-            bar.count(self._taken, self._wanted, self._words())
+            bar.count(self._taken, self._wanted, self._progress_words())
             is_due = "beyond" in news
         else:
             is_due = bool(news) or now_s >= self._next_line_s
@@ -231,7 +231,7 @@ class _Waiting:
             self._next_line_s = now_s + _BETWEEN_LINES_S
             limit = f"{self._needs.timeout_s:g} s at most (--timeout)"
             longer = f", too few for that; to wait so long: {_command(f'--timeout {_minutes(_LONGER * needed_s)}')}"
-            _log.info("%s; %s%s", self._words(), limit, longer if "beyond" in news else "")
+            _log.info("%s; %s%s", self._progress_words(), limit, longer if "beyond" in news else "")
 
     @property
     def _needed_s(self) -> float:
@@ -242,7 +242,7 @@ class _Waiting:
         left_s = max(doing.until_unix_s, doing.all_unix_s or 0.0) - time.time()
         return time.monotonic() - self._began_s + left_s
 
-    def _words(self) -> str:
+    def _progress_words(self) -> str:
         """`2 of 3 samples; vm: asked again in 7 s`."""
         if not self._wanted:
             return "looking for jobs" if self._source.takes_samples else "waiting for an answer"
@@ -291,7 +291,7 @@ class _Waiting:
             self._needs.timeout_s,
             missing,
             "worker has" if missing == 1 else "workers have",
-            self._words(),
+            self._progress_words(),
         )
 
     def _is_settled(self, worker: WorkerStatus) -> bool:

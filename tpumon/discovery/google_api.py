@@ -138,7 +138,7 @@ class TpuApi:
     def _raise_error(self, name: str, response: Any) -> NoReturn:
         """Raises the error that an HTTP status means to a user."""
         status = response.status_code
-        said = _words(response)
+        said = _error_text(response)
         where = f"zone {self._zone} of project {self._project}"
         match status:
             case 401:
@@ -171,7 +171,7 @@ def _node(reply: dict[str, Any]) -> ApiNode:
     )
 
 
-def _words(response: Any) -> str:
+def _error_text(response: Any) -> str:
     try:
         return one_line(str(response.json()["error"]["message"]), limit=160)
     except (ValueError, KeyError, TypeError):

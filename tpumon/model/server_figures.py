@@ -216,12 +216,12 @@ SERVING: frozenset[ProgramFamily] = frozenset({"prefill", "decode", "step"})
 _OTHERS = re.compile(r"train|grad|backward|loss|draft")  # of training, and of a second, smaller model
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def _whole_words(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z])(?:{pattern})(?![a-z])", re.IGNORECASE)
 
 
-_INFERRING = {family: _words(names) for family, (names, _) in _FAMILIES.items()}
-_ANY = {family: _words("|".join(filter(None, names))) for family, names in _FAMILIES.items()}
+_INFERRING = {family: _whole_words(names) for family, (names, _) in _FAMILIES.items()}
+_ANY = {family: _whole_words("|".join(filter(None, names))) for family, names in _FAMILIES.items()}
 
 
 def family_of(function: str) -> ProgramFamily:

@@ -120,7 +120,7 @@ class Steps(Struct, frozen=True, kw_only=True):
 
 def build(capture: Capture, _choice: Choice) -> Steps:
     figures, table = capture.figures.figures, capture.step_table()
-    names = [_name(capture, core) for core in table.cores]
+    names = [_core_name(capture, core) for core in table.cores]
     steps = tuple(
         _step_row(i, duration_s, table.cores, names)
         for i, duration_s in enumerate(table.durations_s if table.matched else ())
@@ -156,7 +156,7 @@ def _percentiles(durations_s: Sequence[float]) -> StepPercentiles | None:
     return StepPercentiles(p50=rank(0.5), p90=rank(0.9), p95=rank(0.95), p99=rank(0.99))
 
 
-def _name(capture: Capture, core: CoreTimes) -> str:
+def _core_name(capture: Capture, core: CoreTimes) -> str:
     own = f"chip {core.chip}" + (f" core {core.core}" if core.core else "")
     return own if len(capture.hosts) == 1 else f"{capture.hosts[core.host].name} {own}"
 

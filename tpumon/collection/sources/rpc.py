@@ -152,9 +152,9 @@ class Client:
         answer = await self._answer(path, request, timeout_s)
         if path != wire.GET_RUNTIME_METRIC:  # of which there are many
             took_s = time.monotonic() - begun_s
-            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _name(path), len(answer), took_s)
+            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _method_name(path), len(answer), took_s)
         try:
-            return await parse(answer, reply_type, _name(path))
+            return await parse(answer, reply_type, _method_name(path))
         except SourceError as error:
             raise SourceError(error.reason, error.message, address=self.address) from error
 
@@ -214,7 +214,7 @@ class Client:
         await self.close()
 
 
-def _name(path: str) -> str:
+def _method_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 

@@ -64,12 +64,12 @@ def draw(graph: StackedGraph) -> GraphShapes:
     ]
     points = []
     for i, column in enumerate(columns):
-        words = _words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
+        words = _hover_words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
         points.append(HoverPoint(round(i * width, 2), round(width, 2), words))
     return GraphShapes(areas, points, graph.number(top), count)
 
 
-def _words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
+def _hover_words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
     place = f"{graph.places} {first}" if last <= first else f"{graph.places}s {first} to {last}"
     parts = [f"{part.name} {graph.number(value)}" for part, value in zip(graph.parts, values, strict=True) if value]
     return "\n".join([f"{place}: {graph.number(sum(values))}", *(parts if len(parts) > 1 else [])])
