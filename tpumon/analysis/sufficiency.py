@@ -10,7 +10,7 @@ from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import COMPILE_LIMIT_RATIO, FindingId, Sample, State
-from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_spec import is_on_cpu
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 

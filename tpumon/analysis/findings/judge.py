@@ -39,7 +39,7 @@ from tpumon.model import (
     StatusSnapshot,
     Target,
 )
-from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_spec import is_on_cpu
 from tpumon.model.figure_table import NO_TPU
 
 URL = "docs/findings.md#"

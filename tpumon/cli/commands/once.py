@@ -18,7 +18,7 @@ from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, tol
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figure_table import applicable_figures, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.drawing.cells import FORMATS, age, clock
@@ -198,7 +198,7 @@ def _cause_words(cause: Cause) -> str:
     return NOT_SEEN if cause.words.startswith(NOT_SEEN) else cause.words
 
 
-def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[str]:
+def _why_absent(figures: Sequence[FigureSpec], samples: Sequence[Sample]) -> list[str]:
     """A line for each reason for which some of these figures are absent, the first few."""
     titles: dict[str, dict[str, None]] = {}  # by reason, each once
     for figure in figures:

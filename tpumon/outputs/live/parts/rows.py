@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Cause, Sample
-from tpumon.model.figure import Figure, serves
+from tpumon.model.figure_spec import FigureSpec, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
@@ -61,12 +61,12 @@ class WorkerColumn(Struct, frozen=True, kw_only=True):
 class Sparks(NamedTuple):
     """A column of sparklines."""
 
-    figure: Figure
+    figure: FigureSpec
     width: int
     axis: Axis
 
 
-def _columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
+def _columns(applicable: Sequence[FigureSpec]) -> list[WorkerColumn]:
     """A column for each figure that workers are compared by."""
     return [
         WorkerColumn(
@@ -80,7 +80,7 @@ def _columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
     ]
 
 
-def _compact_columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
+def _compact_columns(applicable: Sequence[FigureSpec]) -> list[WorkerColumn]:
     """The most important figures, in four cells each."""
     return [
         WorkerColumn(
@@ -94,7 +94,7 @@ def _compact_columns(applicable: Sequence[Figure]) -> list[WorkerColumn]:
     ]
 
 
-def _wide_columns(applicable: Sequence[Figure], level: int) -> list[WorkerColumn]:
+def _wide_columns(applicable: Sequence[FigureSpec], level: int) -> list[WorkerColumn]:
     """Columns that appear only if they leave enough room for sparklines; the first come first."""
     ranges = [_range_column(figure) for figure in applicable if figure.range is not None]
     columns = (
@@ -106,7 +106,7 @@ def _wide_columns(applicable: Sequence[Figure], level: int) -> list[WorkerColumn
     return [column for column in columns if column.level <= level]
 
 
-def _range_column(figure: Figure) -> WorkerColumn:
+def _range_column(figure: FigureSpec) -> WorkerColumn:
     title = f"{short_title(figure)} min-max"
     form, ends = FORMATS[figure.unit], figure.range
     assert ends is not None
@@ -121,11 +121,11 @@ def _range_column(figure: Figure) -> WorkerColumn:
     return WorkerColumn(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
 
 
-def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
+def _writer(figure: FigureSpec, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
     return lambda sample: form(figure.value(sample.figures)) if figure.applies_to(sample) else ""
 
 
-def short_title(figure: Figure) -> str:
+def short_title(figure: FigureSpec) -> str:
     """The title of a figure without its unit: STEP."""
     return figure.title.partition(" ")[0]
 
@@ -281,7 +281,7 @@ class Rows:
         return line.add(cut(text, line.room, self._glyphs.ellipsis), badge.style).segments()
 
 
-def axis_of(scene: Scene, figure: Figure) -> Axis:
+def axis_of(scene: Scene, figure: FigureSpec) -> Axis:
     """The axis of a figure's sparklines: covers all workers now, and their average over the last minutes."""
     values = scene.trend_of_fleet().last(figure.key, _MOST_SPARK)
     across = scene.figures.get(figure.key)
@@ -293,7 +293,7 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     return scene.stable_axes.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
-def axis_title(figure: Figure, axis: Axis) -> str:
+def axis_title(figure: FigureSpec, axis: Axis) -> str:
     """A figure and the range of its sparklines: `MXU 20-45%`."""
     low, high = axis
     if axis == RATIO and figure.unit != "ratio":  # nothing is known yet

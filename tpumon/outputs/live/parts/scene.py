@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tpumon.analysis import Analysis, FigureStats, FleetStatus, Verdict, WorkerStatus
 from tpumon.analysis.history import Point, RollupSeries, WorkerHistory
 from tpumon.model import Change, Sample
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figure_table import MXU, STEP, applicable_figures, of_job
 from tpumon.model.progress import Progress
 from tpumon.model.server_figures import BUSY, PROGRAM
@@ -81,12 +81,12 @@ class Scene(Struct, frozen=True, kw_only=True):
     fresh_until_unix_s: float | None
     began_unix_s: Mapping[str, float]
     labels: Labels
-    applicable: Sequence[Figure]
+    applicable: Sequence[FigureSpec]
     seen: frozenset[str]
     stable_axes: StableAxes
 
     @property
-    def leading(self) -> tuple[Figure, ...]:
+    def leading(self) -> tuple[FigureSpec, ...]:
         """The figures that are drawn first: use, and progress; of servers, if there is nothing else."""
         return leading_of(self.applicable)
 
@@ -196,7 +196,7 @@ class SceneMaker:
         )
 
 
-def leading_of(applicable: Sequence[Figure]) -> tuple[Figure, ...]:
+def leading_of(applicable: Sequence[FigureSpec]) -> tuple[FigureSpec, ...]:
     """`Scene.leading`, where these figures apply."""
     return tuple(figure for figure in (MXU, STEP) if figure in applicable) if STEP in applicable else (BUSY, PROGRAM)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
-from tpumon.model.figure import Figure, is_on_cpu
+from tpumon.model.figure_spec import FigureSpec, is_on_cpu
 from tpumon.model.figure_table import FIGURES, STEP, applicable_figures
 from tpumon.outputs.drawing.cells import FORMATS, gib
 from tpumon.outputs.drawing.graphs import bar
@@ -22,7 +22,7 @@ _WITH_DECIMALS = 32
 _WITH_NAMES, _SHORT_NAME = 30, 6
 
 
-def _shown(sample: Sample, level: int) -> list[Figure]:
+def _shown(sample: Sample, level: int) -> list[FigureSpec]:
     """Compared figures in the table's order that are present, always shown, or absent for a known reason.
 
     On a CPU also those of the host: there is little else.
@@ -37,7 +37,7 @@ def _shown(sample: Sample, level: int) -> list[Figure]:
     ]
 
 
-def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
+def _details(figure: FigureSpec, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
     """The median of its slice, the range over the steps, sizes, and the method."""
     form = FORMATS[figure.unit]
     usual = peers.figures.get(figure.key)

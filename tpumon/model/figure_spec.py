@@ -1,4 +1,4 @@
-"""One figure: how it is named, compared, shown and exported."""
+"""Specification of a figure: how it is named, compared, shown and exported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _nothing(_figures: Figures) -> None:
     return None
 
 
-class Figure(Struct, frozen=True, kw_only=True):
-    """One figure of a worker.
+class FigureSpec(Struct, frozen=True, kw_only=True):
+    """One figure that workers have: all but its values, which are in `Figures`.
 
     Attributes:
         key: short name: what `--sort` takes, and the key of graphs and medians.
