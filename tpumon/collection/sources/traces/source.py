@@ -265,13 +265,13 @@ class TraceSource(ProfilerSource):
         likely_s = self._cost.of_trace_s(window_s)
         self._cost.begin_call(likely_s)
         options = self._reducer.options if returns_traces else {}
-        capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
+        request = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
         self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=likely_s)
         try:
             with StoppedTime(self._profiler.known.signs.pid, self._options.state_of) as stopped:
                 async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
-                    xspace, is_lighter = await take(capture)
+                    xspace, is_lighter = await take(request)
         except TimeoutError as error:
             self._in_time_on = None
             words = f"no answer within {time.monotonic() - traced_from_s:.0f} s"
@@ -416,38 +416,38 @@ class TraceSource(ProfilerSource):
             knows_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
         )
 
-    async def _take_returned(self, capture: TraceRequest) -> tuple[memoryview, bool]:
-        """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
+    async def _take_returned(self, request: TraceRequest) -> tuple[memoryview, bool]:
+        """Takes a trace from a server that returns it: the trace, and whether the options of `request` were used.
 
         A server that refuses them has traced nothing yet, and is asked again without them.
         """
-        if not capture.advanced:
-            return await self._profiler.take(capture), False
+        if not request.advanced:
+            return await self._profiler.take(request), False
         try:
-            return await self._profiler.take(capture), True
+            return await self._profiler.take(request), True
         except SourceError as error:
             if error.reason != "empty-trace" and error.status not in _REFUSALS:
                 raise
             self._reducer.give_up()
             if error.reason == "empty-trace":
                 raise  # the job was traced: the next query goes without them
-        return await self._profiler.take(replace(capture, advanced={})), False
+        return await self._profiler.take(replace(request, advanced={})), False
 
-    async def _take_written(self, capture: TraceRequest) -> tuple[memoryview, bool]:
+    async def _take_written(self, request: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
         if self._options.logdir is not None:
-            return await self._take_into(self._options.logdir, capture), False
+            return await self._take_into(self._options.logdir, request), False
         if not Address.parse(self._target.address).is_this_host:
             raise self._error("refused", _CANNOT_BE_SEEN)
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
-            return await self._take_into(LocalLogDir(private), capture), False
+            return await self._take_into(LocalLogDir(private), request), False
 
-    async def _take_into(self, logdir: LogDir, capture: TraceRequest) -> memoryview:
+    async def _take_into(self, logdir: LogDir, request: TraceRequest) -> memoryview:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
-            return await self._profiler.take_written(capture, logdir, session)
+            return await self._profiler.take_written(request, logdir, session)
         except SourceError as error:
             # Once is enough: if the server runs in a container, every trace would stay on its disk for good.
             if error.reason == "refused":
