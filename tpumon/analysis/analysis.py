@@ -148,7 +148,7 @@ class Analysis:
             if not self._upstream.compares(target):  # any more: no sample would end what comparing it has found
                 judgement = self._judgements[target.worker]
                 judgement.added_here, judgement.compared, judgement.not_compared = (), (), ()
-            if target.worker not in known and (kept := self._kept.pop(target)) is not None:
+            if target.worker not in known and (kept := self._kept.hand_out(target)) is not None:
                 self._resume(target, kept)
         return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
 
